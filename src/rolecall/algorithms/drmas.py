@@ -1,0 +1,23 @@
+"""Dr. MAS (2602.08847): GRPO, with every agent compared with itself only.
+
+With one pooled mean and spread, the size of an agent's gradient follows how its rewards differ
+from the others'; agent by agent E[A^2] is 1 for each. Degenerate: an agent that spoke once in the
+whole group gets 0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rolecall.algorithms.groups import Count
+from rolecall.algorithms.grpo import Grpo
+from rolecall.algorithms.losses import Aggregation
+
+
+class DrMas(Grpo):
+    """As published: every call is one sample, the loss is a mean over ids."""
+
+    keys: ClassVar[tuple[str, ...]] = ("task", "agent")
+
+    count: Count = "turn"
+    agg: Aggregation = "token"

@@ -1,0 +1,33 @@
+"""GRPO (2402.03300): an attempt is worth what it earned above the other attempts at its task.
+
+Degenerate: a group of one, or with equal outcomes, gets exactly 0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import Count, compare, standardised
+from rolecall.algorithms.losses import Aggregation
+from rolecall.core import Episode
+
+
+class Grpo(Algorithm):
+    """Advantage: the outcome, centred and divided by the spread of its task's attempts."""
+
+    keys: ClassVar[tuple[str, ...]] = ("task",)
+
+    count: Count = "episode_agent"
+    """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
+    agg: Aggregation = "turn_mean"
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every id of the attempts."""
+        compare(
+            episodes,
+            keys=self.keys,
+            count=self.count,
+            norm=standardised,
+            mask_truncated=self.mask_truncated,
+        )

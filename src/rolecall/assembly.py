@@ -1,0 +1,282 @@
+"""A config in, everything a run is made of out; what does not fit together is a ConfigError."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ValidationError
+
+from rolecall import registry
+from rolecall.agents import Agent, Policy
+from rolecall.algorithms.base import Algorithm
+from rolecall.config import AgentConfig, Config, Named, PolicyConfig
+from rolecall.config_errors import ConfigError, explain
+from rolecall.engines.torch import TorchEngine
+from rolecall.environments.base import Environment
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.optim import Optimizer
+from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.rollout import Stage
+from rolecall.scope import Quiet
+from rolecall.seeds import seed_of
+from rolecall.workflows.base import Workflow, workflow
+
+
+@dataclass(slots=True)
+class Run:
+    """The parts of one run; only the trainer and the evaluation hold them all."""
+
+    config: Config
+    stage: Stage
+    engine: TorchEngine
+    models: dict[str, LanguageModel]
+    learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
+    algorithm: Algorithm
+
+
+def assemble(config: Config) -> Run:
+    """Check, load, connect. Raises ConfigError before any weight is loaded where it can."""
+    flow: Workflow = resolve_workflow(config.workflow)
+    options = check_options("workflow", config.workflow, flow.play, skip=3)
+    algorithm = make_algorithm(config)
+    _check_team(config, flow)
+    _check_effects(config)
+    _check_sampling(config)
+    if config.rollout.group_size < algorithm.min_group:
+        raise ConfigError(
+            f"rollout.group_size: {config.algorithm.name} compares attempts at one task and needs "
+            f"at least {algorithm.min_group} (it is {config.rollout.group_size})"
+        )
+    environment = make_environment(config)
+    rewards = {
+        name: (registry.resolve("reward", name, key="rewards"), weight)
+        for name, weight in config.rewards.items()
+    }
+    models = _models(config)
+    quiet = Quiet()
+    engine = TorchEngine(
+        models,
+        quiet=quiet,
+        deterministic=config.trainer.deterministic,
+        max_rows=config.engine.max_rows,
+        cache_gb=config.engine.cache_gb,
+    )
+    trained = trained_policies(config)
+    policies = {
+        name: Policy(
+            name=name,
+            tokenizer=model.tokenizer,
+            engine=engine,
+            trainable=name in trained,
+            template=config.policies[name].template,
+        )
+        for name, model in models.items()
+    }
+    stage = Stage(
+        agents={
+            name: _agent(name, agent, flow, policies) for name, agent in config.team.items()
+        },
+        workflow=flow,
+        options=options,
+        environment=environment,
+        rewards=rewards,
+        seed=config.trainer.seed,
+        timeout_s=config.rollout.timeout_s,
+        retries=config.rollout.retries,
+        concurrency=config.rollout.concurrency,
+        quiet=quiet,
+    )
+    learners = {
+        name: LocalLearner(
+            models[name],
+            optimizer_of(config.policies[name]),
+            total_updates=config.trainer.steps,
+        )
+        for name in sorted(trained)
+    }
+    return Run(config, stage, engine, models, learners, algorithm)
+
+
+def resolve_workflow(named: Named) -> Workflow:
+    found = registry.resolve("workflow", named.name, key="workflow.name")
+    try:
+        return found if isinstance(found, Workflow) else workflow(found)
+    except ValueError as error:
+        raise ConfigError(f"workflow.name: {error}") from error
+
+
+def make_environment(config: Config) -> Environment:
+    kind = registry.resolve("environment", config.environment.name, key="environment.name")
+    options = check_options("environment", config.environment, kind, skip=1)
+    try:
+        return kind(**options)
+    except ValueError as error:
+        raise ConfigError(f"environment: {error}") from error
+
+
+def make_algorithm(config: Config) -> Algorithm:
+    kind = registry.resolve("algorithm", config.algorithm.name, key="algorithm.name")
+    options = check_options("algorithm", config.algorithm, kind, skip=1)
+    algorithm: Algorithm = kind(**options)
+    if algorithm.agg != "turn_sum" and algorithm.turn_length is not None:
+        raise ConfigError("algorithm.turn_length has no effect unless algorithm.agg is turn_sum")
+    if algorithm.agg == "turn_sum" and algorithm.turn_length is None:
+        longest = max(agent.sampling.max_tokens for agent in config.team.values())
+        algorithm = algorithm.model_copy(update={"turn_length": longest})
+    return algorithm
+
+
+def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, Any]:
+    """The options of a workflow, environment or algorithm with the types its signature asks for."""
+    model: type[BaseModel] = registry.options_model(call, skip=skip)
+    try:
+        checked = model.model_validate(named.options)
+    except ValidationError as error:
+        raise explain(error, model, prefix=key) from error
+    return {name: getattr(checked, name) for name in named.options}
+
+
+def trained_policies(config: Config) -> set[str]:
+    return {agent.policy for agent in config.team.values() if agent.trainable}
+
+
+def optimizer_of(policy: PolicyConfig) -> Optimizer:
+    """The policy's optimizer with the default learning rate of its kind of weights."""
+    optimizer = policy.optimizer or Optimizer()
+    if optimizer.lr is not None:
+        return optimizer
+    return optimizer.model_copy(update={"lr": 2e-5 if policy.adapter else 1e-6})
+
+
+def _check_team(config: Config, flow: Workflow) -> None:
+    for name, agent in config.team.items():
+        if agent.policy not in config.policies:
+            raise ConfigError(
+                f"team.{name}.policy: there is no policy {agent.policy!r}; "
+                f"{registry.nearest(agent.policy, list(config.policies))}"
+            )
+    roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)
+    for role in flow.roles:
+        if role not in roles:
+            raise ConfigError(
+                f"team: workflow {config.workflow.name!r} calls agent {role!r}, which the team "
+                f"lacks (it has: {', '.join(config.team)})"
+            )
+    if flow.calls_others:
+        return
+    for name, agent in config.team.items():
+        if not {name, agent.role or name} & set(flow.roles):
+            raise ConfigError(
+                f"team.{name}: workflow {config.workflow.name!r} never calls it "
+                f"(it calls: {', '.join(flow.roles)})"
+            )
+
+
+def _check_effects(config: Config) -> None:
+    """An option without effect is an error: it says something about the run that is not so."""
+    trained = trained_policies(config)
+    for name, policy in config.policies.items():
+        users = [a for a in config.team.values() if a.policy == name]
+        if not users:
+            raise ConfigError(f"policies.{name}: no agent speaks with it")
+        if name not in trained:
+            for option in ("optimizer", "adapter"):
+                if getattr(policy, option) is not None:
+                    raise ConfigError(
+                        f"policies.{name}.{option} has no effect: no agent that speaks with it "
+                        "is trainable"
+                    )
+    if not trained:
+        raise ConfigError("team: no agent is trainable, so there is nothing to train")
+    for name, agent in config.team.items():
+        if agent.invalid_penalty and not agent.trainable:
+            raise ConfigError(f"team.{name}.invalid_penalty has no effect: it is not trainable")
+    shared = len(trained) < sum(agent.trainable for agent in config.team.values())
+    if "grad_norm_every" in config.metrics.model_fields_set and not shared:
+        raise ConfigError(
+            "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
+            "gradient norm is an agent's own"
+        )
+    evaluation = config.evaluation
+    if evaluation.tasks == 0 and evaluation.every:
+        raise ConfigError("evaluation.every has no effect: evaluation.tasks is 0")
+    if evaluation.k > evaluation.samples:
+        raise ConfigError(
+            f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "
+            f"{evaluation.k} (it is {evaluation.samples})"
+        )
+    if evaluation.greedy and evaluation.samples > 1:
+        raise ConfigError(
+            "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
+            "same: set evaluation.samples=1 evaluation.k=1"
+        )
+
+
+def _check_sampling(config: Config) -> None:
+    allowed = config.rollout.allow_filtered_sampling
+    filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.filtered]
+    for name in filtered:
+        if config.team[name].sampling.temperature == 0:
+            raise ConfigError(f"team.{name}.sampling.temperature: a trained agent must sample")
+        if not allowed:
+            raise ConfigError(
+                f"team.{name}.sampling: top_p and top_k make the sampler another distribution "
+                "than the one trained; set rollout.allow_filtered_sampling=true to do it anyway"
+            )
+    if allowed and not filtered:
+        raise ConfigError("rollout.allow_filtered_sampling has no effect: nothing is filtered")
+
+
+def _agent(name: str, config: AgentConfig, flow: Workflow, policies: dict[str, Policy]) -> Agent:
+    role = config.role or name
+    parser = flow.parsers.get(role)
+    if config.parser is not None:
+        parser = registry.resolve("parser", config.parser, key=f"team.{name}.parser")
+    if config.invalid_penalty and parser is None:
+        raise ConfigError(
+            f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "
+            f"team.{name}.parser"
+        )
+    return Agent(
+        name=name,
+        policy=policies[config.policy],
+        role=role,
+        system=config.system,
+        sampling=config.sampling,
+        parser=parser,
+        memory=config.memory,
+        trainable=config.trainable,
+        invalid_penalty=config.invalid_penalty,
+    )
+
+
+def _models(config: Config) -> dict[str, LanguageModel]:
+    """Whole-weight policies get a model each; adapters of one base share its frozen weights."""
+    name = config.learner.device
+    device = torch.device(
+        name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    )
+    dtype = getattr(torch, config.learner.dtype)
+    models: dict[str, LanguageModel] = {}
+    adapted: dict[str, dict[str, Any]] = {}
+    for policy_name, policy in sorted(config.policies.items()):
+        key = f"policies.{policy_name}.base"
+        try:
+            tokenizer = load_tokenizer(policy.base)
+            if policy.adapter is not None:
+                adapted.setdefault(policy.base, {})[policy_name] = policy.adapter
+            else:
+                model = load_model(policy.base, device=device, dtype=dtype)
+                models[policy_name] = LanguageModel(model, tokenizer)
+        except ValueError as error:
+            raise ConfigError(f"{key}: {error}") from error
+    for base, adapters in sorted(adapted.items()):
+        try:
+            model = load_model(base, device=device, dtype=dtype)
+            seed = seed_of(config.trainer.seed, "adapters") % 2**31
+            models |= with_adapters(model, load_tokenizer(base), adapters, seed=seed)
+        except ValueError as error:
+            raise ConfigError(f"policies.{next(iter(adapters))}.adapter: {error}") from error
+    return models

@@ -1,0 +1,64 @@
+"""Messages in, prompt ids out, through the model's own chat template.
+
+An agent's own earlier turn enters the next prompt as the very ids that were sampled: the template
+is rendered with a marker in its place, the text is cut there, and the ids are put in between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rolecall.core import Ids, Message
+
+# Llama templates print today's date unless told another; a prompt must not depend on the day.
+TEMPLATE_DATE = "26 Jul 2024"
+
+
+def prompt_ids(tokenizer, messages: list[Message], *, options: dict[str, object]) -> Ids:
+    """[P] ids up to where the assistant starts to speak.
+
+    user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
+    ids("<user>2+2</user><assistant>") + [15, 2] + ids("<user>sure?</user><assistant>").
+    Raises ValueError if the template drops or rewrites an assistant message.
+    """
+    spliced = [message.tokens for message in messages if message.tokens is not None]
+    marks = [f"\u2402{ordinal}\u2403" for ordinal in range(len(spliced))]
+    names = iter(marks)
+    shown = [
+        {
+            "role": message.role,
+            "content": next(names) if message.tokens is not None else plain(tokenizer, message),
+        }
+        for message in messages
+    ]
+    text = tokenizer.apply_chat_template(
+        shown, tokenize=False, add_generation_prompt=True, date_string=TEMPLATE_DATE, **options
+    )
+    pieces = []
+    for mark, tokens in zip(marks, spliced, strict=True):
+        before, found, text = text.partition(mark)
+        if not found:
+            raise ValueError("the chat template leaves out an earlier assistant message")
+        pieces += [encode(tokenizer, before), tokens]
+        text = _without_end(tokenizer, text, tokens)
+    pieces.append(encode(tokenizer, text))
+    return np.concatenate(pieces).astype(np.int32)
+
+
+def encode(tokenizer, text: str) -> Ids:
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+
+
+def plain(tokenizer, message: Message) -> str:
+    """The content with control tokens broken up, so that no text can open or end a message."""
+    content = message.content
+    for token in tokenizer.all_special_tokens:
+        content = content.replace(token, token[:1] + " " + token[1:])
+    return content
+
+
+def _without_end(tokenizer, text: str, tokens: Ids) -> str:
+    """The template ends the message itself; if the agent already did, once is enough."""
+    end = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
+    is_control = end in tokenizer.all_special_tokens
+    return text.removeprefix(end) if is_control and text.startswith(end) else text

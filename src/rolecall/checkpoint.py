@@ -1,0 +1,93 @@
+"""Policies and their optimizers in, a checkpoint that survives a crash at any moment out.
+
+A checkpoint is written aside, flushed to disk, renamed; the pointer file `latest` moves last. So
+whatever happens while saving, `latest` names a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from rolecall.learners.local import LocalLearner
+from rolecall.runs import write_aside
+
+LATEST, BEST = "latest", "best"  # pointer files
+
+
+def save(folder: Path, step: int, learners: dict[str, LocalLearner], *, keep: int) -> Path:
+    """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
+
+    Raises OSError (a full disk, say) with the previous checkpoint untouched.
+    """
+    final = folder / f"step-{step}"
+    aside = folder / f".tmp-step-{step}"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        for name, learner in learners.items():
+            (aside / name).mkdir(parents=True)
+            learner.save(aside / name)
+        (aside / "state.json").write_text(json.dumps({"step": step, "policies": list(learners)}))
+        _flush(aside)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    if final.exists():  # left by a crash between renaming and pointing
+        shutil.rmtree(final)
+    os.replace(aside, final)
+    _flush_folder(folder)
+    point(folder, LATEST, step)
+    _drop_old(folder, keep=keep)
+    return final
+
+
+def point(folder: Path, pointer: str, step: int) -> None:
+    write_aside(folder / pointer, f"step-{step}\n")
+
+
+def pointed(folder: Path, pointer: str) -> Path | None:
+    """The checkpoint that a pointer file names, if there is one."""
+    path = folder / pointer
+    if not path.is_file():
+        return None
+    found = folder / path.read_text().strip()
+    return found if (found / "state.json").is_file() else None
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(json.loads((checkpoint / "state.json").read_text())["step"])
+
+
+def load(checkpoint: Path, learners: dict[str, LocalLearner]) -> int:
+    """Restore weights, moments and counts. Returns the step that was saved."""
+    for name, learner in learners.items():
+        learner.load(checkpoint / name)
+    return step_of(checkpoint)
+
+
+def _drop_old(folder: Path, *, keep: int) -> None:
+    kept = {pointed(folder, LATEST), pointed(folder, BEST)}
+    steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    for path in steps[:-keep]:
+        if path not in kept:
+            shutil.rmtree(path)
+
+
+def _flush(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            _flush_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

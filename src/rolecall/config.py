@@ -1,0 +1,239 @@
+"""YAML and dotted overrides in, one checked configuration out.
+
+Every field has a docstring line; `docs/config.md` is generated from them.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from yaml import YAMLError
+
+from rolecall import registry
+from rolecall.config_errors import ConfigError, explain
+from rolecall.engines.base import Sampling
+from rolecall.learners.optim import Optimizer
+from rolecall.models import Adapter
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class AgentConfig(Section):
+    """One member of the team."""
+
+    policy: str
+    """Name of the policy it speaks with; agents that name one policy share an LLM."""
+    role: str | None = None
+    """The workflow's role it plays; by default its own name."""
+    system: str = ""
+    """System prompt."""
+    sampling: Sampling = Sampling()
+    """How its ids are drawn."""
+    parser: str | None = None
+    """Import path of a function that reads its turns; by default the workflow's for the role."""
+    invalid_penalty: float = Field(0.0, ge=0)
+    """Taken from the reward of a turn that the parser cannot read."""
+    memory: bool = False
+    """Whether its earlier exchanges of the episode stand before each new call."""
+    trainable: bool = True
+    """False: it speaks, but its turns are never trained on."""
+
+
+class PolicyConfig(Section):
+    """Named weights."""
+
+    base: str
+    """A local model folder, a hub name, or `tiny:NAME` for a model inside the package."""
+    adapter: Adapter | None = None
+    """Train a LoRA adapter beside the frozen base instead of all weights."""
+    optimizer: Optimizer | None = None
+    """How the weights are updated."""
+    template: dict[str, Any] = {}
+    """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
+
+
+class Named(Section):
+    """Something with a name and its own options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    """A built-in name, `package.module:name` or `path/to/file.py:name`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class RolloutConfig(Section):
+    """What a step collects."""
+
+    groups: int = Field(32, ge=1)
+    """Tasks in a step."""
+    group_size: int = Field(8, ge=1)
+    """Attempts at each task, which are compared with one another."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Most seconds an episode may take."""
+    retries: int = Field(2, ge=0)
+    """Repeats, with new seeds, of an episode that raised an error."""
+    concurrency: int = Field(256, ge=1)
+    """Episodes under way at once."""
+    allow_filtered_sampling: bool = False
+    """Train although top_p, top_k or temperature 0 make the sampler another distribution."""
+
+
+class TrainerConfig(Section):
+    """The run."""
+
+    steps: int = Field(200, ge=1)
+    """Steps: each collects episodes, gives credit and updates every policy once."""
+    seed: int = 0
+    """Every task, draw and shuffle derives from it."""
+    max_staleness: Literal[0] = 0
+    """Updates that a rollout may lag behind. Above 0 the engine needs its own copy of the
+    weights, which this version does not have."""
+    deterministic: bool = True
+    """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it."""
+    save_every: int = Field(10, ge=1)
+    """Steps between checkpoints; the last step is always saved."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints to keep, beside the best."""
+    idle_steps: int = Field(3, ge=1)
+    """Steps in a row without anything to train on after which the run stops."""
+
+
+class MetricsConfig(Section):
+    """What is measured beside what is free."""
+
+    grad_norm_every: int = Field(1, ge=0)
+    """Steps between exact gradient norms per agent, where agents share a policy; 0: never."""
+
+
+class EvaluationConfig(Section):
+    """Held-out tasks."""
+
+    tasks: int = Field(200, ge=0)
+    """Most tasks per source; 0 turns evaluation off."""
+    samples: int = Field(8, ge=1)
+    """Attempts at each task, n of avg@n and pass@k."""
+    k: int = Field(8, ge=1)
+    """k of pass@k."""
+    every: int = Field(0, ge=0)
+    """Steps between evaluations during the run; 0: only before and after it."""
+    greedy: bool = False
+    """Take the most likely ids instead of sampling."""
+
+
+class EngineConfig(Section):
+    """What samples."""
+
+    name: Literal["torch"] = "torch"
+    """torch: the embedded engine, over the very weights being trained."""
+    max_rows: int = Field(256, ge=1)
+    """Most completions sampled at once for one policy."""
+    cache_gb: float = Field(2.0, gt=0)
+    """Memory for keys and values, per policy."""
+
+
+class LearnerConfig(Section):
+    """What trains."""
+
+    name: Literal["local"] = "local"
+    """local: in this process."""
+    ids_per_batch: int = Field(4096, ge=1)
+    """Most prompt and sampled ids in one forward and backward pass."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights."""
+
+
+class Config(Section):
+    """One run."""
+
+    team: dict[str, AgentConfig] = Field(min_length=1)
+    """The agents, by name."""
+    policies: dict[str, PolicyConfig] = Field(min_length=1)
+    """The weights, by name."""
+    workflow: Named
+    """How the agents talk."""
+    environment: Named
+    """What they work on."""
+    rewards: dict[str, float] = {"correct": 1.0}
+    """Reward functions and their weights."""
+    algorithm: Named
+    """How credit is given."""
+    rollout: RolloutConfig = RolloutConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    engine: EngineConfig = EngineConfig()
+    learner: LearnerConfig = LearnerConfig()
+    cluster: Literal["local"] = "local"
+    """Where engines and learners live: in this process."""
+    trackers: list[str] = []
+    """Where metrics also go, beside metrics.jsonl: tensorboard."""
+    output: str | None = None
+    """Run folder; by default runs/<name of the recipe or file>."""
+
+
+NAMED = ("workflow", "environment", "algorithm")
+RECIPES = Path(str(files("rolecall.recipes")))
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def find(source: str) -> Path:
+    """A recipe name or a YAML file. Raises ConfigError with the nearest names."""
+    recipe = RECIPES / f"{source}.yaml"
+    if recipe.is_file():
+        return recipe
+    if Path(source).is_file():
+        return Path(source)
+    if source.endswith((".yaml", ".yml")) or "/" in source:
+        raise ConfigError(f"there is no file {source}")
+    raise ConfigError(
+        f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}"
+    )
+
+
+def load(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError."""
+    for override in overrides or []:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+    try:
+        loaded = OmegaConf.load(path)
+        if not OmegaConf.is_dict(loaded):
+            raise ConfigError(f"{path}: not a mapping of keys to values")
+        for key in NAMED:  # `algorithm: drmas` and `algorithm.agg=token` add up
+            if isinstance(loaded.get(key), str):
+                loaded[key] = {"name": loaded[key]}
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(list(overrides or [])))
+        plain = OmegaConf.to_container(merged, resolve=True)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
+    try:
+        return Config.model_validate(plain)
+    except ValidationError as error:
+        raise explain(error, Config) from error

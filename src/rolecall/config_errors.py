@@ -1,0 +1,53 @@
+"""Pydantic's findings in, one line that names the key out."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+
+class ConfigError(ValueError):
+    """A key, file or name that the user can put right; shown as one line, exit status 2."""
+
+
+def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> ConfigError:
+    """`policies.small.optimiser: unknown key; did you mean optimizer?`"""
+    found = error.errors()[0]
+    place = [str(part) for part in found["loc"]]
+    key = ".".join([prefix, *place] if prefix else place)
+    if found["type"] == "extra_forbidden":
+        known = _keys(model, place[:-1])
+        close = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+        return ConfigError(f"{key}: unknown key; {hint}")
+    if found["type"] == "missing":
+        return ConfigError(f"{key}: missing")
+    message = found["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{key}: {message} (it is {_short(found['input'])})")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
+    """The keys that are known where an unknown one was found."""
+    current: Any = model
+    for part in place:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            found = current.model_fields.get(part)
+            current = found.annotation if found else None
+        else:  # a mapping of names to models
+            arguments = get_args(current)
+            current = arguments[-1] if arguments else None
+        while current is not None and not isinstance(current, type) and get_args(current):
+            options = [a for a in get_args(current) if a is not type(None)]
+            if getattr(current, "__origin__", None) is dict:
+                break
+            current = next((a for a in options if isinstance(a, type)), None)
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return list(current.model_fields)
+    return []

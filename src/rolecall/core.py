@@ -1,0 +1,166 @@
+"""The four data nouns (Task, Turn, Episode, Batch), and the two functions that compare turns.
+
+Legend: P = prompt ids, T = sampled ids, N = ids in one packed batch. Arrays are numpy,
+int32 for ids and float32 for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rolecall.tags import find_tag, visible
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+NO_PARENT = -1  # Batch.parent of an id that nothing in the batch predicts
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem that a team works on."""
+
+    id: str  # unique within its data source
+    prompt: str  # what the team is told
+    answer: Any = None  # reference answer; a list means that any element is correct
+    info: dict[str, Any] = field(default_factory=dict)  # `source` and whatever the row held
+
+
+@dataclass(slots=True)
+class Message:
+    """One chat message. `tokens` holds sampled ids that stand in the prompt verbatim."""
+
+    role: str  # system | user | assistant
+    content: str
+    tokens: Ids | None = None  # [T] only for an agent's own earlier turn
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One LLM call of one agent: ids in, ids out, and later what they earned."""
+
+    id: str  # episode id + "/" + path, e.g. "3:add-17:0/0.1"
+    task: str  # Task.id
+    episode: str  # Episode.id
+    agent: str
+    policy: str
+    path: tuple[int, ...]  # place of the call in the episode's tree of calls
+    index: int = 0  # this agent's earlier played turns in the episode
+    parents: tuple[str, ...] = ()  # ids of the turns that were passed to the call
+    messages: list[Message] = field(default_factory=list)  # what the agent was shown
+    prompt: Ids | None = None  # [P]; None for an API agent: never trained
+    tokens: Ids | None = None  # [T] sampled ids, the end token included
+    logprobs: Floats | None = None  # [T] log-prob of each sampled id under the sampler
+    versions: Ids | None = None  # [T] policy version that sampled each id
+    text: str = ""  # the sampled ids as text, without special tokens
+    finish: str = ""  # stop | length
+    state: str = ""  # hash of the world's observation
+    chosen: bool = True  # False for a candidate that was not played
+    trained: bool = True  # False for a frozen agent: context for others, in no batch
+    valid: bool = True  # False when the agent's parser found nothing to read
+    rewards: dict[str, float] = field(default_factory=dict)  # this action's own, weighted
+    temperature: float = 1.0  # the sampling temperature of `logprobs`
+    advantages: Floats | None = None  # [T]
+    returns: Floats | None = None  # [T]
+    weight: float = 1.0
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def visible(self) -> str:
+        """The text without its thinking: what teammates, parsers and scorers read."""
+        return visible(self.text)
+
+    def tag(self, name: str) -> str | None:
+        """Content of the last complete `<name>...</name>` after thinking, stripped and in lower
+        case; None if there is none or the turn was cut by its length limit.
+        """
+        found = None if self.finish == "length" else find_tag(self.text, name)
+        return None if found is None else found.lower()
+
+    @property
+    def score(self) -> float:
+        """r_t: this action's own reward, the sum of its weighted rewards."""
+        return float(sum(self.rewards.values()))
+
+    def __str__(self) -> str:
+        return self.visible
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """One attempt of the team at one task."""
+
+    id: str  # "step:task:attempt", plus ":rN" for the N-th repeat after an error
+    task: Task
+    attempt: int  # member of the group, 0..K-1
+    seed: int  # for worlds and shuffles of this attempt
+    turns: list[Turn] = field(default_factory=list)  # ordered by path once the episode is over
+    rewards: dict[str, float] = field(default_factory=dict)  # agent name or "team" -> outcome
+    metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
+    answer: str = ""  # what the workflow returned
+    error: str | None = None  # "Type: message"; an errored episode is never trained on
+
+    def owner(self, agent: str) -> str:
+        """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""
+        return agent if agent in self.rewards else "team"
+
+    def outcome(self, agent: str) -> float:
+        """R(e, i): the agent's own outcome plus the team's."""
+        return self.rewards.get(agent, 0.0) + self.rewards.get("team", 0.0)
+
+    def total(self, turn: Turn) -> float:
+        """s_t: the outcome of the turn's agent plus the turn's own reward."""
+        return self.outcome(turn.agent) + turn.score
+
+
+Group = list[Episode]  # the attempts at one task that are compared with one another
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Turns of one agent packed into one row without padding.
+
+    A turn with prompt [7, 8] and tokens [9, 2] is the ids [7, 8, 9, 2] with mask [0, 0, 1, 1],
+    positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]; the next turn starts right after it with
+    parent -1 and position 0.
+    """
+
+    policy: str
+    agent: str  # one agent a batch, so that gradients can be told apart without extra work
+    tokens: Ids  # [N]
+    positions: Ids  # [N] position within the turn's own prompt + tokens
+    parent: Ids  # [N] index of the position whose logits predict this id, or NO_PARENT
+    mask: Floats  # [N] 1 where the id was sampled and is trained, else 0
+    turn: Ids  # [N] index into `turn_ids`
+    turn_ids: list[str]
+    old_logprobs: Floats  # [N] sampler's log-probs, 0 where mask is 0
+    advantages: Floats  # [N]
+    returns: Floats  # [N]
+    weight: Floats  # [N] Turn.weight, spread
+    temperature: Floats  # [N] the logits that predict this id are divided by it
+    turn_length: Floats  # [N] T of the turn
+    num_tokens: int  # trained ids, those of skipped turns included
+    num_turns: int  # trained turns, skipped ones included
+
+
+def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[list[Turn]]:
+    """Group turns by attributes (or functions of a turn), in order of first appearance.
+
+    by([solver@x, verifier@x, solver@y], "task", "agent") -> [[solver@x], [verifier@x], [solver@y]]
+    """
+    groups: dict[tuple[Hashable, ...], list[Turn]] = {}
+    for turn in turns:
+        key = tuple(getattr(turn, k) if isinstance(k, str) else k(turn) for k in keys)
+        groups.setdefault(key, []).append(turn)
+    return list(groups.values())
+
+
+def spread(turn: Turn, value: float) -> Floats:
+    """The same number on each of a turn's sampled ids: [T]."""
+    assert turn.tokens is not None, f"turn {turn.id} has no ids to spread a value over"
+    return np.full(len(turn.tokens), value, dtype=np.float32)

@@ -1,0 +1,51 @@
+"""Requests in, replies of a Python function out: for demonstrations, tests and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from rolecall.core import Floats, Ids
+from rolecall.engines.base import Completion, Request
+
+Reply = Callable[[Request], str]
+
+
+class ScriptedEngine:
+    """Says what `reply(request)` returns, as ids of the tokenizer plus its end token."""
+
+    def __init__(self, tokenizer, reply: Reply) -> None:
+        self.tokenizer = tokenizer
+        self.reply = reply
+
+    async def generate(self, request: Request) -> list[Completion]:
+        return [self._completion(self.reply(request), request) for _ in range(request.n)]
+
+    def _completion(self, text: str, request: Request) -> Completion:
+        ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        ids.append(self.tokenizer.eos_token_id)
+        limit = request.sampling.max_tokens
+        tokens = np.array(ids[:limit], dtype=np.int32)
+        return Completion(
+            tokens=tokens,
+            logprobs=np.zeros(len(tokens), dtype=np.float32),
+            versions=np.zeros(len(tokens), dtype=np.int32),
+            finish="stop" if len(ids) <= limit else "length",
+        )
+
+    async def cancel(self, request_id: str) -> None:
+        return None
+
+    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        return None
+
+    async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
+        return np.zeros(len(tokens), dtype=np.float32)
+
+    async def sleep(self) -> None:
+        return None
+
+    async def wake(self) -> None:
+        return None

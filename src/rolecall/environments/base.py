@@ -1,0 +1,47 @@
+"""What an environment offers: a sequence of tasks for a split, and a world for each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rolecall.core import Episode, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a world answers to an action."""
+
+    text: str
+    key: str = ""  # identity of the state; by default the text
+    reward: float = 0.0
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class World:
+    """One attempt's own copy of the environment. Override what the environment has."""
+
+    async def reset(self) -> Observation:
+        return Observation("")
+
+    async def step(self, agent: str, action: str) -> Observation:
+        raise ValueError(f"{type(self).__name__} has no steps: agents only talk in it")
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """Outcome in [0, 1] for the "team" or for single agents."""
+        raise ValueError(f"{type(self).__name__} does not score episodes")
+
+    async def close(self) -> None:
+        return None
+
+
+class Environment(Protocol):
+    """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence."""
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Tasks of "train" or "test"; raises ValueError naming file and row of a bad one."""
+        ...
+
+    def open(self, task: Task, *, seed: int) -> World: ...

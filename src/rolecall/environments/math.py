@@ -1,0 +1,88 @@
+"""Names of maths sources in; tasks, and worlds that compare boxed answers with the truth, out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rolecall.core import Episode, Task
+from rolecall.environments.base import World
+from rolecall.environments.generated import Generated, Kind
+from rolecall.environments.rows import locate, math_tasks
+from rolecall.rewards.answers import extract
+from rolecall.rewards.equivalence import MathJudge
+
+GENERATED = "generated"
+KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
+
+
+class MathEnvironment:
+    """Maths problems from `generated`, local files, or hub data sets such as gsm8k."""
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        level: int | None = None,
+        kinds: list[Kind] | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`level` (2): operations in a generated problem; `kinds`: which are generated;
+        `test_size` (600): generated test problems. They are errors where nothing is generated.
+        """
+        self.sources = {"train": _listed(train), "test": _listed(test)}
+        generates = GENERATED in self.sources["train"] + self.sources["test"]
+        if not generates and (level or kinds):
+            raise ValueError("level and kinds have no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test problems are not generated")
+        if level is not None and not 1 <= level <= 6:
+            raise ValueError(f"level must be 1 to 6 operations (it is {level})")
+        self.level = level or 2
+        self.kinds = tuple(kinds or KINDS)
+        self.test_size = test_size or 600
+        self.judge = MathJudge()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """"train" or "test". Raises ValueError for a missing source or a malformed row."""
+        sources = self.sources[split]
+        if sources == [GENERATED] and split == "train":
+            return self._generated(split)
+        tasks: list[Task] = []
+        for source in sources:
+            if source == GENERATED:
+                tasks += self._generated(split)[: self.test_size]
+            else:
+                tasks += math_tasks(locate(source, split=split), source=source)
+        return tasks
+
+    def _generated(self, split: str) -> Generated:
+        return Generated(split, level=self.level, kinds=self.kinds, seed=0)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return MathWorld(task, self.judge)
+
+    async def close(self) -> None:
+        await self.judge.close()
+
+
+class MathWorld(World):
+    """Scores the box in the workflow's answer: 1 if it equals the truth, else 0."""
+
+    def __init__(self, task: Task, judge: MathJudge) -> None:
+        self.task, self.judge = task, judge
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        given = extract(episode.answer)
+        if given is None or episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        verdict = await self.judge.equal(given, self.task.answer)
+        if verdict.reason in ("timeout", "memory", "crash"):
+            episode.metrics[f"judge_{verdict.reason}"] = 1.0
+        return {"team": float(verdict.equal)}
+
+
+def _listed(sources: str | list[str]) -> list[str]:
+    listed = [sources] if isinstance(sources, str) else list(sources)
+    if not listed:
+        raise ValueError("an empty list of sources")
+    return listed

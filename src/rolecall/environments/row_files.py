@@ -1,0 +1,90 @@
+"""A data file comes in, its numbered rows go out: JSON array, JSON Lines or parquet, also gzipped.
+
+The kind is told by the first bytes, not by the name: public `.json` files often hold JSON Lines.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+Row = dict[str, Any]
+
+GZIP = b"\x1f\x8b"
+PARQUET = b"PAR1"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Each row with its number from 1 (for JSON Lines the line's number).
+
+    Raises ValueError that names file and row for the first row that cannot be read.
+    """
+    with path.open("rb") as file:
+        zipped = file.read(2) == GZIP
+    opened = gzip.open(path) if zipped else path.open("rb")
+    with opened as stream:
+        file = cast(BinaryIO, stream)
+        try:
+            start = file.read(4)
+            file.seek(0)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{path}:1: not a readable gzip file: {error}") from error
+        yield from _parquet(file, path) if start == PARQUET else _json(file, path)
+
+
+def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        for batch in parquet.ParquetFile(file).iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        told = str(error).splitlines()[0]
+        raise ValueError(f"{path}:{number + 1}: not a readable parquet file: {told}") from error
+
+
+def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
+    number, empty = 0, True
+    try:
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            if not text.strip():
+                continue
+            if empty and text.lstrip().startswith(b"["):
+                yield from _array(b"\n" * (number - 1) + text + file.read(), path)
+                return
+            empty = False
+            yield number, _row(_parse(text.strip(), path, line=number), path, number=number)
+    except (OSError, EOFError) as error:  # a cut gzip file
+        raise ValueError(f"{path}:{number + 1}: {error}") from error
+    if empty:
+        raise ValueError(f"{path}:1: the file holds no rows")
+
+
+def _array(text: bytes, path: Path) -> Iterator[tuple[int, Row]]:
+    for number, row in enumerate(_parse(text, path, line=1), start=1):
+        yield number, _row(row, path, number=number)
+
+
+def _parse(text: bytes, path: Path, *, line: int) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        at = line + error.lineno - 1
+        raise ValueError(f"{path}:{at}: not JSON: {error.msg}, column {error.colno}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}:{line}: not UTF-8: {error.reason}") from error
+
+
+def _row(row: object, path: Path, *, number: int) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}:{number}: a row must be an object, got {type(row).__name__}")
+    return row

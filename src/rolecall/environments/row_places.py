@@ -1,0 +1,127 @@
+"""The name of a data set comes in, the path of a local file with its rows goes out.
+
+A name is a file, a folder, a short name of the table below or a data set id on the hub. What the
+hub's cache holds is found without network.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
+NO_ROWS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
+SPLIT_WORDS = {"train": ("train",), "test": ("test", "eval", "validation", "val", "dev")}
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+KNOWN: dict[str, dict[str, tuple[str, str]]] = {  # short name -> split -> (hub id, file)
+    "gsm8k": {
+        "train": ("openai/gsm8k", "main/train-00000-of-00001.parquet"),
+        "test": ("openai/gsm8k", "main/test-00000-of-00001.parquet"),
+    },
+    "math500": {"test": ("HuggingFaceH4/MATH-500", "test.jsonl")},
+    "aime24": {"test": ("Maxwell-Jia/AIME_2024", "aime_2024_problems.parquet")},
+    "aime25": {"test": ("math-ai/aime25", "test.jsonl")},
+    "dapo17k": {"train": ("BytedTsinghua-SIA/DAPO-Math-17k", "data/dapo-math-17k.parquet")},
+}
+
+
+def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
+    """The file of a split ("train" or "test") of the data set called `name`.
+
+    Raises ValueError in one line if nothing, or more than one file, answers to the name.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+        return path / choose(files, name=name, split=split)
+    short = re.sub(r"[-_ ]", "", name.casefold())
+    if short in KNOWN:
+        if split not in KNOWN[short]:
+            raise ValueError(f"{name!r} has no split {split!r}, only {', '.join(KNOWN[short])}")
+        repo, file = KNOWN[short][split]
+        return _download(repo, file, name=name, cache_dir=cache_dir)
+    if HUB_ID.fullmatch(name):
+        files = _hub_files(name, cache_dir=cache_dir)
+        file = choose(files, name=name, split=split)
+        return _download(name, file, name=name, cache_dir=cache_dir)
+    near = difflib.get_close_matches(short, KNOWN, n=3, cutoff=0.5)
+    raise ValueError(
+        f"no data set {name!r}: no such file or folder, no hub id org/name, and not a known name"
+        f" ({'nearest: ' + ', '.join(near) if near else 'known: ' + ', '.join(KNOWN)})"
+    )
+
+
+def choose(files: Sequence[str], *, name: str, split: str) -> str:
+    """The data file of a split among the files of a folder.
+
+    choose(["README.md", "main/test-00000-of-00001.parquet", "main/train-00000-of-00001.parquet"],
+    name="openai/gsm8k", split="train") -> "main/train-00000-of-00001.parquet"
+    """
+    data = [
+        file
+        for file in files
+        if file.endswith(SUFFIXES) and PurePosixPath(file).name not in NO_ROWS
+    ]
+    named = [file for file in data if _split_of(file) == split]
+    if not named:
+        named = [file for file in data if _split_of(file) is None]
+    if len(named) > 1:  # a hub data set may hold several configurations
+        named = [file for file in named if file.startswith(("main/", "default/"))] or named
+    if len(named) != 1:
+        found = f"several: {', '.join(named[:5])}" if named else f"files: {', '.join(files[:5])}"
+        raise ValueError(f"{name!r} has no single data file for split {split!r} ({found})")
+    return named[0]
+
+
+def _split_of(file: str) -> str | None:
+    """The split that a file's own name, or else its folder, speaks of."""
+    for part in reversed(PurePosixPath(file).parts):
+        words = re.split(r"[^a-z]+", part.casefold())
+        for split, names in SPLIT_WORDS.items():
+            if any(word in names for word in words):
+                return split
+    return None
+
+
+def _hub_files(repo: str, *, cache_dir: Path | None) -> list[str]:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    try:
+        return HfApi().list_repo_files(repo, repo_type="dataset")
+    except HfHubHTTPError as error:
+        raise ValueError(f"no data set {repo!r} on the hub: {_first_line(error)}") from error
+    except (OSError, HTTPError) as unreachable:
+        try:
+            cached = Path(
+                snapshot_download(
+                    repo, repo_type="dataset", cache_dir=cache_dir, local_files_only=True
+                )
+            )
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"no data set {repo!r}: no such file or folder, not in the hub's cache, and the"
+                f" hub cannot be reached: {_first_line(unreachable)}"
+            ) from error
+        return sorted(p.relative_to(cached).as_posix() for p in cached.rglob("*") if p.is_file())
+
+
+def _download(repo: str, file: str, *, name: str, cache_dir: Path | None) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        return Path(hf_hub_download(repo, file, repo_type="dataset", cache_dir=cache_dir))
+    except (OSError, ValueError, HTTPError) as error:
+        raise ValueError(
+            f"cannot fetch {name!r}: tried {file} of hub data set {repo}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,94 @@
+"""A team and held-out tasks in, avg@n and pass@k by data source out, with confidence intervals."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from math import comb, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from rolecall.core import Group, Task
+from rolecall.rollout import Rollout, Stage, collect
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean over tasks, as a fraction, and half the width of its 95 % confidence interval."""
+
+    mean: float
+    margin: float  # 1.96 standard errors of the mean over tasks
+    num_tasks: int
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Chance that one of k samples is correct: 1 - C(n - c, k) / C(n, k) (2107.03374, eq. 1).
+
+    pass_at_k(8, 2, 1) -> 0.25; unbiased because it averages over all k-subsets of the n samples.
+    """
+    if not 0 < k <= num_samples:
+        raise ValueError(f"pass@{k} needs at least {k} samples (there are {num_samples})")
+    return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
+
+
+def over_tasks(values: list[float]) -> Score:
+    """Mean and margin. One value has no margin: attempts at one task are not independent."""
+    spread = stdev(values) if len(values) > 1 else 0.0
+    return Score(fmean(values), 1.96 * spread / sqrt(len(values)), len(values))
+
+
+def summarise(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
+    """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}."""
+    by_source: dict[str, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_source[str(group[0].task.info.get("source", ""))].append(group)
+    whole = _scores(groups, samples=samples, k=k)
+    parts = {name: _scores(part, samples=samples, k=k) for name, part in sorted(by_source.items())}
+    return whole | {"by_source": parts}
+
+
+def _scores(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
+    average, passed = [], []
+    for group in groups:
+        scores = [episode.metrics.get("score", 0.0) for episode in group]
+        average.append(fmean(scores))
+        if len(group) >= k:
+            passed.append(pass_at_k(len(group), sum(score >= 1.0 for score in scores), k))
+    found: dict[str, Any] = {}
+    for name, values in ((f"avg@{samples}", average), (f"pass@{k}", passed)):
+        if values:
+            score = asdict(over_tasks(values))
+            found |= {name: score["mean"], f"{name}_margin": score["margin"]}
+    return found | {"num_tasks": len(groups)}
+
+
+def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
+    """The first `per_source` tasks of each data source."""
+    taken: Counter[str] = Counter()
+    kept = []
+    for task in tasks:
+        source = str(task.info.get("source", ""))
+        if taken[source] < per_source:
+            taken[source] += 1
+            kept.append(task)
+    return kept
+
+
+async def evaluate(
+    stage: Stage, tasks: list[Task], *, samples: int, k: int, greedy: bool
+) -> tuple[dict[str, Any], Rollout]:
+    """Play every task `samples` times. The same seeds in every call, so that calls compare."""
+    agents = {name: agent for name, agent in stage.agents.items()}
+    if greedy:
+        agents = {
+            name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))
+            for name, a in agents.items()
+        }
+    rollout = await collect(
+        replace(stage, agents=agents), tasks, step="evaluation", group_size=samples
+    )
+    if not rollout.groups:
+        raise RuntimeError(f"every evaluation episode failed; the last: {rollout.last_error}")
+    found = summarise(rollout.groups, samples=samples, k=k)
+    return found | {"failures": dict(rollout.failures)}, rollout

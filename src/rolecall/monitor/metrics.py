@@ -1,0 +1,77 @@
+"""A step's episodes and updates in, flat `area/name` numbers out.
+
+Means are over episodes for rewards and over turns for the rest, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from rolecall.core import Episode, Turn
+from rolecall.learners.local import Update
+from rolecall.rollout import Rollout
+
+
+def of_rollout(rollout: Rollout) -> dict[str, float]:
+    """reward, score, and for each agent what people look for."""
+    episodes = rollout.episodes
+    found: dict[str, float] = {
+        "rollout/episodes": len(episodes),
+        "rollout/dropped_groups": rollout.num_dropped,
+        "rollout/failures": sum(rollout.failures.values()),
+    }
+    for name, count in rollout.failures.items():
+        found[f"failures/{name}"] = count
+    if episodes:
+        found["score"] = _mean(e.metrics.get("score", 0.0) for e in episodes)
+    turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)
+    for episode in episodes:
+        for turn in episode.turns:
+            turns[turn.agent].append((episode, turn))
+    for agent, said in sorted(turns.items()):
+        found |= {
+            f"agent/{agent}/{name}": value
+            for name, value in _of_agent(said, num_episodes=len(episodes)).items()
+        }
+    return found
+
+
+def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[str, float]:
+    turns = [turn for _, turn in said]
+    found = {
+        "reward": _mean(episode.total(turn) for episode, turn in said),
+        "turns": len(turns) / num_episodes,
+        "truncated": _mean(turn.finish == "length" for turn in turns),
+        "invalid": _mean(not turn.valid for turn in turns),
+    }
+    with_ids = [turn for turn in turns if turn.tokens is not None]
+    if with_ids:
+        found["ids"] = sum(len(t.tokens) for t in with_ids) / num_episodes
+        # The mean surprise of sampled ids estimates the entropy at temperature 1.
+        found["entropy"] = -float(np.mean(np.concatenate([t.logprobs for t in with_ids])))
+    trained = [t.advantages for t in with_ids if t.advantages is not None]
+    if trained:
+        per_turn = [float(np.mean(advantages)) for advantages in trained]
+        found["advantage_mean"] = float(np.mean(per_turn))
+        found["advantage_std"] = float(np.std(per_turn))
+        found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
+    return found
+
+
+def of_update(policy: str, update: Update) -> dict[str, float]:
+    found = {
+        f"policy/{policy}/grad_norm": update.grad_norm,
+        f"policy/{policy}/lr": update.lr,
+        f"policy/{policy}/skipped": float(bool(update.skipped)),
+    }
+    for agent, norm in update.agent_grad_norms.items():
+        found[f"agent/{agent}/grad_norm"] = norm
+    for agent, metrics in update.agent_metrics.items():
+        found |= {f"agent/{agent}/{name}": value for name, value in metrics.items()}
+    return found
+
+
+def _mean(values) -> float:
+    return float(np.mean([float(value) for value in values]))

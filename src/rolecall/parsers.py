@@ -1,0 +1,22 @@
+"""A turn in, what its form promises out: None means that the turn has not that form."""
+
+from __future__ import annotations
+
+from rolecall.agents import Parser
+from rolecall.core import Turn
+from rolecall.rewards.answers import extract
+
+
+def boxed(turn: Turn) -> str | None:
+    """The content of the last \\boxed{} after thinking."""
+    return extract(turn.text)
+
+
+def one_of(tag: str, *values: str) -> Parser:
+    """The content of `<tag>...</tag>` if it is one of the values, in any case."""
+
+    def parse(turn: Turn) -> str | None:
+        found = turn.tag(tag)
+        return found if found in values else None
+
+    return parse

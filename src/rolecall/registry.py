@@ -1,0 +1,87 @@
+"""A name or an import path in, the function or class that it names out.
+
+A name is a file of the package that holds the built-in things of that kind. An import path is
+`package.module:name` or `path/to/file.py:name`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from rolecall.config_errors import ConfigError
+
+# kind -> name -> "module:attribute"; nothing is imported before it is asked for
+BUILT_IN: dict[str, dict[str, str]] = {
+    "workflow": {
+        "single": "rolecall.workflows.single:single",
+        "solver_verifier": "rolecall.workflows.solver_verifier:solver_verifier",
+    },
+    "environment": {"math": "rolecall.environments.math:MathEnvironment"},
+    "reward": {"correct": "rolecall.rewards.correct:correct"},
+    "algorithm": {
+        "grpo": "rolecall.algorithms.grpo:Grpo",
+        "drmas": "rolecall.algorithms.drmas:DrMas",
+    },
+    "parser": {},
+    "tracker": {"tensorboard": "rolecall.monitor.trackers:TensorBoard"},
+}
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`; nearest: a, b` or the whole list if nothing is near."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"nearest: {', '.join(close)}" if close else f"there are: {', '.join(sorted(known))}"
+
+
+def resolve(kind: str, name: str, *, key: str) -> Any:
+    """The object behind a name. Raises ConfigError that names the config key."""
+    known = BUILT_IN[kind]
+    path = known.get(name, name)
+    module, colon, attribute = path.rpartition(":")
+    if not colon:
+        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(known))}")
+    try:
+        return getattr(_module(module), attribute)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise ConfigError(f"{key}: {name!r} cannot be imported: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"{key}: {module} has no {attribute!r}") from error
+
+
+@cache
+def _module(name: str) -> types.ModuleType:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    path = Path(name).expanduser().resolve()
+    spec = importlib.util.spec_from_file_location(f"rolecall_user_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise OSError(f"there is no file {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
+    """The keyword options of a function or class, as a model that checks their types."""
+    if isinstance(call, type) and issubclass(call, BaseModel):
+        return call
+    target = call.__init__ if isinstance(call, type) else call
+    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    hints = get_type_hints(target)
+    fields: dict[str, Any] = {
+        p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
+        for p in parameters
+    }
+    return create_model("Options", __config__=ConfigDict(extra="forbid"), **fields)

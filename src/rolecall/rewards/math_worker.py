@@ -1,0 +1,108 @@
+"""The child process of the maths judge: JSON lines with two answers in, verdict lines out.
+
+    {"given": "x+1", "truth": "1+x"} -> {"verdict": "equal", "worn": false}
+    {"given": null, "truth": "1+x"}  -> {"verdict": "readable", "worn": false}
+
+Verdicts: equal, different, readable, unreadable (the truth) and memory; one unasked "readable"
+says that the libraries are loaded. The parent enforces the wall time; the limits here hold even
+when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import math
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import IO
+
+PR_SET_PDEATHSIG = 1
+UNRELATED = "987654321"  # an answer that no reference should have trouble differing from
+
+
+def compare(given: str | None, truth: str) -> str:
+    """The verdict on one pair; without `given`, on the reference alone."""
+    from math_verify import verify
+
+    gold = _parse(truth)
+    if not gold:
+        return "unreadable"
+    if given is None:
+        verify(gold, _parse(UNRELATED), timeout_seconds=None)
+        return "readable" if verify(gold, gold, timeout_seconds=None) else "unreadable"
+    answer = _parse(given)
+    # math-verify is not symmetric about assignments; equality is.
+    equal = verify(gold, answer, timeout_seconds=None) or verify(answer, gold, timeout_seconds=None)
+    return "equal" if equal else "different"
+
+
+def _parse(answer: str) -> list[object]:
+    """LaTeX only: math-verify's other reader hands text to a parser that runs Python."""
+    from math_verify import LatexExtractionConfig, parse
+
+    return parse(
+        f"${answer}$",
+        extraction_config=[LatexExtractionConfig()],
+        fallback_mode="no_fallback",
+        parsing_timeout=None,
+    )
+
+
+def serve(requests: IO[str], replies: IO[str], *, time_s: float, memory_bytes: int) -> None:
+    """Answer until the requests end; each request gets its own processor time and memory."""
+    for line in requests:
+        request = json.loads(line)
+        before = _limit(time_s=time_s, memory_bytes=memory_bytes)
+        try:
+            verdict = compare(request["given"], request["truth"])
+        except MemoryError:
+            verdict = "memory"
+        # sympy and math-verify swallow MemoryError. A result that does not fit fails at twice
+        # the size of its largest intermediate, so a large peak means that the limit was met.
+        swallowed = _status_bytes("VmPeak") - before > memory_bytes / 2
+        if swallowed and verdict in ("different", "unreadable"):
+            verdict = "memory"
+        replies.write(json.dumps({"verdict": verdict, "worn": swallowed}) + "\n")
+        replies.flush()
+
+
+def _limit(*, time_s: float, memory_bytes: int) -> int:
+    """Set the limits from what is used now; returns the address space in use, in bytes."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(usage.ru_utime + usage.ru_stime + time_s) + 1
+    used = _status_bytes("VmSize")
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, used + memory_bytes)):
+        resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
+    return used
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def main() -> None:
+    time_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
+    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print must not mix with the replies
+    logging.disable(logging.CRITICAL)
+    assert compare("1+1", "2") == "equal", "math-verify does not know that 1 + 1 = 2"
+    replies.write(json.dumps({"verdict": "readable", "worn": False}) + "\n")
+    replies.flush()
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    serve(sys.stdin, replies, time_s=time_s, memory_bytes=memory_bytes)
+
+
+if __name__ == "__main__":
+    main()

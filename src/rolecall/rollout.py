@@ -1,0 +1,173 @@
+"""Tasks in, groups of scored episodes out.
+
+`collect` consumes (task, attempt) pairs, produces episodes, and is unblocked by an episode's end;
+each finished episode is in the journal before anything else sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rolecall import scope
+from rolecall.agents import Agent, Team
+from rolecall.core import Episode, Group, Task, Turn
+from rolecall.environments.base import Environment, World
+from rolecall.seeds import seed_of
+from rolecall.workflows.base import Workflow
+
+Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
+
+
+@dataclass(slots=True)
+class Stage:
+    """Everything an episode is played with."""
+
+    agents: dict[str, Agent]
+    workflow: Workflow
+    options: dict[str, Any]  # of the workflow
+    environment: Environment
+    rewards: dict[str, tuple[Reward, float]]  # name -> (function, weight)
+    seed: int = 0  # of the run
+    timeout_s: float = 600.0  # most seconds an episode may take
+    retries: int = 2  # repeats of an episode that raised
+    concurrency: int = 256  # episodes under way at once
+    quiet: scope.Quiet = field(default_factory=scope.Quiet)
+
+
+class Journal(Protocol):
+    def append(self, episode: Episode) -> None: ...
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What a step collected."""
+
+    groups: list[Group]  # in the order of the tasks; within a group by attempt
+    failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
+    last_error: str = ""
+    num_dropped: int = 0  # groups left with too few episodes
+
+    @property
+    def episodes(self) -> list[Episode]:
+        return [episode for group in self.groups for episode in group]
+
+
+async def collect(
+    stage: Stage,
+    tasks: list[Task],
+    *,
+    step: int | str,
+    group_size: int,
+    min_group: int = 1,
+    journal: Journal | None = None,
+    finished: list[Episode] | None = None,
+) -> Rollout:
+    """Play `group_size` attempts at each task; `finished` ones (of a resumed step) are taken over.
+
+    An episode that raised is repeated with a new seed `stage.retries` times, then dropped and
+    counted; a group left with fewer than `min_group` episodes is dropped whole.
+    """
+    played: dict[tuple[int, int], Episode] = {}
+    place = {task.id: number for number, task in enumerate(tasks)}
+    assert len(place) == len(tasks), "a step drew the same task twice"
+    for episode in finished or []:
+        played[place[episode.task.id], episode.attempt] = episode
+    todo = deque(
+        (number, attempt)
+        for number in range(len(tasks))
+        for attempt in range(group_size)
+        if (number, attempt) not in played
+    )
+    rollout = Rollout(groups=[])
+
+    async def work() -> None:
+        # A worker stays a running scope from one episode to the next, so that a deterministic
+        # engine does not step between the end of one and the start of another.
+        with scope.entered((), quiet=stage.quiet):
+            while todo:
+                number, attempt = todo.popleft()
+                episode = await _play_until_done(
+                    stage, tasks[number], step=step, attempt=attempt, failures=rollout
+                )
+                if journal is not None:
+                    journal.append(episode)
+                played[number, attempt] = episode
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(stage.concurrency, len(todo))):
+            workers.create_task(work())
+    for number in range(len(tasks)):
+        group = [played[number, attempt] for attempt in range(group_size)]
+        group = [episode for episode in group if episode.error is None]
+        if len(group) >= min_group:
+            rollout.groups.append(group)
+        else:
+            rollout.num_dropped += 1
+    return rollout
+
+
+async def _play_until_done(
+    stage: Stage, task: Task, *, step: int | str, attempt: int, failures: Rollout
+) -> Episode:
+    for retry in range(stage.retries + 1):
+        episode = await play(stage, task, step=step, attempt=attempt, retry=retry)
+        if episode.error is None:
+            break
+        failures.failures[episode.error.partition(":")[0]] += 1
+        failures.last_error = episode.error
+    return episode
+
+
+async def play(
+    stage: Stage, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
+) -> Episode:
+    """One attempt. What user code raises is typed on the episode and never becomes a reward."""
+    seeds = (stage.seed, step, task.id, attempt, retry)
+    name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
+    episode = Episode(id=name, task=task, attempt=attempt, seed=seed_of(*seeds, "world"))
+    started = time.monotonic()
+    with scope.entered((), quiet=stage.quiet):
+        try:
+            async with asyncio.timeout(stage.timeout_s):
+                await _run(stage, episode, call_seed=seed_of(*seeds, "call"))
+        except Exception as error:  # the boundary to user code: a bad rollout is data
+            episode.error = f"{type(error).__name__}: {error}"
+    _order_turns(episode)
+    episode.metrics["wall_s"] = time.monotonic() - started
+    return episode
+
+
+async def _run(stage: Stage, episode: Episode, *, call_seed: int) -> None:
+    world = stage.environment.open(episode.task, seed=episode.seed)
+    try:
+        await world.reset()
+        team = Team(stage.agents, episode=episode, call_seed=call_seed)
+        answer = await stage.workflow(team, episode.task, world, **stage.options)
+        episode.answer = "" if answer is None else str(answer)
+        if isinstance(answer, Turn) and answer.finish == "length":
+            episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
+        _order_turns(episode)
+        for owner, score in (await world.score(episode)).items():
+            episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
+        for name, (reward, weight) in stage.rewards.items():
+            for owner, value in (await reward(episode, world)).items():
+                if not math.isfinite(value):
+                    raise ValueError(f"reward {name!r} of {owner!r} in {episode.id} is {value}")
+                episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
+    finally:
+        await world.close()
+
+
+def _order_turns(episode: Episode) -> None:
+    """By path, which no latency can change; `index` counts an agent's earlier played turns."""
+    episode.turns.sort(key=lambda turn: turn.path)
+    count: Counter[str] = Counter()
+    for turn in episode.turns:
+        turn.index = count[turn.agent]
+        count[turn.agent] += turn.chosen

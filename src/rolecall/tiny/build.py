@@ -1,0 +1,211 @@
+"""A workflow's demonstrations in, an embedded model out: tokenizer, Qwen3 weights, chat template.
+
+The demonstrations are played through the workflow itself, so the model is fitted to the very
+prompts that the team will see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+from rolecall import attention
+from rolecall.agents import Agent, Policy
+from rolecall.core import Ids, Task, Turn
+from rolecall.engines.base import Sampling
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.base import Environment
+from rolecall.models import LanguageModel
+from rolecall.rollout import Stage, play
+from rolecall.seeds import seed_of
+from rolecall.tiny.tokenizer import fit
+from rolecall.workflows.base import Workflow
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What is built. The defaults make 0.9 million weights: under 4 MB of float32."""
+
+    vocab: int = 384
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    mlp: int = 384
+    context: int = 1024
+    lr: float = 3e-3
+    batch_ids: int = 4096
+    minutes: float = 8.0
+    num_episodes: int = 40_000
+
+
+def build(
+    folder: Path,
+    workflow: Workflow,
+    environment: Environment,
+    systems: dict[str, str],
+    *,
+    size: Size | None = None,
+    seed: int = 0,
+    log: Log = lambda _: None,
+) -> None:
+    """Write a model folder. `systems`: role -> system prompt the team will be used with.
+
+    Raises ValueError if the workflow registers no demonstrations.
+    """
+    size = size or Size()
+    if workflow.demonstrate is None:
+        raise ValueError(f"workflow {workflow.name!r} registers no demonstrations to learn from")
+    deadline = time.monotonic() + size.minutes * 60
+    tasks = environment.tasks("train")
+    bytes_only = fit([], size=300, tags=workflow.tags)
+    sample = _play_all(workflow, environment, systems, bytes_only, tasks[:2000], seed=seed)
+    texts = [m.content for t in sample for m in t.messages] + [t.text for t in sample]
+    tokenizer = fit(texts, size=size.vocab, tags=workflow.tags)
+    log(f"tokenizer: {len(tokenizer)} ids")
+    turns = _play_all(
+        workflow, environment, systems, tokenizer, tasks[: size.num_episodes], seed=seed
+    )
+    log(f"demonstrations: {len(turns)} turns, {sum(len(t.tokens) for t in turns)} ids to learn")
+    model = _model(size, tokenizer, seed=seed)
+    log(f"model: {sum(p.numel() for p in model.parameters())} weights")
+    rows = [(turn.prompt, turn.tokens) for turn in turns]
+    _fit(LanguageModel(model, tokenizer), rows, size=size, seed=seed, deadline=deadline, log=log)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _play_all(
+    workflow: Workflow,
+    environment: Environment,
+    systems: dict[str, str],
+    tokenizer,
+    tasks: list[Task],
+    *,
+    seed: int,
+) -> list[Turn]:
+    async def everyone() -> list[Turn]:
+        turns: list[Turn] = []
+        for number, task in enumerate(tasks):
+            turns += await _demonstrate(
+                workflow, environment, systems, tokenizer, task, Random(seed_of(seed, number))
+            )
+        return turns
+
+    return asyncio.run(everyone())
+
+
+async def _demonstrate(
+    workflow: Workflow,
+    environment: Environment,
+    systems: dict[str, str],
+    tokenizer,
+    task: Task,
+    random: Random,
+) -> list[Turn]:
+    said: list[tuple[str, str]] = []
+
+    def reply(request) -> str:
+        assert workflow.demonstrate is not None
+        text = workflow.demonstrate(request.policy, task, said, random)
+        said.append((request.policy, text))
+        return text
+
+    engine = ScriptedEngine(tokenizer, reply)
+    agents = {
+        role: Agent(
+            name=role,
+            policy=Policy(role, tokenizer, engine, trainable=False),
+            role=role,
+            system=systems.get(role, ""),
+            sampling=Sampling(max_tokens=10_000),
+            parser=workflow.parsers.get(role),
+        )
+        for role in workflow.roles
+    }
+    stage = Stage(agents, workflow, {}, environment, rewards={})
+    episode = await play(stage, task)
+    if episode.error:
+        raise ValueError(f"a demonstration failed: {episode.error}")
+    return episode.turns
+
+
+def _model(size: Size, tokenizer, *, seed: int) -> Qwen3ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.hidden // size.heads,
+        intermediate_size=size.mlp,
+        max_position_embeddings=size.context,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        attn_implementation=attention.NAME,
+    )
+    model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    return model
+
+
+def _fit(
+    language: LanguageModel,
+    rows: list[tuple[Ids, Ids]],
+    *,
+    size: Size,
+    seed: int,
+    deadline: float,
+    log: Log,
+) -> None:
+    """Next-id prediction on the sampled part; the learning rate falls to 0 at the deadline."""
+    parameters = list(language.model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=size.lr, betas=(0.9, 0.98), weight_decay=0.1)
+    random = np.random.default_rng(seed)
+    started, step, queue = time.monotonic(), 0, list[int]()
+    total = deadline - started
+    while (spent := time.monotonic() - started) < total:
+        share = spent / total
+        for group in optimizer.param_groups:
+            warm = min(1.0, (step + 1) / 50)
+            group["lr"] = size.lr * warm * (1.0 - share)
+        batch, num_ids = [], 0
+        while num_ids < size.batch_ids:
+            queue = queue or random.permutation(len(rows)).tolist()
+            batch.append(rows[queue.pop()])
+            num_ids += len(batch[-1][0]) + len(batch[-1][1])
+        batch.sort(key=lambda row: len(row[0]) + len(row[1]))
+        loss = _loss(language, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 0:
+            log(f"step {step}: loss {loss.item():.4f}, {share:.0%} of the time")
+        step += 1
+
+
+def _loss(language: LanguageModel, batch: list[tuple[Ids, Ids]]) -> torch.Tensor:
+    tokens = torch.from_numpy(np.concatenate([np.concatenate(row) for row in batch])).long()
+    layout = attention.Rows([len(p) + len(t) for p, t in batch], device=language.device)
+    learned = np.concatenate([[False] * len(p) + [True] * len(t) for p, t in batch])
+    target = torch.from_numpy(np.flatnonzero(learned))
+    logits = language.logits(tokens, layout.position, layout=layout, keep=target - 1)
+    return cross_entropy(logits, tokens[target])

@@ -1,0 +1,267 @@
+"""The conductor: the only file that knows all seven hops of an id, from a task to new weights.
+
+A step consumes tasks, produces episodes and then weights; it is unblocked by its last episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rolecall import checkpoint
+from rolecall.assembly import Run
+from rolecall.core import Episode, Task
+from rolecall.episodes import write_parquet
+from rolecall.evaluate import evaluate, held_out
+from rolecall.learners.local import Update
+from rolecall.monitor import metrics
+from rolecall.packing import pack
+from rolecall.rollout import Rollout, collect
+from rolecall.runs import Journal, RunFolder, journal_path, journals
+from rolecall.scope import task_factory
+from rolecall.seeds import seed_of
+
+log = logging.getLogger("rolecall")
+
+
+class NothingTrainsError(RuntimeError):
+    """Several steps in a row had nothing to train on."""
+
+
+class Display(Protocol):
+    """Who watches: a live table, or nobody."""
+
+    def step(self, record: dict[str, Any]) -> None: ...
+    def evaluation(self, record: dict[str, Any]) -> None: ...
+
+
+class Tracker(Protocol):
+    """Where else metrics go."""
+
+    def log(self, step: int, record: dict[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Trainer:
+    """Runs the steps of one run in its folder, from its last checkpoint on."""
+
+    def __init__(
+        self, run: Run, folder: RunFolder, *, display: Display, trackers: Sequence[Tracker] = ()
+    ) -> None:
+        self.run, self.folder, self.display, self.trackers = run, folder, display, trackers
+        self.config = run.config
+        self.tasks = run.stage.environment.tasks("train")
+        evaluation = self.config.evaluation
+        self.test: list[Task] = []
+        if evaluation.tasks:
+            tasks = run.stage.environment.tasks("test")
+            self.test = held_out(tasks, per_source=evaluation.tasks)
+        self.done = 0  # steps whose update is in the weights
+        self.saved = -1  # step of the newest checkpoint
+        self.idle = 0  # steps in a row without anything to train on
+        self.best = -1.0
+
+    async def train(self) -> None:
+        """Raises NothingTrainsError or DivergedError; cancelled (Ctrl-C), it saves first."""
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        await self._resume()
+        try:
+            if self.done == 0:
+                await self._evaluate("before")
+            while self.done < self.config.trainer.steps:
+                await self._step(self.done + 1)
+                await self._after_step()
+            await self._evaluate("after")
+        except asyncio.CancelledError:
+            self._save()
+            raise
+        finally:
+            for tracker in self.trackers:
+                tracker.close()
+
+    async def _resume(self) -> None:
+        found = checkpoint.pointed(self.folder.checkpoints, checkpoint.LATEST)
+        if found is not None:
+            self.done = self.saved = checkpoint.load(found, self.run.learners)
+            log.info("resumed step=%d", self.done)
+        self.folder.forget_after(self.done)
+        for step, path in journals(self.folder):
+            if step <= self.done:
+                path.unlink()
+        evaluations = [r for r in self.folder.read_metrics() if r["kind"] == "evaluation"]
+        self.best = max((r[self._headline] for r in evaluations), default=-1.0)
+        for name in self.run.models:
+            await self.run.engine.load(name, self._version(name), None)
+
+    async def _step(self, step: int) -> None:
+        """Hops 1 to 7."""
+        run, started = self.run, time.monotonic()
+        rollout = await self._collect(step)
+        collected = time.monotonic()
+        run.algorithm.credit(rollout.episodes)
+        write_parquet(self.folder.episode_file(step), rollout.episodes, step=step)
+        credited = time.monotonic()
+        updates = await self._update(rollout.episodes, step)
+        updated = time.monotonic()
+        for policy in updates:
+            await run.engine.load(policy, self._version(policy), None)
+        self.done = step
+        record = metrics.of_rollout(rollout)
+        for policy, update in updates.items():
+            record |= metrics.of_update(policy, update)
+        record |= _pace(rollout, started, collected, credited, updated)
+        self._report(record)
+        self._check_progress(rollout, updates)
+
+    async def _collect(self, step: int) -> Rollout:
+        config = self.config.rollout
+        journal = Journal(journal_path(self.folder, step))
+        finished = journal.read()
+        size = config.groups * config.group_size
+        if self.config.trainer.deterministic and len(finished) < size:
+            # Rows of a batch depend on which episodes share it, so a part of a step cannot be
+            # continued bit for bit: it is played again.
+            journal.path.unlink(missing_ok=True)
+            finished = []
+        try:
+            return await collect(
+                self.run.stage,
+                self._draw(step),
+                step=step,
+                group_size=config.group_size,
+                min_group=self.run.algorithm.min_group,
+                journal=journal,
+                finished=finished,
+            )
+        finally:
+            journal.close()
+
+    def _draw(self, step: int) -> list[Task]:
+        """The step's tasks: an endless split in its order, a finite one shuffled anew each epoch."""
+        number, seed = self.config.rollout.groups, self.config.trainer.seed
+        size = len(self.tasks)
+        first = (step - 1) * number
+        if size > 10_000_000:
+            offset = seed_of(seed, "tasks") % (size // 2)
+            return [self.tasks[(offset + first + i) % size] for i in range(number)]
+        if number > size:
+            raise ValueError(f"rollout.groups is {number}, but there are only {size} train tasks")
+        per_epoch = size // number  # a step never holds one task twice
+        epoch, place = divmod(step - 1, per_epoch)
+        order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
+        return [self.tasks[int(i)] for i in order[place * number : (place + 1) * number]]
+
+    async def _update(self, episodes: list[Episode], step: int) -> dict[str, Update]:
+        """Train every policy on the union of its agents' turns, once."""
+        await self.run.engine.sleep()
+        every = self.config.metrics.grad_norm_every
+        updates = {}
+        for policy, learner in self.run.learners.items():
+            turns = [
+                t
+                for episode in episodes
+                for t in episode.turns
+                if t.policy == policy and t.advantages is not None
+                if not (self.run.algorithm.mask_truncated and t.finish == "length")
+            ]
+            budget = self.config.learner.ids_per_batch
+            batches = pack(turns, budget=budget, skip_zero=True) if turns else []
+            if batches:
+                per_agent = bool(every) and step % every == 0
+                [updates[policy]] = await learner.update(
+                    [batches], self.run.algorithm, per_agent=per_agent
+                )
+        await self.run.engine.wake()
+        return updates
+
+    def _check_progress(self, rollout: Rollout, updates: dict[str, Update]) -> None:
+        for policy, update in updates.items():
+            if update.skipped:
+                log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
+        self.idle = 0 if updates else self.idle + 1
+        if self.idle >= self.config.trainer.idle_steps:
+            error = f"; the last error: {rollout.last_error}" if rollout.last_error else ""
+            raise NothingTrainsError(
+                f"nothing to train on in {self.idle} steps in a row (up to step {self.done}): "
+                f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
+                f"turn in them did better than another{error}"
+            )
+
+    async def _after_step(self) -> None:
+        config = self.config
+        last = self.done == config.trainer.steps
+        if self.done % config.trainer.save_every == 0 or last:
+            self._save()
+        every = config.evaluation.every
+        if every and self.done % every == 0 and not last:
+            await self._evaluate("during")
+
+    def _save(self) -> None:
+        if self.saved == self.done:
+            return
+        checkpoint.save(
+            self.folder.checkpoints, self.done, self.run.learners, keep=self.config.trainer.keep
+        )
+        self.saved = self.done
+        for step, path in journals(self.folder):
+            if step <= self.done:
+                path.unlink()
+
+    async def _evaluate(self, when: str) -> None:
+        if not self.test:
+            return
+        config = self.config.evaluation
+        found, rollout = await evaluate(
+            self.run.stage, self.test, samples=config.samples, k=config.k, greedy=config.greedy
+        )
+        write_parquet(
+            self.folder.path / f"evaluation-{self.done:06d}.parquet",
+            rollout.episodes,
+            step=self.done,
+        )
+        record = {"kind": "evaluation", "step": self.done, "when": when, **found}
+        self.folder.append_metrics(record)
+        self.display.evaluation(record)
+        if found[self._headline] > self.best:
+            self.best = found[self._headline]
+            if self.saved == self.done:
+                checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
+
+    @property
+    def _headline(self) -> str:
+        return f"avg@{self.config.evaluation.samples}"
+
+    def _version(self, policy: str) -> int:
+        learner = self.run.learners.get(policy)
+        return learner.num_updates if learner else 0
+
+    def _report(self, record: dict[str, float]) -> None:
+        full = {"kind": "step", "step": self.done, **record}
+        self.folder.append_metrics(full)
+        self.display.step(full)
+        for tracker in self.trackers:
+            tracker.log(self.done, record)
+
+
+def _pace(
+    rollout: Rollout, started: float, collected: float, credited: float, updated: float
+) -> dict[str, float]:
+    sampled = sum(
+        len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None
+    )
+    ended = time.monotonic()
+    whole = ended - started
+    return {
+        "time/step_s": whole,
+        "time/rollout_share": (collected - started) / whole,
+        "time/credit_share": (credited - collected) / whole,
+        "time/update_share": (updated - credited) / whole,
+        "time/publish_share": (ended - updated) / whole,
+        "pace/sampled_ids_per_s": sampled / (collected - started),
+        "pace/ids_per_s": sampled / whole,
+    }

@@ -1,0 +1,105 @@
+"""How a workflow is declared: an async function in, the same function with what it needs out.
+
+    @workflow
+    async def duet(team, task, world, rounds: int = 2): ...
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import random
+import textwrap
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from rolecall.agents import Parser, Team
+from rolecall.core import Task, Turn
+
+Play = Callable[..., Awaitable[Turn | str | None]]
+# (role, task, what was said so far as (role, text), random numbers) -> what a habit would say
+Demonstrate = Callable[[str, Task, list[tuple[str, str]], random.Random], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A named conversation, the roles it calls and the form it expects of their words."""
+
+    name: str
+    play: Play  # play(team, task, world, **options) -> the answer
+    roles: tuple[str, ...]
+    calls_others: bool = False  # it may call agents that its source does not name
+    parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
+    demonstrate: Demonstrate | None = None  # for `rolecall tiny build`
+    tags: tuple[str, ...] = ()  # texts that the embedded model's tokenizer keeps whole
+
+    async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
+        return await self.play(team, task, world, **options)
+
+
+@overload
+def workflow(play: Play, /) -> Workflow: ...
+@overload
+def workflow(
+    *,
+    parsers: dict[str, Parser] | None = None,
+    demonstrate: Demonstrate | None = None,
+    tags: tuple[str, ...] = (),
+) -> Callable[[Play], Workflow]: ...
+
+
+def workflow(
+    play: Play | None = None,
+    /,
+    *,
+    parsers: dict[str, Parser] | None = None,
+    demonstrate: Demonstrate | None = None,
+    tags: tuple[str, ...] = (),
+) -> Workflow | Callable[[Play], Workflow]:
+    """Make a workflow of an async function `(team, task, world, <options>)`.
+
+    Roles are read from its source: every `team.NAME(...)` and `team.role("NAME")`.
+    """
+
+    def made(function: Play) -> Workflow:
+        if not inspect.iscoroutinefunction(function):
+            raise ValueError(f"workflow {function.__name__!r} must be an async function")
+        roles, calls_others = _roles(function)
+        return Workflow(
+            name=function.__name__,
+            play=function,
+            roles=roles,
+            calls_others=calls_others,
+            parsers=parsers or {},
+            demonstrate=demonstrate,
+            tags=tags,
+        )
+
+    return made if play is None else made(play)
+
+
+def _roles(function: Play) -> tuple[tuple[str, ...], bool]:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    team = next(iter(inspect.signature(function).parameters))
+    found: dict[str, None] = {}
+    mentions = 0
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner), attr="role"),
+                args=[ast.Constant(value=str(name))],
+            ) if owner == team:
+                found[name] = None
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == team:
+                found[name] = None
+                mentions -= 1
+            case ast.Subscript(
+                value=ast.Name(id=owner), slice=ast.Constant(value=str(name))
+            ) if owner == team:
+                found[name] = None
+                mentions -= 1
+            case ast.Name(id=owner) if owner == team:
+                mentions += 1
+    found.pop("role", None)
+    return tuple(found), mentions > 0

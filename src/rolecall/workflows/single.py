@@ -1,0 +1,16 @@
+"""A task in, one agent's solution out."""
+
+from __future__ import annotations
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed
+from rolecall.workflows.base import workflow
+from rolecall.workflows.habits import solver_verifier_habits
+
+
+@workflow(parsers={"solver": boxed}, demonstrate=solver_verifier_habits, tags=("\\boxed{",))
+async def single(team: Team, task: Task, world: World) -> Turn:
+    """One call."""
+    return await team.solver(task.prompt)

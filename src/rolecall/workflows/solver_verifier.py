@@ -1,0 +1,60 @@
+"""A task in, a checked solution out: the protocol of Dr. MAS (2602.08847) for maths.
+
+The solver sees the task and all that both have said so far; so does the verifier, and the newest
+solution. The last round has no verifier: nobody would act on its word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from rolecall.agents import Member, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed, one_of
+from rolecall.workflows.base import workflow
+from rolecall.workflows.habits import solver_verifier_habits
+
+OnUnparsable = Literal["reject", "approve", "retry"]
+
+
+@workflow(
+    parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
+    demonstrate=solver_verifier_habits,
+    tags=("<verify>", "</verify>", "\\boxed{", "[solver]", "[verifier]"),
+)
+async def solver_verifier(
+    team: Team,
+    task: Task,
+    world: World,
+    rounds: int = 2,
+    on_unparsable: OnUnparsable = "reject",
+) -> Turn:
+    """At most `rounds` solutions; several agents may play the verifier, and all must approve.
+
+    A verdict without a readable tag counts as `on_unparsable` says; `retry` asks once more and
+    then rejects.
+    """
+    said: list[Turn] = [await team.solver(task.prompt)]
+    for _ in range(rounds - 1):
+        verdicts = await asyncio.gather(
+            *(_verdict(v, task, said, on_unparsable) for v in team.role("verifier"))
+        )
+        solution = said[-1]
+        said += [turn for turn, _ in verdicts]
+        if all(approved for _, approved in verdicts):
+            return solution
+        said.append(await team.solver(task.prompt, *said))
+    return said[-1]
+
+
+async def _verdict(
+    verifier: Member, task: Task, said: list[Turn], on_unparsable: OnUnparsable
+) -> tuple[Turn, bool]:
+    turn = await verifier(task.prompt, *said)
+    if not turn.valid and on_unparsable == "retry":
+        turn = await verifier(task.prompt, *said)
+    if not turn.valid:
+        return turn, on_unparsable == "approve"
+    return turn, turn.tag("verify") == "approve"

@@ -1,0 +1,259 @@
+"""The maths judge: what must be equal, what must differ, and what it survives."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rolecall.rewards.answers import extract, references
+from rolecall.rewards.equivalence import MathJudge, Verdict
+from rolecall.rewards.math_process import JudgeError
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+ENDLESS = "9^{9^{9^{9}}}"
+
+EQUAL = r"""
+5 == 5 | 5.0 == 5 | 5. == 5 | +5 == 5 | 033 == 33 | -0 == 0 | 142.0 == 142 | 1,000 == 1000
+1{,}000 == 1000 | 1e3 == 1000 | .5 == 0.5 | 3.14159 == 3.14159
+\frac{1}{2} == 0.5 | 1/2 == \frac12 | \dfrac{1}{2} == \frac{1}{2} | 2/4 == 1/2
+\frac{-1}{2} == -\frac{1}{2} | -\frac{1}{2} == \frac{1}{-2} | 1\frac{1}{2} == \frac{3}{2}
+10^{2} == 100 | 10^2 == 100 | 2^{10} == 1024 | 2^{-1} == \frac12 | 1.5\times10^{3} == 1500
+\sqrt{8} == 2\sqrt{2} | 2\sqrt2 == \sqrt{8} | \frac{\sqrt{2}}{2} == \frac{1}{\sqrt{2}}
+\pi/2 == \frac{\pi}{2} | 1 \pm \sqrt{2} == 1\pm\sqrt{2}
+x^2+1 == 1+x^2 | (x+1)^2 == x^2+2x+1 | y=2x+3 == y=3+2x | x=5 == 5
+(1, 2) == (1,2) | \left( 3, \frac{\pi}{2} \right) == (3,\pi/2) | [0,1) == [0, 1)
+(-\infty,2] == (-\infty, 2] | \{1,2\} == \{2,1\} | 1, 2 == 2, 1
+\begin{pmatrix}1&2\\3&4\end{pmatrix} == \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}
+\begin{pmatrix} -1/3 \\ a \end{pmatrix} == \begin{pmatrix} -\frac13 \\ a \end{pmatrix}
+5\text{ cm} == 5 | 5\,\text{cm} == 5\text{ cm} | \$5 == 5 | $5 == 5 | 50\% == 50 | 30^\circ == 30
+1011_2 == 1011_{2} | A == (A) | \text{(A)} == A | \text{east} == east
+"""
+DIFFERENT = r"""
+5 == 6 | 5 == -5 | 0.999 == 1 | == 0 | 1,000 == 1 | 12 == 1,2 | 1e400 == 10 | 0.33 == 1/3
+\frac{1}{3} == 0.3333 | 3.14 == \pi | 50 == 0.5 | 50 == 50\frac{1}{2} | 100 == 10^{3} | 25 == 5^2+1
+x+1 == x-1 | 2x == 2 | xy == x+y | (1,2) == (2,1) | (1,2) == 12 | 12 == {1,2} | (0,1) == [0,1]
+[0,1) == (0,1) | 1011_2 == 1011 | 1011_2 == 1011_3 | A == B
+"""
+
+
+def pairs(table):
+    cells = [cell for line in table.strip().splitlines() for cell in line.split("|")]
+    found = [cell.partition("==") for cell in cells]
+    return [(given.strip(), truth.strip()) for given, _, truth in found]
+
+
+@pytest.fixture(scope="module")
+def judge():
+    shared = MathJudge()
+    yield shared
+    asyncio.run(shared.close())
+
+
+def ask(judge, given, truth):
+    return asyncio.run(judge.equal(given, truth))
+
+
+@pytest.mark.parametrize(("given", "truth"), pairs(EQUAL))
+def test_answers_that_mean_the_same_are_equal_in_both_directions(judge, given, truth):
+    assert ask(judge, given, truth).equal
+    assert ask(judge, truth, given).equal
+
+
+@pytest.mark.parametrize(("given", "truth"), pairs(DIFFERENT))
+def test_answers_that_mean_something_else_differ(judge, given, truth):
+    assert not ask(judge, given, truth).equal
+
+
+def test_any_accepted_reference_is_enough(judge):
+    assert ask(judge, "81", "080 or 081 (both were accepted)").equal
+    assert ask(judge, r"\sqrt{8}", ["3", r"2\sqrt{2}"]) == Verdict(True, "symbolic")
+
+
+def test_an_answer_that_never_ends_is_not_equal_and_the_loop_stays_responsive():
+    async def scenario():
+        judge, ticks, began = MathJudge(), 0, time.monotonic()
+        asking = asyncio.create_task(judge.equal(ENDLESS, "5"))
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        took_s = time.monotonic() - began
+        after = await judge.equal(r"\sqrt{8}", r"2\sqrt{2}")
+        again = await judge.equal(ENDLESS, "5")
+        await judge.close()
+        return await asking, took_s, ticks, after, again, judge.counts
+
+    verdict, took_s, ticks, after, again, counts = asyncio.run(scenario())
+    assert verdict == again == Verdict(False, "timeout")
+    assert after == Verdict(True, "symbolic")
+    assert counts == {"rules": 0, "symbolic": 1, "timeout": 2, "memory": 0, "crash": 0}
+    assert ticks > 50 and 2.0 <= took_s < 20.0
+
+
+def test_an_answer_that_needs_too_much_memory_is_not_equal_and_counted():
+    judge = MathJudge(time_s=20.0, memory_bytes=16 << 20)
+    assert ask(judge, "(x+1)^{20000}", "3x") == Verdict(False, "memory")
+    assert ask(judge, r"\sqrt{8}", r"2\sqrt{2}").equal
+    assert judge.counts["memory"] == 1
+    asyncio.run(judge.close())
+
+
+def test_a_long_answer_is_not_equal_by_rule(judge):
+    assert ask(judge, "x+" * 1000 + "1", "1") == Verdict(False, "rules")
+
+
+def test_a_worker_killed_from_outside_costs_no_answer():
+    async def scenario():
+        judge = MathJudge(time_s=1.0)
+        assert (await judge.equal("1+x", "x+1")).equal
+        os.kill(judge._process.child.pid, signal.SIGKILL)  # while idle
+        idle = await judge.equal("2+x", "x+2")
+        asking = asyncio.create_task(judge.equal(ENDLESS, "5"))
+        await asyncio.sleep(0.5)
+        os.kill(judge._process.child.pid, signal.SIGKILL)  # while working
+        busy = await asking
+        await judge.close()
+        return idle, busy
+
+    assert asyncio.run(scenario()) == (Verdict(True, "symbolic"), Verdict(False, "timeout"))
+
+
+# A worker that dies on one answer and knows no other.
+FRAGILE = """
+import json, sys
+print(json.dumps({"verdict": "readable", "worn": False}), flush=True)
+for line in sys.stdin:
+    given = json.loads(line)["given"]
+    if given == "x+0":
+        sys.exit(3)
+    verdict = "readable" if given is None else "different"
+    print(json.dumps({"verdict": verdict, "worn": False}), flush=True)
+"""
+
+
+def test_an_answer_that_crashes_the_worker_twice_is_not_equal():
+    judge = MathJudge(command=[sys.executable, "-c", FRAGILE])
+    assert ask(judge, "x+0", "x") == Verdict(False, "crash")
+    assert ask(judge, "x+1", "x") == Verdict(False, "symbolic")
+    assert judge.counts["crash"] == 1
+    asyncio.run(judge.close())
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["/nonexistent/python"], "No such file"),
+        ([sys.executable, "-c", "raise ImportError('no sympy here')"], "no sympy here"),
+    ],
+)
+def test_a_worker_that_cannot_start_is_an_error_and_not_a_wrong_answer(command, told):
+    judge = MathJudge(command=command)
+    with pytest.raises(JudgeError, match=told):
+        ask(judge, "x+1", "1+x")
+    assert ask(judge, "5", "5.0").equal
+    assert sum(judge.counts.values()) == 1
+    asyncio.run(judge.close())
+
+
+@pytest.mark.parametrize("reference", [r"\frac{1}{", ENDLESS])
+def test_a_reference_that_cannot_be_judged_is_an_error(reference):
+    judge = MathJudge(time_s=0.5)
+    with pytest.raises(JudgeError, match="alone cannot be judged"):
+        ask(judge, "5x", reference)
+    asyncio.run(judge.close())
+
+
+def test_fifty_answers_at_once_are_each_judged(judge):
+    async def scenario():
+        return await asyncio.gather(
+            *(judge.equal(f"{n}+x", f"x+{n + n % 2}") for n in range(50))
+        )
+
+    assert [verdict.equal for verdict in asyncio.run(scenario())] == [n % 2 == 0 for n in range(50)]
+
+
+def test_one_judge_serves_loops_in_several_threads(judge):
+    verdicts = []
+    threads = [
+        threading.Thread(target=lambda n=n: verdicts.append(ask(judge, f"{n}y+1", f"1+y*{n}")))
+        for n in range(2, 6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [verdict.equal for verdict in verdicts] == [True] * 4
+
+
+def test_a_closed_judge_leaves_no_worker_and_can_be_used_again():
+    judge = MathJudge()
+    assert ask(judge, "x+1", "1+x").equal
+    first = judge._process.child
+    asyncio.run(judge.close())
+    assert first.poll() is not None and judge._process.child is None
+    assert ask(judge, "x+2", "2+x").equal
+    asyncio.run(judge.close())
+
+
+ORPHAN = """
+import asyncio, os
+from rolecall.rewards.equivalence import MathJudge
+judge = MathJudge(time_s=60.0)
+async def scenario():
+    await judge.equal("x+1", "1+x")
+    asyncio.create_task(judge.equal("9^{9^{9^{9}}}", "5"))
+    await asyncio.sleep(0.3)
+    print(judge._process.child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(scenario())
+"""
+
+
+def test_a_busy_worker_does_not_outlive_its_parent():
+    told = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True)
+    worker, deadline = int(told.stdout), time.monotonic() + 10
+    while _runs(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(worker)
+
+
+def _runs(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("name", ["math_500", "aime_1983_2024", "aime_2025", "amc_34"])
+def test_every_reference_equals_itself_in_a_box_and_can_be_told_from_another(judge, name):
+    path = DATA / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    _check_truths(judge, [row["answer"] for row in json.loads(path.read_text(encoding="utf-8"))])
+
+
+def test_every_reference_of_the_parquet_sample_equals_itself_in_a_box(judge):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = DATA / "drmas_math_300.parquet"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    rows = parquet.read_table(path).column("reward_model").to_pylist()
+    _check_truths(judge, [row["ground_truth"] for row in rows])
+
+
+def _check_truths(judge, truths):
+    async def scenario():
+        for truth in truths:
+            for reference in references(truth):
+                given = extract(rf"so \boxed{{{reference}}}.")
+                assert (await judge.equal(given, truth)).equal, truth
+            # Another answer reaches the worker where rules cannot read the reference.
+            assert not (await judge.equal("-987123", truth)).equal, truth
+
+    asyncio.run(scenario())
