@@ -17,10 +17,14 @@ from rolecall.runs import write_aside
 LATEST, BEST = "latest", "best"  # pointer files
 
 
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written; the previous one is untouched."""
+
+
 def save(folder: Path, step: int, learners: dict[str, LocalLearner], *, keep: int) -> Path:
     """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
 
-    Raises OSError (a full disk, say) with the previous checkpoint untouched.
+    Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
     """
     final = folder / f"step-{step}"
     aside = folder / f".tmp-step-{step}"
@@ -31,9 +35,11 @@ def save(folder: Path, step: int, learners: dict[str, LocalLearner], *, keep: in
             learner.save(aside / name)
         (aside / "state.json").write_text(json.dumps({"step": step, "policies": list(learners)}))
         _flush(aside)
-    except OSError:
+    except Exception as error:  # torch and safetensors have their own types for a full disk
         shutil.rmtree(aside, ignore_errors=True)
-        raise
+        raise CheckpointError(
+            f"checkpoint {final} cannot be written: {error}; the previous one is untouched"
+        ) from error
     if final.exists():  # left by a crash between renaming and pointing
         shutil.rmtree(final)
     os.replace(aside, final)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -66,13 +65,15 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
+        """All whole records; a line that a crash cut short is no record."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text().splitlines() if line]
+        text = self.metrics.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and episodes of steps above `step`: they will be done again."""
-        kept = [r for r in _whole_lines(self.metrics) if r["step"] <= step]
+        kept = [r for r in self.read_metrics() if r["step"] <= step]
         write_aside(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         for file in self.episodes.glob("step-*.parquet"):
             if _number(file) > step:
@@ -148,17 +149,6 @@ def write_aside(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-
-
-def free_disk(path: Path) -> int:
-    return shutil.disk_usage(path).free
-
-
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def _number(path: Path) -> int:

@@ -65,6 +65,8 @@ class Trainer:
         self.saved = -1  # step of the newest checkpoint
         self.idle = 0  # steps in a row without anything to train on
         self.best = -1.0
+        self.started = time.monotonic()
+        self.earlier_s = 0.0
 
     async def train(self) -> None:
         """Raises NothingTrainsError or DivergedError; cancelled (Ctrl-C), it saves first."""
@@ -93,7 +95,9 @@ class Trainer:
         for step, path in journals(self.folder):
             if step <= self.done:
                 path.unlink()
-        evaluations = [r for r in self.folder.read_metrics() if r["kind"] == "evaluation"]
+        records = self.folder.read_metrics()
+        self.earlier_s = max((r["time/run_s"] for r in records), default=0.0)
+        evaluations = [r for r in records if r["kind"] == "evaluation"]
         self.best = max((r[self._headline] for r in evaluations), default=-1.0)
         for name in self.run.models:
             await self.run.engine.load(name, self._version(name), None)
@@ -115,6 +119,7 @@ class Trainer:
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
         record |= _pace(rollout, started, collected, credited, updated)
+        record["time/run_s"] = self._elapsed()
         self._report(record)
         self._check_progress(rollout, updates)
 
@@ -195,10 +200,11 @@ class Trainer:
     async def _after_step(self) -> None:
         config = self.config
         last = self.done == config.trainer.steps
-        if self.done % config.trainer.save_every == 0 or last:
-            self._save()
         every = config.evaluation.every
-        if every and self.done % every == 0 and not last:
+        due = bool(every) and self.done % every == 0
+        if self.done % config.trainer.save_every == 0 or due or last:
+            self._save()
+        if due and not last:
             await self._evaluate("during")
 
     def _save(self) -> None:
@@ -213,7 +219,9 @@ class Trainer:
                 path.unlink()
 
     async def _evaluate(self, when: str) -> None:
-        if not self.test:
+        records = self.folder.read_metrics()
+        known = [r for r in records if r["kind"] == "evaluation" and r["step"] == self.done]
+        if not self.test or known:
             return
         config = self.config.evaluation
         found, rollout = await evaluate(
@@ -225,12 +233,17 @@ class Trainer:
             step=self.done,
         )
         record = {"kind": "evaluation", "step": self.done, "when": when, **found}
+        record["time/run_s"] = self._elapsed()
         self.folder.append_metrics(record)
         self.display.evaluation(record)
         if found[self._headline] > self.best:
             self.best = found[self._headline]
             if self.saved == self.done:
                 checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
+
+    def _elapsed(self) -> float:
+        """Seconds of this run, those before it was resumed included."""
+        return self.earlier_s + time.monotonic() - self.started
 
     @property
     def _headline(self) -> str:

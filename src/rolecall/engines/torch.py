@@ -93,7 +93,6 @@ class _Decoder:
             fresh.append(row)
         if not fresh:
             return
-        del self.waiting[: len(fresh)]
         self._reserve(
             rows=len(self.active) + len(fresh),
             length=max(self.room(row) for row in (*self.active, *fresh)),
@@ -103,6 +102,7 @@ class _Decoder:
             while fresh and sum(r.length for r in (*chunk, fresh[0])) <= PREFILL_IDS:
                 chunk.append(fresh.pop(0))
             self._prefill(chunk)
+            del self.waiting[: len(chunk)]  # only now: a failure must find them
 
     def _reserve(self, *, rows: int, length: int) -> None:
         model, cache = self.model, self.cache

@@ -17,7 +17,7 @@ Kind = Literal["expression", "equation", "word"]
 Problem = tuple[str, int, list[str]]  # text, answer, steps such as "3*4=12"
 
 ENDLESS = 1_000_000_000
-LARGEST = 150  # of any number in a problem or its steps
+LARGEST = 60  # of any number in a problem or its steps
 TEST_SHARE = 10  # one text in ten is a test problem
 NAMES = ("Ann", "Ben", "Eva", "Tom")
 THINGS = ("apples", "books", "coins", "pens")
@@ -61,27 +61,21 @@ def _step(left: int, operator: str, right: int) -> tuple[int, str]:
 def _expression(random: Random, level: int) -> Problem:
     """`(3+4)*5-2`: `level` operations, every value between 0 and LARGEST."""
     while True:
-        text, value, steps = str(first := random.randint(2, 30)), first, list[str]()
+        text, value, steps = str(first := random.randint(2, 20)), first, list[str]()
         last = "*"  # a number binds as tightly as a product
         for _ in range(level):
             operator = random.choice("+-*")
-            right = random.randint(2, 9) if operator == "*" else random.randint(2, 50)
+            right = random.randint(2, 9)
             if operator == "*" and last in "+-":
                 text = f"({text})"
-            if operator != "*" and random.random() < 0.3:  # a product on the right
-                a, b = random.randint(2, 9), random.randint(2, 9)
-                right, inner = _step(a, "*", b)
-                text, steps = f"{text}{operator}{a}*{b}", [*steps, inner]
-            else:
-                text = f"{text}{operator}{right}"
+            text = f"{text}{operator}{right}"
             value, step = _step(value, operator, right)
             steps.append(step)
             last = operator
             if not 0 <= value <= LARGEST:
                 break
         else:
-            if len(steps) == level:
-                return f"Compute {text}.", value, steps
+            return f"Compute {text}.", value, steps
 
 
 def _equation(random: Random, level: int) -> Problem:
@@ -92,7 +86,7 @@ def _equation(random: Random, level: int) -> Problem:
         text, last, undone = "x", "*", list[str]()
         for _ in range(level):
             operator = random.choice("+-*")
-            right = random.randint(2, 9) if operator == "*" else random.randint(2, 40)
+            right = random.randint(2, 9)
             if operator == "*":
                 text = f"{right}*{text if last == '*' else f'({text})'}"
             else:
@@ -114,11 +108,11 @@ def _word(random: Random, level: int) -> Problem:
     """`Ann has 5 coins. Ann gets 7 more. Ann loses 3.`: one operation a sentence."""
     name, thing = random.choice(NAMES), random.choice(THINGS)
     while True:
-        value = random.randint(2, 40)
+        value = random.randint(2, 30)
         text, steps = f"{name} has {value} {thing}.", list[str]()
         for _ in range(level):
             operator = random.choice("+-*")
-            right = random.randint(2, 4) if operator == "*" else random.randint(2, 50)
+            right = random.randint(2, 5) if operator == "*" else random.randint(2, 9)
             value, step = _step(value, operator, right)
             steps.append(step)
             event = {"+": "gets {} more", "-": "gives {} away", "*": "then has {} times as many"}

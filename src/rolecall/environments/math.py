@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from rolecall.core import Episode, Task
 from rolecall.environments.base import World
@@ -50,9 +52,12 @@ class MathEnvironment:
         tasks: list[Task] = []
         for source in sources:
             if source == GENERATED:
-                tasks += self._generated(split)[: self.test_size]
+                found = self._generated(split)[: self.test_size]
             else:
-                tasks += math_tasks(locate(source, split=split), source=source)
+                found = math_tasks(locate(source, split=split), source=Path(source).stem)
+            if len(sources) > 1:  # ids are unique within a source only
+                found = [replace(task, id=f"{Path(source).stem}/{task.id}") for task in found]
+            tasks += found
         return tasks
 
     def _generated(self, split: str) -> Generated:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -20,6 +20,7 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from rolecall import attention
 from rolecall.agents import Agent, Policy
+from rolecall.chat import encode
 from rolecall.core import Ids, Task, Turn
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
@@ -31,13 +32,16 @@ from rolecall.tiny.tokenizer import fit
 from rolecall.workflows.base import Workflow
 
 Log = Callable[[str], None]
+Row = tuple[Ids, Ids]  # what is shown, what is learned
+DRILLS_FIRST = 0.3  # share of the time in which only worked steps are learned
+DRILLS_LATER = 0.15  # share of them afterwards, so that the skill is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """What is built. The defaults make 0.9 million weights: under 4 MB of float32."""
 
-    vocab: int = 384
+    vocab: int = 512
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -45,7 +49,7 @@ class Size:
     mlp: int = 384
     context: int = 1024
     lr: float = 3e-3
-    batch_ids: int = 4096
+    batch_ids: int = 1024
     minutes: float = 8.0
     num_episodes: int = 40_000
 
@@ -81,7 +85,11 @@ def build(
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
     rows = [(turn.prompt, turn.tokens) for turn in turns]
-    _fit(LanguageModel(model, tokenizer), rows, size=size, seed=seed, deadline=deadline, log=log)
+    drills = _drills(tokenizer, tasks[: size.num_episodes * 2])
+    _fit(
+        LanguageModel(model, tokenizer), rows, drills,
+        size=size, seed=seed, deadline=deadline, log=log,
+    )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -142,6 +150,17 @@ async def _demonstrate(
     return episode.turns
 
 
+def _drills(tokenizer, tasks: list[Task]) -> list[Row]:
+    """The tasks' worked steps alone, many in a row: the skill without the talk about it."""
+    rows = []
+    for first in range(0, len(tasks), 12):
+        steps = [step for task in tasks[first : first + 12] for step in task.info.get("steps", [])]
+        if steps:
+            ids = encode(tokenizer, "\n".join(steps))
+            rows.append((ids[:1], ids[1:]))
+    return rows
+
+
 def _model(size: Size, tokenizer, *, seed: int) -> Qwen3ForCausalLM:
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -168,7 +187,8 @@ def _model(size: Size, tokenizer, *, seed: int) -> Qwen3ForCausalLM:
 
 def _fit(
     language: LanguageModel,
-    rows: list[tuple[Ids, Ids]],
+    rows: list[Row],
+    drills: list[Row],
     *,
     size: Size,
     seed: int,
@@ -179,8 +199,9 @@ def _fit(
     parameters = list(language.model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=size.lr, betas=(0.9, 0.98), weight_decay=0.1)
     random = np.random.default_rng(seed)
-    started, step, queue = time.monotonic(), 0, list[int]()
+    started, step = time.monotonic(), 0
     total = deadline - started
+    talk, drill = _endless(rows, random), _endless(drills or rows, random)
     while (spent := time.monotonic() - started) < total:
         share = spent / total
         for group in optimizer.param_groups:
@@ -188,8 +209,8 @@ def _fit(
             group["lr"] = size.lr * warm * (1.0 - share)
         batch, num_ids = [], 0
         while num_ids < size.batch_ids:
-            queue = queue or random.permutation(len(rows)).tolist()
-            batch.append(rows[queue.pop()])
+            drills_now = share < DRILLS_FIRST or random.random() < DRILLS_LATER
+            batch.append(next(drill if drills_now else talk))
             num_ids += len(batch[-1][0]) + len(batch[-1][1])
         batch.sort(key=lambda row: len(row[0]) + len(row[1]))
         loss = _loss(language, batch)
@@ -197,12 +218,18 @@ def _fit(
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if step % 50 == 0:
+        if step % 200 == 0:
             log(f"step {step}: loss {loss.item():.4f}, {share:.0%} of the time")
         step += 1
 
 
-def _loss(language: LanguageModel, batch: list[tuple[Ids, Ids]]) -> torch.Tensor:
+def _endless(rows: list[Row], random: np.random.Generator) -> Iterator[Row]:
+    while True:
+        for number in random.permutation(len(rows)):
+            yield rows[number]
+
+
+def _loss(language: LanguageModel, batch: list[Row]) -> torch.Tensor:
     tokens = torch.from_numpy(np.concatenate([np.concatenate(row) for row in batch])).long()
     layout = attention.Rows([len(p) + len(t) for p, t in batch], device=language.device)
     learned = np.concatenate([[False] * len(p) + [True] * len(t) for p, t in batch])

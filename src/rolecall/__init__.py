@@ -1,0 +1,38 @@
+"""rolecall trains teams of LLM agents with reinforcement learning.
+
+Nothing heavy is imported here: `import rolecall` takes well under a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rolecall.agents import Team as Team
+    from rolecall.algorithms.base import Algorithm as Algorithm
+    from rolecall.core import Episode as Episode
+    from rolecall.core import Task as Task
+    from rolecall.core import Turn as Turn
+    from rolecall.environments.base import Observation as Observation
+    from rolecall.environments.base import World as World
+    from rolecall.workflows.base import workflow as workflow
+
+_PLACES = {
+    "Team": "agents",
+    "Algorithm": "algorithms.base",
+    "Episode": "core",
+    "Task": "core",
+    "Turn": "core",
+    "Observation": "environments.base",
+    "World": "environments.base",
+    "workflow": "workflows.base",
+}
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'rolecall' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"rolecall.{_PLACES[name]}"), name)

@@ -1,0 +1,5 @@
+"""`python -m rolecall`."""
+
+from rolecall.cli import main
+
+main()

@@ -1,0 +1,142 @@
+"""The command line: arguments in, an exit status out: 0, 1 (the run failed), 2 (bad input)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rolecall.config_errors import ConfigError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train teams of LLM agents with reinforcement learning.",
+)
+tiny_app = typer.Typer(no_args_is_help=True, help="The small models inside the package.")
+app.add_typer(tiny_app, name="tiny")
+
+Source = Annotated[str, typer.Argument(metavar="RECIPE|FILE", help="A recipe or a YAML file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="Override keys.")
+]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
+]
+INTERRUPTED = 130
+
+
+@app.command()
+def train(
+    source: Source,
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only continue a run.")] = False,
+    json_file: Json = None,
+) -> None:
+    """Train a team; a second start in the same folder continues where the first one stopped."""
+    from rolecall.commands import train as command
+
+    emit(command(source, overrides or [], output=output, resume=resume), json_file)
+
+
+@app.command("eval")
+def evaluate(
+    source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],
+    overrides: Overrides = None,
+    checkpoint: Annotated[str, typer.Option(help="latest, best or step-N of a run.")] = "latest",
+    json_file: Json = None,
+) -> None:
+    """Score a team on its held-out tasks: avg@n and pass@k."""
+    from rolecall.commands import evaluate as command
+
+    emit(command(source, overrides or [], checkpoint_name=checkpoint), json_file)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
+    json_file: Json = None,
+) -> None:
+    """Read conversations: the best and the worst, or one task's attempts side by side."""
+    from rolecall.commands import show as command
+
+    emit(command(run, task=task, step=step, number=number, quiet=bool(json_file)), json_file)
+
+
+@app.command()
+def info(json_file: Json = None) -> None:
+    """Versions, devices, extras, and what a config can name."""
+    from rolecall.info import collect
+
+    found = collect()
+    if json_file is None:
+        for name, value in found.items():
+            listed = (
+                ", ".join(f"{k} {v}" for k, v in value.items())
+                if isinstance(value, dict)
+                else ", ".join(value)
+            )
+            typer.echo(f"{name:13} {listed}")
+    emit(found, json_file)
+
+
+@tiny_app.command("build")
+def tiny_build(
+    source: Source,
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("tiny-model"),
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
+    seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
+) -> None:
+    """Make a small model from the demonstrations that a recipe's workflow registers."""
+    from rolecall.commands import build_tiny
+
+    build_tiny(source, overrides or [], output=output, minutes=minutes, seed=seed)
+
+
+def emit(found: Any, json_file: str | None) -> None:
+    """Write what a command found as JSON, where that was asked for."""
+    if json_file is None:
+        return
+    text = json.dumps(found, indent=2)
+    if json_file == "-":
+        typer.echo(text)
+    else:
+        Path(json_file).write_text(text + "\n")
+
+
+def with_json_value(arguments: list[str]) -> list[str]:
+    """`--json` may stand alone: without a file after it the JSON goes to the output."""
+    out: list[str] = []
+    for number, argument in enumerate(arguments):
+        out.append(argument)
+        following = arguments[number + 1] if number + 1 < len(arguments) else ""
+        if argument == "--json" and not (following.endswith(".json") or following == "-"):
+            out.append("-")
+    return out
+
+
+def main() -> None:
+    """Entry point of `rolecall`."""
+    try:
+        app(args=with_json_value(sys.argv[1:]), standalone_mode=True)
+    except ConfigError as error:
+        fail(str(error), status=2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (RuntimeError, OSError) as error:
+        fail(str(error), status=1)
+
+
+def fail(message: str, *, status: int) -> None:
+    """One line on stderr."""
+    print(f"rolecall: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,179 @@
+"""What each command does, once its arguments are read. Heavy imports start here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from rolecall import checkpoint, registry, runs
+from rolecall.assembly import (
+    Run,
+    assemble,
+    make_environment,
+    resolve_workflow,
+)
+from rolecall.config import Config, find, load
+from rolecall.config_errors import ConfigError
+from rolecall.evaluate import evaluate as evaluate_team
+from rolecall.evaluate import held_out
+from rolecall.monitor import curves, report, summary, terminal
+from rolecall.runs import RunFolder
+from rolecall.scope import task_factory
+from rolecall.tiny.build import Size, build
+from rolecall.trainer import Trainer
+
+console = Console()
+
+
+def train(
+    source: str, overrides: list[str], *, output: Path | None, resume: bool
+) -> dict[str, Any]:
+    """Train until the last step. Returns the summary."""
+    config = load(find(source), overrides)
+    folder = _folder(config, Path(source).stem, output=output, resume=resume)
+    if _is_finished(folder, config):
+        console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
+        return _summary(folder, config)
+    run = assemble(config)
+    folder.start(config)
+    logging.basicConfig(
+        filename=folder.log,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        force=True,
+    )
+    trackers = [
+        registry.resolve("tracker", name, key="trackers")(folder.path) for name in config.trackers
+    ]
+    try:
+        with terminal.LiveTable(list(config.team), total_steps=config.trainer.steps) as table:
+            trainer = Trainer(run, folder, display=table, trackers=trackers)
+            asyncio.run(trainer.train())
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped after step {trainer.done}; saved. Continue with: "
+            f"rolecall train {source} {' '.join(overrides)} --output {folder.path} --resume",
+            soft_wrap=True,
+        )
+        raise
+    finally:
+        _close(run)
+    found = _summary(folder, config)
+    console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
+    return found
+
+
+def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict[str, Any]:
+    """Score a run's checkpoint, or a config's untrained team."""
+    path = Path(source)
+    is_run = path.is_dir() or (not path.exists() and "/" in source and path.suffix == "")
+    folder = RunFolder.existing(path) if is_run else None
+    config = load(folder.config if folder else find(source), overrides)
+    if config.evaluation.tasks == 0:
+        raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
+    run = assemble(config)
+    if folder:
+        checkpoint.load(_checkpoint(folder, checkpoint_name), run.learners)
+    try:
+        found = asyncio.run(_evaluate(run))
+    finally:
+        _close(run)
+    terminal.show_evaluation({"when": checkpoint_name if folder else "untrained", **found})
+    return found
+
+
+async def _evaluate(run: Run) -> dict[str, Any]:
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    options = run.config.evaluation
+    tasks = held_out(run.stage.environment.tasks("test"), per_source=options.tasks)
+    found, _ = await evaluate_team(
+        run.stage, tasks, samples=options.samples, k=options.k, greedy=options.greedy
+    )
+    return found
+
+
+def show(
+    path: Path, *, task: str | None, step: int | None, number: int, quiet: bool
+) -> list[dict[str, Any]]:
+    """Conversations of a run: one task's attempts, or the best and the worst of a step."""
+    return terminal.show(
+        RunFolder.existing(path), task=task, step=step, number=number, quiet=quiet
+    )
+
+
+def build_tiny(
+    source: str, overrides: list[str], *, output: Path, minutes: float, seed: int
+) -> None:
+    """Make a model folder from a recipe's workflow, environment and system prompts."""
+    config = load(find(source), overrides)
+    flow = resolve_workflow(config.workflow)
+    systems = {agent.role or name: agent.system for name, agent in config.team.items()}
+    try:
+        build(
+            output, flow, make_environment(config), systems,
+            size=Size(minutes=minutes), seed=seed, log=console.print,
+        )  # fmt: skip
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    console.print(f"Wrote {output}; use it as base: {output}")
+
+
+def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> RunFolder:
+    chosen = output or (Path(config.output) if config.output else None)
+    if chosen is not None:
+        return RunFolder.existing(chosen) if resume else RunFolder(chosen)
+    folder, number = RunFolder(Path("runs") / name), 1
+    if resume:
+        return RunFolder.existing(folder.path)
+    while folder.path.exists() and not _continues(folder, config):
+        number += 1
+        folder = RunFolder(Path("runs") / f"{name}-{number}")
+    return folder
+
+
+def _continues(folder: RunFolder, config: Config) -> bool:
+    """Whether an unnamed run would go on in this folder: same config, and not finished."""
+    if not folder.config.is_file():
+        return False
+    saved = yaml.safe_load(folder.config.read_text())
+    return not runs.differences(saved, runs.resolved(config)) and not _is_finished(folder, config)
+
+
+def _is_finished(folder: RunFolder, config: Config) -> bool:
+    if not folder.summary.is_file():
+        return False
+    folder.start(config)  # the folder must belong to this config
+    return True
+
+
+def _summary(folder: RunFolder, config: Config) -> dict[str, Any]:
+    records = folder.read_metrics()
+    found = summary.summarise(records, seed=config.trainer.seed)
+    curves.draw(records, folder.path / "curves.png")
+    report.write(folder)
+    runs.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def _checkpoint(folder: RunFolder, name: str) -> Path:
+    if name in (checkpoint.LATEST, checkpoint.BEST):
+        found = checkpoint.pointed(folder.checkpoints, name)
+    else:
+        found = folder.checkpoints / name
+        found = found if (found / "state.json").is_file() else None
+    if found is None:
+        there = sorted(path.name for path in folder.checkpoints.glob("step-*"))
+        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {', '.join(there)})")
+    return found
+
+
+def _close(run: Run) -> None:
+    close = getattr(run.stage.environment, "close", None)
+    if close is not None:
+        asyncio.run(close())

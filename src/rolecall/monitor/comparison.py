@@ -1,0 +1,85 @@
+"""Evaluation records in, what the team scored before and after out, whole and by data source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot
+from typing import Any
+
+Record = dict[str, Any]  # one line of metrics.jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A mean over tasks and half the width of its 95 % confidence interval."""
+
+    mean: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One metric of one data source, before and after."""
+
+    metric: str  # e.g. avg@8
+    source: str  # "" for all sources together
+    num_tasks: int
+    before: Measure | None
+    after: Measure | None
+
+    @property
+    def gain(self) -> Measure | None:
+        """After minus before. Its margin takes the two as independent, which is too wide rather
+        than too narrow: both are measured on the same tasks.
+        """
+        if self.before is None or self.after is None:
+            return None
+        margin = hypot(self.before.margin, self.after.margin)
+        return Measure(self.after.mean - self.before.mean, margin)
+
+
+def evaluations(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.get("kind") == "evaluation"]
+
+
+def steps(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.get("kind") == "step"]
+
+
+def compare(records: list[Record]) -> list[Change]:
+    """First evaluation against the last; the whole first, then each source, for every metric.
+
+    With one evaluation there is no `after`; with none the list is empty.
+    """
+    found = evaluations(records)
+    if not found:
+        return []
+    before, after = found[0], found[-1] if len(found) > 1 else {}
+    sources = sorted({*before.get("by_source", {}), *after.get("by_source", {})})
+    changes = []
+    for metric in metrics_of(before) or metrics_of(after):
+        changes.append(_change(metric, "", before, after))
+        if len(sources) > 1:
+            changes += [
+                _change(metric, name, _part(before, name), _part(after, name)) for name in sources
+            ]
+    return changes
+
+
+def metrics_of(record: Record) -> list[str]:
+    """Names that carry a margin: {"avg@8": .., "avg@8_margin": .., "step": ..} -> ["avg@8"]."""
+    return [name for name in record if f"{name}_margin" in record]
+
+
+def measure(record: Record, metric: str) -> Measure | None:
+    mean = record.get(metric)
+    return None if mean is None else Measure(mean, record.get(f"{metric}_margin") or 0.0)
+
+
+def _part(record: Record, source: str) -> Record:
+    return record.get("by_source", {}).get(source, {})
+
+
+def _change(metric: str, source: str, before: Record, after: Record) -> Change:
+    num_tasks = after.get("num_tasks") or before.get("num_tasks") or 0
+    return Change(metric, source, num_tasks, measure(before, metric), measure(after, metric))

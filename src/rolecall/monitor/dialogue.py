@@ -1,0 +1,102 @@
+"""Conversations in, what rich prints of them out.
+
+Model text may hold control characters that move a terminal's cursor or retitle its window: they
+are shown, not sent. It is never read as markup.
+"""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rolecall.monitor.colours import Colour
+from rolecall.monitor.reading import Talk, TalkTurn
+
+NARROWEST = 28  # letters of a column in which an attempt can still be read
+# Control characters become their pictures; those of the second block, and those that turn the
+# direction of what follows, become U+FFFD. Line ends and tabs stay.
+PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+TURNING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+SIGNS = PICTURES | {127: 0x2421} | dict.fromkeys((*range(0x80, 0xA0), *TURNING), 0xFFFD)
+
+
+def safe(text: str) -> str:
+    """What rich may print: escape (27) becomes U+241B."""
+    return text.translate(SIGNS)
+
+
+def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
+    """One conversation with its task and reference."""
+    parts: list[RenderableType] = [
+        Text(safe(talk.question)),
+        Text.assemble(("reference: ", "dim"), (safe(talk.reference), "bold")),
+    ]
+    parts += _said(talk, known=known)
+    return Panel(
+        Group(*parts),
+        title=Text.assemble(_score(talk), f"  {safe(talk.episode)}"),
+        title_align="left",
+        border_style="dim",
+        box=box.ROUNDED,
+    )
+
+
+def side_by_side(talks: list[Talk], *, known: dict[str, Colour], width: int) -> RenderableType:
+    """A column for each attempt; as many in a row as the width takes."""
+    fitting = max(1, min(len(talks), width // NARROWEST))
+    rows: list[RenderableType] = []
+    for first in range(0, len(talks), fitting):
+        table = Table(box=box.SIMPLE_HEAVY, expand=True, padding=(0, 1))
+        part = talks[first : first + fitting]
+        for talk in part:
+            head = Text.assemble(f"attempt {talk.attempt}  ", _score(talk))
+            table.add_column(head, ratio=1, overflow="fold", vertical="top")
+        for _ in range(fitting - len(part)):  # so that columns of the last row are as wide
+            table.add_column(ratio=1)
+        table.add_row(*(Group(*_said(talk, known=known)) for talk in part))
+        rows.append(table)
+    return Group(*rows)
+
+
+def _said(talk: Talk, *, known: dict[str, Colour]) -> list[RenderableType]:
+    lines: list[RenderableType] = [
+        Group("", _head(turn, known=known), Text(safe(turn.text))) for turn in talk.turns
+    ]
+    if talk.error is not None:
+        lines.append(Text(f"\n{safe(talk.error)}", style="red"))
+    return lines or [Text("\nnobody spoke", style="dim")]
+
+
+def _head(turn: TalkTurn, *, known: dict[str, Colour]) -> Text:
+    colour = known[turn.agent].terminal if turn.agent in known else "default"
+    head = Text.assemble((safe(turn.agent), f"bold {colour}"))
+    if turn.advantage is not None:
+        head.append(f"  advantage {turn.advantage:+.2f}", style=_sign(turn.advantage))
+    for name, value in turn.rewards.items():
+        head.append(f"  {safe(name)} {value:+.2f}", style=_sign(value))
+    flags = {
+        "unreadable": not turn.valid,
+        "cut off": turn.finish == "length",
+        "not played": not turn.chosen,
+        "frozen": not turn.trained,
+    }
+    for flag, is_set in flags.items():
+        if is_set:
+            head.append(f"  {flag}", style="yellow")
+    return head
+
+
+def _score(talk: Talk) -> Text:
+    if talk.error is not None:
+        return Text("failed", style="bold red")
+    if talk.score is None:
+        return Text("no score", style="bold")
+    colour = "green" if talk.score >= 1 else "red" if talk.score <= 0 else "yellow"
+    return Text(f"score {talk.score:g}", style=f"bold {colour}")
+
+
+def _sign(value: float) -> str:
+    return "green" if value > 0.0005 else "red" if value < -0.0005 else "dim"

@@ -1,0 +1,132 @@
+"""Records of a run in as they come, a live table out; plain lines where nobody watches.
+
+It consumes steps and evaluations from the trainer, redraws on each, and blocks nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Self
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rolecall.monitor.colours import colours
+from rolecall.monitor.comparison import measure, metrics_of
+
+NUM_ROWS = 12
+PACE_OVER = 20  # newest steps whose mean duration the time left is estimated from
+WIDTH = 34  # letters of the columns that every table has
+WIDTH_OF_AGENT = 20  # letters of an agent's two columns
+
+Record = dict[str, Any]
+
+
+class LiveTable:
+    """A `Display` of the trainer; use it as a context manager around the run."""
+
+    def __init__(
+        self, agents: Sequence[str], *, total_steps: int, console: Console | None = None
+    ) -> None:
+        self.agents, self.total_steps = list(agents), total_steps
+        self.console = console or Console()
+        self._rows: deque[Record] = deque(maxlen=NUM_ROWS)
+        self._seconds: deque[float] = deque(maxlen=PACE_OVER)
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(self._table(), console=self.console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def step(self, record: Record) -> None:
+        self._rows.append(record)
+        seconds = record.get("time/step_s")
+        if isinstance(seconds, int | float) and math.isfinite(seconds):
+            self._seconds.append(seconds)
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self.console.print(Text(self._line(record)), soft_wrap=True)
+
+    def evaluation(self, record: Record) -> None:
+        self.console.print(Text(evaluation_line(record), style="bold"), soft_wrap=True)
+
+    def _table(self) -> Table:
+        """A narrow terminal keeps the rewards and goes without the gradient norms."""
+        wide = self.console.width >= WIDTH + WIDTH_OF_AGENT * len(self.agents)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="")
+        for name in ("step", "score"):
+            table.add_column(Text(name), justify="right")
+        known = colours(self.agents)
+        for agent in self.agents:
+            for kind in ("reward", "grad norm") if wide else ("reward",):
+                head = Text(f"{agent}\n{kind}", style=known[agent].terminal, overflow="fold")
+                table.add_column(head, justify="right")
+        table.add_column(Text("ids/s"), justify="right")
+        table.add_column(Text("left"), justify="right", min_width=len("0:00:00"))
+        for record in self._rows:
+            cells = [f"{record.get('step', '-')}/{self.total_steps}", _cell(record, "score")]
+            for agent in self.agents:
+                cells.append(_cell(record, f"agent/{agent}/reward"))
+                if wide:
+                    cells.append(_cell(record, f"agent/{agent}/grad_norm"))
+            newest = record is self._rows[-1]
+            cells += [_cell(record, "pace/ids_per_s"), self._left(record) if newest else ""]
+            table.add_row(*cells, style="" if newest else "dim")
+        return table
+
+    def _line(self, record: Record) -> str:
+        pairs = {"score": _cell(record, "score")}
+        for agent in self.agents:
+            for name in ("reward", "grad_norm"):
+                pairs[f"{agent}.{name}"] = _cell(record, f"agent/{agent}/{name}")
+        pairs |= {"ids_per_s": _cell(record, "pace/ids_per_s"), "left": self._left(record)}
+        known = [f"{name}={value}" for name, value in pairs.items() if value != "-"]
+        return " ".join([f"step={record.get('step', '-')}/{self.total_steps}", *known])
+
+    def _left(self, record: Record) -> str:
+        """Of the training steps; evaluations to come are not in it."""
+        if not self._seconds or not isinstance(record.get("step"), int):
+            return "-"
+        seconds = fmean(self._seconds) * max(0, self.total_steps - record["step"])
+        return str(timedelta(seconds=round(seconds)))
+
+
+def evaluation_line(record: Record) -> str:
+    """`before: avg@8 0.412 +- 0.031, pass@8 0.871 +- 0.030 (210 tasks)`."""
+    when = str(record.get("when", "evaluation"))
+    if when == "during":
+        when = f"during, step {record.get('step', '-')}"
+    found = ((name, measure(record, name)) for name in metrics_of(record))
+    parts = [f"{name} {m.mean:.3f} +- {m.margin:.3f}" for name, m in found if m is not None]
+    failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
+    ending = f"; failures: {', '.join(failures)}" if failures else ""
+    return f"{when}: {', '.join(parts) or 'no score'} ({record.get('num_tasks', 0)} tasks){ending}"
+
+
+def _cell(record: Record, key: str) -> str:
+    """Three decimals; whole above a hundred."""
+    value = record.get(key)
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}"

@@ -1,0 +1,165 @@
+"""Records of metrics.jsonl and empty axes in, one panel of curves out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from rolecall.monitor.comparison import Record, evaluations, measure, metrics_of, steps
+
+PARTS = ("rollout", "credit", "update", "publish")  # time/<part>_share
+SMOOTH_FROM = 40  # steps; fewer are drawn as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a picture is drawn with."""
+
+    paper: str
+    ink: str
+    faint: str
+    shades: tuple[str, ...]  # one for each of PARTS
+    agents: dict[str, str]  # agent -> colour
+
+
+def _score(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/reward", colour=colour, label=_plain(agent))
+    _line(axes, records, "score", colour=look.ink, label="score in training")
+    found = evaluations(records)
+    names = [name for record in found[:1] for name in metrics_of(record)[:1]]
+    for name in names:
+        points = [(r["step"], m) for r in found if (m := measure(r, name)) is not None]
+        axes.errorbar(
+            [step for step, _ in points],
+            [m.mean for _, m in points],
+            yerr=[m.margin for _, m in points],
+            fmt="D--",
+            color=look.ink,
+            markersize=6,
+            linewidth=0.9,
+            elinewidth=1.6,
+            capsize=4,
+            zorder=5,
+            label=f"held-out {name} (95 %)",
+        )
+
+
+def _gradients(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/grad_norm", colour=colour, positive=True)
+    if axes.lines:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        low, high = axes.get_ylim()
+        # On a short log axis powers of ten alone would leave one label or none.
+        digits = "" if high > 30 * low else "235" if high > 4 * low else "23456789"
+        axes.yaxis.set_minor_formatter(
+            FuncFormatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in digits else "")
+        )
+
+
+def _entropy(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/entropy", colour=colour)
+
+
+def _length(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/ids", colour=colour)
+    if axes.lines:
+        axes.set_ylim(bottom=0)
+
+
+def _pace(axes: Axes, records: list[Record], look: Look) -> None:
+    names = {"pace/sampled_ids_per_s": "while sampling", "pace/ids_per_s": "of the whole step"}
+    for (key, label), style in zip(names.items(), ("--", "-"), strict=True):
+        _line(axes, records, key, colour=look.ink, label=label, style=style)
+    if axes.lines:
+        axes.set_ylim(bottom=0)
+        _legend(axes, look)
+
+
+def _time(axes: Axes, records: list[Record], look: Look) -> None:
+    timed = [r for r in steps(records) if all(_number(r.get(_share(p))) for p in PARTS)]
+    if not timed:
+        return
+    edges = [r["step"] - 0.5 for r in timed] + [timed[-1]["step"] + 0.5]
+    bottom = [0.0] * len(timed)
+    for part, shade in zip(PARTS, look.shades, strict=True):
+        top = [b + r[_share(part)] for b, r in zip(bottom, timed, strict=True)]
+        axes.stairs(top, edges, baseline=bottom, fill=True, color=shade, label=part)
+        bottom = top
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2),
+        ncols=len(PARTS),
+        frameon=False,
+        fontsize=9,
+        labelcolor=look.ink,
+        handlelength=1.2,
+    )
+
+
+PANELS: tuple[tuple[str, str, Callable[[Axes, list[Record], Look], None]], ...] = (
+    ("Score, and reward of each agent", "points an episode", _score),
+    ("Gradient norm", "L2 norm before clipping (log)", _gradients),
+    ("Entropy", "nats an id", _entropy),
+    ("Length", "ids an episode", _length),
+    ("Pace", "ids a second", _pace),
+    ("Where the time goes", "share of a step", _time),
+)
+
+
+def _line(
+    axes: Axes,
+    records: list[Record],
+    key: str,
+    *,
+    colour: str,
+    label: str | None = None,
+    style: str = "-",
+    positive: bool = False,
+) -> None:
+    points = [(r["step"], r[key]) for r in steps(records) if _number(r.get(key))]
+    points = [(step, value) for step, value in points if value > 0 or not positive]
+    if not points:
+        return
+    x = [step for step, _ in points]
+    y = [value for _, value in points]
+    if len(points) >= SMOOTH_FROM:
+        axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.3)
+        y = smooth(y, window=len(points) // 40)
+    marker = "o" if len(points) < 8 else None
+    axes.plot(x, y, style, color=colour, linewidth=2, label=label, marker=marker, markersize=4)
+
+
+def smooth(values: list[float], *, window: int) -> list[float]:
+    """Centred mean over at most `window` values on each side: smooth([0, 3, 0], window=1) ->
+    [1.5, 1.0, 1.5].
+    """
+    around = [values[max(0, i - window) : i + window + 1] for i in range(len(values))]
+    return [sum(part) / len(part) for part in around]
+
+
+def _legend(axes: Axes, look: Look) -> None:
+    axes.legend(frameon=False, fontsize=9, labelcolor=look.ink)
+
+
+def _plain(name: str) -> str:
+    """Matplotlib reads what stands between dollar signs as mathematics."""
+    return name.replace("$", r"\$")
+
+
+def _share(part: str) -> str:
+    return f"time/{part}_share"
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

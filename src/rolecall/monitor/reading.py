@@ -1,0 +1,166 @@
+"""A run folder's Parquet files in, conversations that a person can read out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rolecall.tags import THINK_END, visible
+
+if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
+    from rolecall.runs import RunFolder
+
+OF_TALK = ("source", "task", "episode", "attempt", "score", "episode_rewards", "error")
+RANKED = (*OF_TALK, "advantage")
+SHOWN = (
+    *RANKED,
+    *("step", "question", "reference", "answer", "turn", "agent", "policy", "messages", "text"),
+    *("finish", "valid", "trained", "chosen", "turn_rewards"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TalkTurn:
+    """One turn of a conversation, without its ids."""
+
+    id: str
+    agent: str
+    policy: str
+    text: str
+    messages: tuple[tuple[str, str], ...]  # (role, content) that the agent was shown
+    finish: str  # stop | length
+    valid: bool
+    trained: bool
+    chosen: bool
+    advantage: float | None  # mean over its ids; None where no credit was given
+    rewards: dict[str, float]  # the turn's own
+
+    @property
+    def thinking(self) -> str:
+        """What stands before the end of its thinking; empty for a model that does not think."""
+        return self.text.rpartition(THINK_END)[0].removeprefix("<think>").strip()
+
+    @property
+    def spoken(self) -> str:
+        return visible(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One episode, as a person reads it."""
+
+    step: int
+    task: str
+    source: str
+    question: str
+    reference: str
+    answer: str
+    episode: str
+    attempt: int
+    score: float | None
+    rewards: dict[str, float]  # agent | "team" -> outcome
+    error: str | None
+    turns: tuple[TalkTurn, ...]
+
+
+def newest_step(folder: RunFolder) -> Path | None:
+    return max(folder.episodes.glob("step-*.parquet"), key=_number, default=None)
+
+
+def newest_evaluation(folder: RunFolder) -> Path | None:
+    return max(folder.path.glob("evaluation-*.parquet"), key=_number, default=None)
+
+
+def best(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
+    """By score, then mean advantage, both falling; equal ones by id, so the choice is always the
+    same. Episodes that failed with an error are in neither list: they have earned nothing.
+    """
+    return _chosen(file, number, sign=-1.0, one_per_task=one_per_task)
+
+
+def worst(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
+    """As `best`, rising."""
+    return _chosen(file, number, sign=1.0, one_per_task=one_per_task)
+
+
+def attempts(file: Path, task: str, *, source: str | None = None) -> list[Talk]:
+    """Every attempt at one task, by attempt; `source` where several have a task of that id."""
+    where = pc.field("task") == task
+    if source is not None:
+        where &= pc.field("source") == source
+    return sorted(_load(file, where), key=lambda talk: (talk.source, talk.attempt, talk.episode))
+
+
+def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list[Talk]:
+    rows = pq.read_table(file, columns=list(RANKED)).to_pylist()
+    order: list[tuple[float, float, tuple[str, str], str]] = []
+    for key, turns in _by_episode(rows).items():
+        first = turns[0]
+        if first["error"] is None:
+            given = [row["advantage"] for row in turns if row["advantage"] is not None]
+            advantage = fmean(given) if given else 0.0
+            order.append((sign * _worth(first), sign * advantage, key, first["task"]))
+    picked: dict[tuple[str, str], tuple[str, str]] = {}  # (source, task or episode) -> episode
+    for _, _, (source, episode), task in sorted(order):
+        picked.setdefault((source, task if one_per_task else episode), (source, episode))
+    keys = list(picked.values())[:number]
+    talks = {
+        (talk.source, talk.episode): talk
+        for talk in _load(file, pc.field("episode").isin([episode for _, episode in keys]))
+    }
+    return [talks[key] for key in keys]
+
+
+def _worth(row: dict[str, Any]) -> float:
+    """The world's score; where a world gives none to the team, the mean outcome."""
+    if row["score"] is not None:
+        return row["score"]
+    rewards = [value for _, value in row["episode_rewards"] or ()]
+    return fmean(rewards) if rewards else 0.0
+
+
+def _load(file: Path, where: pc.Expression) -> list[Talk]:
+    rows = pq.read_table(file, columns=list(SHOWN), filters=where).to_pylist()
+    return [_talk(turns) for turns in _by_episode(rows).values()]
+
+
+def _by_episode(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    episodes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        episodes.setdefault((row["source"], row["episode"]), []).append(row)
+    return episodes
+
+
+def _talk(rows: list[dict[str, Any]]) -> Talk:
+    first = rows[0]
+    return Talk(
+        step=first["step"],
+        question=first["question"],
+        reference=first["reference"],
+        answer=first["answer"] or "",
+        rewards=dict(first["episode_rewards"] or ()),
+        turns=tuple(_turn(row) for row in rows if row["turn"] is not None),
+        **{name: first[name] for name in OF_TALK if name != "episode_rewards"},
+    )
+
+
+def _turn(row: dict[str, Any]) -> TalkTurn:
+    return TalkTurn(
+        id=row["turn"],
+        messages=tuple((m["role"], m["content"]) for m in row["messages"] or ()),
+        rewards=dict(row["turn_rewards"] or ()),
+        **{
+            name: row[name]
+            for name in ("agent", "policy", "text", "finish", "valid", "trained", "chosen")
+        },
+        advantage=row["advantage"],
+    )
+
+
+def _number(file: Path) -> int:
+    return int(file.stem.rpartition("-")[2])

@@ -1,0 +1,134 @@
+"""A run's folder in, `report.html` out: one page that needs nothing beside it, and runs no script.
+
+The template escapes all text: what a model wrote can never become markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rolecall.monitor import curves
+from rolecall.monitor.colours import Colour, colours
+from rolecall.monitor.comparison import Record, compare, evaluations, steps
+from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
+
+if TYPE_CHECKING:
+    from rolecall.runs import RunFolder
+
+TEMPLATE = "report.html.jinja"
+LONGEST = 8000  # letters of one text; the middle of a longer one is left out
+NARROW = 1  # columns of curves on a phone
+WIDE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A conversation, and where it is worth comparing, all attempts at its task."""
+
+    talk: Talk
+    group: list[Talk]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The best and the worst of one file."""
+
+    title: str
+    best: list[Shown]
+    worst: list[Shown]
+
+
+def write(folder: RunFolder, *, number: int = 5) -> Path:
+    """Write the page with the `number` best and worst conversations; a running run has one too."""
+    path = folder.path / "report.html"
+    path.write_text(page(folder, number=number), encoding="utf-8")
+    return path
+
+
+def page(folder: RunFolder, *, number: int = 5) -> str:
+    records = folder.read_metrics()
+    config: dict[str, Any] = yaml.safe_load(folder.config.read_text())
+    known = colours([*config["team"], *curves.agents_of(records)])
+    template = _environment(known).get_template(TEMPLATE)
+    return template.render(
+        name=folder.path.resolve().name,
+        config=config,
+        colours=known,
+        num_steps=max((record["step"] for record in steps(records)), default=0),
+        duration=_duration(records),
+        evaluations=evaluations(records),
+        changes=compare(records),
+        pictures=_pictures(records, list(known)),
+        chapters=_chapters(folder, number=number),
+        written=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def shorten(text: str, *, longest: int = LONGEST) -> str:
+    """ "abcdefgh" with longest=4 -> "ab\n[... 4 letters left out ...]\ngh"."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} letters left out ...]\n{text[-half:]}"
+
+
+def signed(value: float) -> str:
+    """0.58386 -> "+0.584", and what would print as -0.000 is "0"."""
+    return "0" if abs(value) < 0.0005 else f"{value:+.3g}"
+
+
+def _environment(known: dict[str, Colour]) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    places = {name: place for place, name in enumerate(known)}
+    environment.filters["shorten"] = shorten
+    environment.filters["signed"] = signed
+    environment.filters["fraction"] = lambda value: f"{value:.3f}"
+    # An agent that only an old file knows has a class that no rule of the style names.
+    environment.filters["shade"] = lambda agent: f"agent-{places.get(agent, 'other')}"
+    return environment
+
+
+def _pictures(records: list[Record], agents: list[str]) -> dict[str, str]:
+    """{"light-2": base64 PNG, ...} for both kinds of paper and both widths."""
+    return {
+        f"{'dark' if dark else 'light'}-{columns}": base64.b64encode(
+            curves.picture(records, agents=agents, dark=dark, columns=columns)
+        ).decode()
+        for dark in (False, True)
+        for columns in (NARROW, WIDE)
+    }
+
+
+def _chapters(folder: RunFolder, *, number: int) -> list[Chapter]:
+    files = (("Held-out tasks", newest_evaluation(folder)), ("Training", newest_step(folder)))
+    return [_chapter(title, file, number=number) for title, file in files if file is not None]
+
+
+def _chapter(title: str, file: Path, *, number: int) -> Chapter:
+    good, bad = best(file, number), worst(file, number)
+    shown = [Shown(talk, attempts(file, talk.task, source=talk.source)) for talk in bad]
+    when = f", step {bad[0].step}" if bad else ""
+    return Chapter(title + when, [Shown(talk, []) for talk in good], shown)
+
+
+def _duration(records: list[Record]) -> str:
+    """The whole run where the records know it, else the sum of its steps: "3 min 20 s"."""
+    whole = max((record.get("time/run_s") or 0.0 for record in records), default=0.0)
+    seconds = int(whole or sum(record.get("time/step_s") or 0.0 for record in records))
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"

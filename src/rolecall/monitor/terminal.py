@@ -1,0 +1,107 @@
+"""A run's folder, or records as they come, in; what a person sees in the terminal out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rolecall.config_errors import ConfigError
+from rolecall.monitor.colours import colours
+from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
+from rolecall.monitor.live import LiveTable, evaluation_line
+from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
+
+if TYPE_CHECKING:
+    from rolecall.runs import RunFolder
+
+__all__ = ["LiveTable", "show", "show_conversations", "show_evaluation", "show_group"]
+
+
+def show(
+    folder: RunFolder,
+    *,
+    task: str | None = None,
+    step: int | None = None,
+    number: int = 3,
+    quiet: bool = False,
+    console: Console | None = None,
+) -> list[dict[str, Any]]:
+    """One task's attempts, or the `number` best and worst of a step, by default of the newest.
+
+    Returns them as plain data, each with `shown_as`: attempt, best or worst; `quiet` prints
+    nothing. Raises ConfigError where there is no such step or task.
+    """
+    console = Console(quiet=True) if quiet else console or Console()
+    files = _files(folder, step=step)
+    if task is None:
+        file = files[0]
+        good, bad = show_conversations(file, number=number, console=console)
+        return [
+            {"shown_as": name, **asdict(talk)}
+            for name, talks in (("best", good), ("worst", bad))
+            for talk in talks
+        ]
+    for file in files:
+        group = show_group(file, task, console=console)
+        if group:
+            return [{"shown_as": "attempt", **asdict(talk)} for talk in group]
+    some = ", ".join(talk.task for talk in best(files[0], 3))
+    raise ConfigError(f"{folder.path} has no task {task!r} there (it has for example: {some})")
+
+
+def show_conversations(
+    file: Path, *, number: int = 3, console: Console | None = None
+) -> tuple[list[Talk], list[Talk]]:
+    """Print, and return, the best and the worst conversations of one Parquet file."""
+    console = console or Console()
+    good, bad = best(file, number), worst(file, number)
+    known = colours(turn.agent for talk in (*good, *bad) for turn in talk.turns)
+    for name, talks in (("Best", good), ("Worst", bad)):
+        console.print(Text(f"\n{name} of {file.stem}", style="bold"))
+        for talk in talks:
+            console.print(talk_panel(talk, known=known))
+    return good, bad
+
+
+def show_group(
+    file: Path, task: str, *, source: str | None = None, console: Console | None = None
+) -> list[Talk]:
+    """Print, and return, every attempt at one task, side by side; nothing if it has none."""
+    console = console or Console()
+    talks = attempts(file, task, source=source)
+    if talks:
+        first = talks[0]
+        known = colours(turn.agent for talk in talks for turn in talk.turns)
+        console.print(Text(f"\n{safe(task)}, {file.stem}", style="bold"))
+        console.print(Text(safe(first.question)))
+        console.print(Text.assemble(("reference: ", "dim"), (safe(first.reference), "bold")))
+        console.print(side_by_side(talks, known=known, width=console.width))
+    return talks
+
+
+def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
+    """One line for the whole, one for each data source where there are several."""
+    console = console or Console()
+    parts: dict[str, dict[str, Any]] = record.get("by_source") or {}
+    console.print(Text(evaluation_line(record)), soft_wrap=True)
+    if len(parts) > 1:
+        for name, part in sorted(parts.items()):
+            line = evaluation_line({"when": name, **part})
+            console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+
+
+def _files(folder: RunFolder, *, step: int | None) -> list[Path]:
+    """The step's file, or the newest files, those of training first."""
+    if step is not None:
+        file = folder.episode_file(step)
+        if not file.is_file():
+            raise ConfigError(f"{folder.path} has no episodes of step {step}")
+        return [file]
+    files = [f for f in (newest_step(folder), newest_evaluation(folder)) if f is not None]
+    if not files:
+        raise ConfigError(f"{folder.path} has no episodes yet")
+    return files

@@ -1,0 +1,217 @@
+"""Known answers of GRPO and Dr. MAS, and what must hold for any group-relative credit."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import numpy as np
+import pytest
+from tests.toy import episode, turn
+
+from rolecall.algorithms.drmas import DrMas
+from rolecall.algorithms.grpo import Grpo
+
+
+def said(episodes, agent: str) -> list[float]:
+    return [float(t.advantages[0]) for e in episodes for t in e.turns if t.agent == agent]
+
+
+def singles(rewards: list[float], *, task: str = "x"):
+    """One turn of one agent an episode."""
+    return [
+        episode(i, [turn(task=task, episode=f"{task}{i}")], {"team": r}, task=task)
+        for i, r in enumerate(rewards)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([1, 1, 0, 0], [0.866024, 0.866024, -0.866024, -0.866024]),
+        ([1, 0, 0, 0], [1.499997, -0.499999, -0.499999, -0.499999]),
+        ([1, 0], [0.707106, -0.707106]),
+        ([1] * 7 + [0], [0.353552] * 7 + [-2.474867]),
+    ],
+)
+def test_grpo_known_answers(rewards, expected):
+    episodes = singles(rewards)
+    Grpo().credit(episodes)
+    assert said(episodes, "solver") == pytest.approx(expected, abs=1.5e-6)
+    assert all(len(t.advantages) == 2 for e in episodes for t in e.turns)
+
+
+def test_grpo_zero_sum_game_works_because_owners_are_separate_samples():
+    episodes = [
+        episode(i, [turn("a", episode=f"{i}"), turn("b", episode=f"{i}", path=(1,))], rewards)
+        for i, rewards in enumerate([{"a": 1, "b": -1}, {"a": -1, "b": 1}])
+    ]
+    Grpo().credit(episodes)
+    assert said(episodes, "a") == pytest.approx([0.8660, -0.8660], abs=1e-4)
+    assert said(episodes, "b") == pytest.approx([-0.8660, 0.8660], abs=1e-4)
+
+
+def winning_once_losing_twice():
+    winner = episode(0, [turn(episode="A")], {"team": 1})
+    loser = episode(1, [turn(episode="B"), turn(episode="B", path=(1,))], {"team": 0})
+    return [winner, loser]
+
+
+def test_drmas_counts_every_call_as_published():
+    episodes = winning_once_losing_twice()
+    DrMas().credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([1.1547, -0.5773, -0.5773], abs=1e-4)
+
+
+def test_drmas_can_count_an_episode_once():
+    episodes = winning_once_losing_twice()
+    DrMas(count="episode_agent").credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([0.7071, -0.7071, -0.7071], abs=1e-4)
+
+
+def pairs(solver: list[float], verifier: list[float], **rewards):
+    return [
+        episode(
+            i,
+            [turn("solver", episode=f"{i}"), turn("verifier", episode=f"{i}", path=(1,))],
+            {"solver": s, "verifier": v},
+        )
+        for i, (s, v) in enumerate(zip(solver, verifier, strict=True))
+    ]
+
+
+def test_drmas_compares_an_agent_with_itself_only():
+    episodes = pairs([0.9, 1.0], [1, 1])
+    DrMas().credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([-0.7071, 0.7071], abs=1e-4)
+    assert said(episodes, "verifier") == [0.0, 0.0]
+
+
+def test_scaling_one_agents_rewards_moves_grpo_but_not_drmas():
+    small = pairs([0.2, 0.4, 0.9], [0.1, 0.7, 0.3])
+    large = pairs([2.0, 4.0, 9.0], [0.1, 0.7, 0.3])
+    DrMas().credit(small)
+    DrMas().credit(large)
+    assert said(large, "solver") == pytest.approx(said(small, "solver"), abs=1e-4)
+    assert said(large, "verifier") == said(small, "verifier")
+    Grpo().credit(small)
+    Grpo().credit(large)
+    assert abs(said(large, "verifier")[0] - said(small, "verifier")[0]) > 0.1
+
+
+def test_drmas_second_moments_are_one_for_each_agent_and_grpos_are_not():
+    """ALGORITHMS: rewards N(.2, .1) and N(.9, .3): pooled .768 and 1.232, agent-wise 1 and 1."""
+    draw = np.random.default_rng(0)
+    number = 20_000
+    solver, verifier = draw.normal(0.2, 0.1, number), draw.normal(0.9, 0.3, number)
+    episodes = pairs(solver.tolist(), verifier.tolist())
+    Grpo().credit(episodes)
+    pooled = [np.mean(np.square(said(episodes, a))) for a in ("solver", "verifier")]
+    DrMas().credit(episodes)
+    alone = [np.mean(np.square(said(episodes, a))) for a in ("solver", "verifier")]
+    assert pooled == pytest.approx([0.7681, 1.2319], abs=0.02)
+    assert alone == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+@pytest.mark.parametrize("algorithm", [Grpo(), DrMas(), Grpo(count="turn")])
+@pytest.mark.parametrize("value", [0.9, 0.99, 1.0, 0.0, 1e9 + 0.1])
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_constant_rewards_give_zero_advantage(algorithm, value, size):
+    """Contract 6, on equality: never NaN, never the raw reward."""
+    episodes = singles([value] * size)
+    algorithm.credit(episodes)
+    assert all(a == 0.0 for a in said(episodes, "solver"))
+    assert not any(np.signbit(t.advantages).any() for e in episodes for t in e.turns)
+
+
+@pytest.mark.parametrize("algorithm", [Grpo(), DrMas()])
+def test_groups_never_mix_prompts(algorithm):
+    """Contract 6: another task's rewards change nothing."""
+    alone = singles([1, 0, 0], task="x")
+    beside = singles([1, 0, 0], task="x")
+    others = singles([5, 9, 7], task="y")
+    algorithm.credit(alone)
+    algorithm.credit([*others[:2], *beside, others[2]])
+    assert said(beside, "solver") == said(alone, "solver")
+
+
+def test_a_penalty_on_the_solver_leaves_the_verifiers_advantages_bit_equal():
+    def episodes(penalty: float):
+        made = []
+        for i, reward in enumerate([1, 1, 0]):
+            solver = turn("solver", episode=f"{i}")
+            if i == 0 and penalty:
+                solver.rewards = {"invalid": -penalty}
+            verifier = turn("verifier", episode=f"{i}", path=(1,))
+            made.append(episode(i, [solver, verifier], {"team": reward}))
+        return made
+
+    for algorithm in (Grpo(), DrMas()):
+        free, fined = episodes(0.0), episodes(0.1)
+        algorithm.credit(free)
+        algorithm.credit(fined)
+        assert said(fined, "verifier") == said(free, "verifier")
+        assert said(fined, "solver")[0] < said(free, "solver")[0]
+
+
+@pytest.mark.parametrize("algorithm", [Grpo(), DrMas(), DrMas(count="episode_agent")])
+def test_credit_is_pure_repeatable_and_blind_to_order(algorithm):
+    episodes = [
+        episode(
+            i,
+            [
+                turn("solver", episode=f"{i}"),
+                turn("verifier", episode=f"{i}", path=(1,), rewards={"invalid": -0.1 * (i % 2)}),
+                turn("solver", episode=f"{i}", path=(2,)),
+            ],
+            {"team": i % 3},
+        )
+        for i in range(6)
+    ]
+    algorithm.credit(episodes)
+    first = {t.id: t.advantages.copy() for e in episodes for t in e.turns}
+    algorithm.credit(episodes)
+    shuffled = copy.deepcopy(episodes)
+    random.Random(1).shuffle(shuffled)
+    for e in shuffled:
+        e.turns.reverse()
+    algorithm.credit(shuffled)
+    for e in (*episodes, *shuffled):
+        for t in e.turns:
+            assert t.advantages == pytest.approx(first[t.id], abs=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", [Grpo(), DrMas()])
+def test_a_constant_added_to_all_scores_changes_nothing(algorithm):
+    plain, moved = singles([0.1, 0.5, 0.9]), singles([3.1, 3.5, 3.9])
+    algorithm.credit(plain)
+    algorithm.credit(moved)
+    assert said(moved, "solver") == pytest.approx(said(plain, "solver"), abs=1e-6)
+
+
+def test_turns_of_frozen_agents_and_masked_turns_enter_no_statistic():
+    episodes = pairs([1.0, 0.0], [0.3, 0.8])
+    for e in episodes:
+        e.turns[1].trained = False
+    Grpo().credit(episodes)
+    assert said([e for e in episodes], "solver") == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    assert all(e.turns[1].advantages is None for e in episodes)
+    cut = singles([1, 0, 0.5])
+    cut[2].turns[0].finish = "length"
+    Grpo(mask_truncated=True).credit(cut)
+    assert said(cut, "solver") == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_names_episode_and_agent(score):
+    episodes = singles([1.0, score])
+    with pytest.raises(ValueError, match="solver in x:1"):
+        DrMas().credit(episodes)
+
+
+def test_an_agent_that_spoke_once_in_the_group_gets_zero():
+    episodes = singles([1, 0])
+    episodes[0].turns.append(turn("verifier", episode="x0", path=(1,)))
+    DrMas().credit(episodes)
+    assert said(episodes, "verifier") == [0.0]
+    assert said(episodes, "solver") == pytest.approx([0.7071, -0.7071], abs=1e-4)

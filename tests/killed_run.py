@@ -1,0 +1,85 @@
+"""Runs a config in a folder and kills its own process, as a power cut would, at a named point.
+
+python killed_run.py CONFIG FOLDER POINT COUNT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from rolecall import checkpoint, runs, trainer
+from rolecall.assembly import assemble
+from rolecall.config import load
+from rolecall.learners.local import LocalLearner
+from rolecall.runs import Journal, RunFolder
+
+
+def kill_at(count: int, function, *, before=None):
+    """`function`, whose `count`-th call ends the process after `before` was done."""
+    calls = 0
+
+    def wrapped(*args, **options):
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            if before is not None:
+                before(*args)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **options)
+
+    return wrapped
+
+
+def arm(point: str, count: int) -> None:
+    if point == "between episodes":
+        Journal.append = kill_at(count, Journal.append)
+    elif point == "in the middle of a journal line":
+        whole = Journal.append
+        Journal.append = kill_at(count, whole, before=lambda j, e: _cut(whole, j, e))
+    elif point == "before the optimizer steps":
+        LocalLearner._apply = kill_at(count, LocalLearner._apply)
+    elif point == "after an update":
+        trainer.metrics.of_rollout = kill_at(count, trainer.metrics.of_rollout)
+    elif point == "in the middle of a checkpoint":
+        torch.save = kill_at(count, torch.save)
+    elif point == "before a checkpoint is renamed":
+        checkpoint.os.replace = kill_at(count, os.replace)
+    elif point == "before the pointer moves":
+        checkpoint.point = kill_at(count, checkpoint.point)
+    else:
+        assert point == "never", point
+
+
+def _cut(append, journal: Journal, episode) -> None:
+    append(journal, episode)
+    text = journal.path.read_text()
+    journal.path.write_text(text[: len(text) - 40])
+
+
+class Silent:
+    def step(self, record):
+        return None
+
+    def evaluation(self, record):
+        return None
+
+
+def main() -> None:
+    config_file, folder, point, count = sys.argv[1:5]
+    torch.set_num_threads(1)
+    config = load(Path(config_file))
+    run_folder = RunFolder(Path(folder))
+    run_folder.start(config)
+    run = assemble(config)
+    arm(point, int(count))
+    asyncio.run(trainer.Trainer(run, run_folder, display=Silent()).train())
+    runs.write_aside(run_folder.path / "finished", "yes")
+
+
+main()

@@ -1,0 +1,129 @@
+"""One optimizer step: its gradient, its norms, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.test_packing import gradient, turns_of
+from tests.toy import language_model
+
+from rolecall.algorithms.drmas import DrMas
+from rolecall.learners.local import DivergedError, LocalLearner
+from rolecall.learners.optim import Optimizer
+from rolecall.packing import join, pack
+
+
+def learner_of(folder, **options) -> LocalLearner:
+    return LocalLearner(
+        language_model(folder), Optimizer(lr=options.pop("lr", 1e-3), **options), total_updates=10
+    )
+
+
+def update(learner, batches, *, per_agent=True):
+    [done] = asyncio.run(learner.update([batches], DrMas(), per_agent=per_agent))
+    return done
+
+
+def weights(learner) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in learner.parameters])
+
+
+def test_gradient_norms_per_agent_are_exact_though_they_share_a_policy(model_folder):
+    turns = turns_of(10, agents=("solver", "verifier"))
+    done = update(learner_of(model_folder), pack(turns, budget=100, skip_zero=True))
+    count = sum(len(t.tokens) for t in turns)
+    for name in ("solver", "verifier"):
+        mine = [t for t in turns if t.agent == name]
+        _, alone = gradient(model_folder, [join(mine)], DrMas())
+        share = sum(len(t.tokens) for t in mine) / count
+        assert done.agent_grad_norms[name] == pytest.approx(float(alone.norm()) * share, rel=1e-4)
+    _, whole = gradient(model_folder, [join(turns)], DrMas())
+    assert done.grad_norm == pytest.approx(float(whole.norm()), rel=1e-4)
+
+
+def test_measuring_agents_apart_changes_no_weight(model_folder):
+    turns = turns_of(10, agents=("solver", "verifier"))
+    batches = pack(turns, budget=100, skip_zero=True)
+    apart, together = learner_of(model_folder), learner_of(model_folder)
+    update(apart, batches, per_agent=True)
+    done = update(together, batches, per_agent=False)
+    assert done.agent_grad_norms == {}
+    assert torch.allclose(weights(apart), weights(together), atol=1e-7)
+
+
+def test_a_large_gradient_is_clipped_to_its_norm(model_folder):
+    """With plain SGD-like moments the first Adam step hides the scale, so look at the gradient."""
+    learner = learner_of(model_folder, clip=0.01)
+    seen = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in learner.parameters]).norm())
+    )
+    done = update(learner, [join(turns_of(5))])
+    assert done.grad_norm > 0.01
+    assert float(seen[0]) == pytest.approx(0.01, rel=1e-4)
+
+
+def test_a_loss_that_is_not_finite_skips_the_update_and_names_the_turn(model_folder):
+    turns = turns_of(6)
+    turns[3].advantages[:] = np.inf
+    learner = learner_of(model_folder)
+    before = weights(learner)
+    done = update(learner, pack(turns, budget=60, skip_zero=True))
+    assert done.skipped == turns[3].id
+    assert torch.equal(weights(learner), before)
+    assert learner.num_updates == 0
+    fine = update(learner, [join(turns_of(4))])
+    assert (fine.skipped, learner.num_updates, learner.num_skipped) == ("", 1, 0)
+
+
+def test_three_broken_updates_in_a_row_stop_the_run(model_folder):
+    turns = turns_of(2)
+    turns[1].advantages[:] = np.nan
+    learner = learner_of(model_folder)
+    update(learner, [join(turns)])
+    update(learner, [join(turns)])
+    with pytest.raises(DivergedError, match=r"e1/solver"):
+        update(learner, [join(turns)])
+
+
+def test_the_learning_rate_warms_up_and_falls():
+    linear = Optimizer(lr=1.0, warmup_steps=3, schedule="linear")
+    assert [linear.lr_at(u, total=7) for u in range(7)] == [0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25]
+    cosine = Optimizer(lr=2.0, schedule="cosine")
+    assert cosine.lr_at(5, total=10) == pytest.approx(1.0)
+    assert Optimizer(lr=3.0).lr_at(9, total=10) == 3.0
+
+
+def test_saved_and_loaded_learners_go_on_bit_for_bit(model_folder, tmp_path):
+    batches = [join(turns_of(5, seed=s)) for s in range(3)]
+    straight, first = learner_of(model_folder), learner_of(model_folder)
+    for batch in batches:
+        update(straight, [batch])
+    update(first, [batches[0]])
+    (tmp_path / "p").mkdir()
+    first.save(tmp_path / "p")
+    second = learner_of(model_folder)
+    second.load(tmp_path / "p")
+    for batch in batches[1:]:
+        update(second, [batch])
+    assert torch.equal(weights(second), weights(straight))
+    assert second.num_updates == 3
+
+
+def test_mismatch_is_measured_on_sampled_ids(model_folder):
+    turns = turns_of(3)
+    learner = learner_of(model_folder)
+    batch = join(turns)
+    with torch.no_grad():
+        exact = learner.forward(batch).logprobs.numpy()
+    batch.old_logprobs = (exact - np.float32(math.log(3.0)) * batch.mask).astype(np.float32)
+    done = update(learner, [batch])
+    found = done.agent_metrics["solver"]
+    assert found["mismatch_mean"] == pytest.approx(math.log(3), rel=1e-4)
+    assert found["mismatch_max"] == pytest.approx(math.log(3), rel=1e-4)
+    assert found["mismatch_kl"] == pytest.approx(3 - 1 - math.log(3), rel=1e-3)
+    assert found["mismatch_outside"] == 1.0

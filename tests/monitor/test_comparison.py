@@ -1,0 +1,25 @@
+"""The first evaluation is compared with the last, by source."""
+
+import math
+
+from rolecall.monitor.comparison import compare
+from tests.monitor.runs_for_tests import evaluation_record, step_record
+
+
+def test_before_and_after_come_by_metric_and_source():
+    first, last = evaluation_record(0, "before", 0.1), evaluation_record(9, "after", 0.5)
+    found = compare([first, step_record(1), evaluation_record(5, "during", 0.3), last])
+    assert [(c.metric, c.source) for c in found] == [
+        (metric, source) for metric in ("avg@8", "pass@8") for source in ("", "add", "word")
+    ]
+    whole = found[0]
+    assert (whole.before.mean, whole.after.mean, whole.num_tasks) == (0.1, 0.5, 210)
+    assert math.isclose(whole.gain.mean, 0.4)
+    assert math.isclose(whole.gain.margin, math.hypot(0.031, 0.031))
+
+
+def test_one_evaluation_has_no_after_and_none_has_nothing():
+    [whole, *_] = compare([evaluation_record(0, "before", 0.1)])
+    assert whole.after is None
+    assert whole.gain is None
+    assert compare([step_record(1)]) == []

@@ -1,0 +1,54 @@
+"""Any number of steps and agents becomes a picture."""
+
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from rolecall.monitor import curves
+from rolecall.monitor.panels import smooth
+from tests.monitor.runs_for_tests import evaluation_record, step_record
+
+
+def size(data):
+    image = Image.open(BytesIO(data))
+    image.verify()
+    assert image.format == "PNG"
+    return image.size
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 60])
+def test_any_number_of_steps_is_a_picture_of_sensible_size(tmp_path, num_steps):
+    records = [step_record(step) for step in range(1, num_steps + 1)]
+    curves.draw(records, tmp_path / "curves.png")
+    width, height = size((tmp_path / "curves.png").read_bytes())
+    assert 1000 < width < 2500
+    assert 1000 < height < 2500
+
+
+def test_a_phone_gets_a_narrow_picture():
+    records = [evaluation_record(0, "before", 0.1), step_record(1)]
+    width, height = size(curves.picture(records, columns=1))
+    assert width < height / 2
+
+
+def test_five_agents_with_long_names_fit():
+    agents = ["a$b$", "planner", "coder", "critic", "one_who_searches_for_a_very_long_time"]
+    records = [step_record(step, agents=agents) for step in (1, 2)]
+    assert curves.agents_of(records) == sorted(agents)
+    assert size(curves.picture(records, dark=True))
+
+
+def test_missing_and_broken_numbers_are_left_out():
+    records = [
+        {"kind": "step", "step": 1},
+        step_record(2, score=None),
+        step_record(3, score=float("nan"), **{"agent/solver/grad_norm": 0.0}),
+        {"kind": "evaluation", "step": 3, "when": "after"},
+    ]
+    assert size(curves.picture(records))
+
+
+def test_smoothing_takes_fewer_values_at_the_ends():
+    assert smooth([0.0, 3.0, 0.0], window=1) == [1.5, 1.0, 1.5]
+    assert smooth([2.0] * 9, window=3) == [2.0] * 9

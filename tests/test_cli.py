@@ -1,0 +1,240 @@
+"""What a user types, good and bad: exit status, and one clear line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.toy import relay_config, solo_config, write
+
+from rolecall import cli
+
+
+def rolecall(*arguments: object, capsys) -> tuple[int, str, str]:
+    """Run the command in this process: (status, stdout, stderr)."""
+    sys.argv = ["rolecall", *map(str, arguments)]
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def refused(*arguments: object, capsys) -> str:
+    status, _, error = rolecall(*arguments, capsys=capsys)
+    assert status == 2, error
+    assert len(error.strip().splitlines()) == 1, error
+    assert "Traceback" not in error
+    return error
+
+
+@pytest.fixture
+def config(model_folder, tmp_path) -> Path:
+    return write(tmp_path / "team.yaml", relay_config(model_folder))
+
+
+def test_info_lists_what_a_config_can_name(capsys):
+    status, out, _ = rolecall("info", "--json", capsys=capsys)
+    found = json.loads(out[out.index("{") :])
+    assert status == 0
+    assert {"grpo", "drmas"} <= set(found["algorithms"])
+    assert {"single", "solver_verifier"} <= set(found["workflows"])
+    assert "math" in found["environments"]
+    assert "math" in found["recipes"]
+    assert found["versions"]["torch"].startswith("2.")
+
+
+def test_train_eval_and_show_work_together(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    status, out, error = rolecall(
+        "train", config, "trainer.steps=2", "--output", run, "--json", tmp_path / "s.json",
+        capsys=capsys,
+    )  # fmt: skip
+    assert status == 0, error
+    summary = json.loads((run / "summary.json").read_text())
+    assert json.loads((tmp_path / "s.json").read_text()) == summary
+    assert (summary["steps"], summary["seed"]) == (2, 0)
+    assert 0 <= summary["before"]["avg@2"] <= 1
+    assert 0 <= summary["after"]["pass@2"] <= 1
+    assert set(summary["agents"]) == {"left", "right", "last"}
+    assert {"reward", "grad_norm_max", "grad_norm_median"} == set(summary["agents"]["last"])
+    for name in ("curves.png", "report.html", "metrics.jsonl", "config.yaml", "log.txt"):
+        assert (run / name).stat().st_size > 0 or name == "log.txt"
+    assert "before" in out
+    status, out, _ = rolecall("eval", run, "--json", capsys=capsys)
+    assert status == 0
+    assert json.loads(out[out.index("{") :])["avg@2"] == summary["after"]["avg@2"]
+    status, out, _ = rolecall("show", run, capsys=capsys)
+    assert status == 0
+    assert "last" in out
+    status, out, _ = rolecall("show", run, "--task", "test-0", "--json", capsys=capsys)
+    assert status == 0
+    assert len(json.loads(out)) == 2
+    status, out, _ = rolecall("train", config, "trainer.steps=2", "--output", run, capsys=capsys)
+    assert status == 0
+    assert "is finished" in out
+
+
+def test_overrides_beat_the_file(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    rolecall(
+        "train", config, "trainer.steps=1", "algorithm=grpo", "algorithm.agg=token",
+        "policies.a.optimizer.lr=1e-4", "--output", run, capsys=capsys,
+    )  # fmt: skip
+    text = (run / "config.yaml").read_text()
+    assert "name: grpo" in text
+    assert "agg: token" in text
+    assert "lr: 0.0001" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("trainer.stepz=3", ["trainer.stepz", "steps"]),
+        ("trainr.steps=3", ["trainr", "trainer"]),
+        ("policies.a.optimiser.lr=1", ["policies.a.optimiser", "optimizer"]),
+        ("team.left.sampling.temprature=1", ["team.left.sampling.temprature", "temperature"]),
+        ("trainer.steps=many", ["trainer.steps", "'many'"]),
+        ("trainer.steps=0", ["trainer.steps", "0"]),
+        ("policies.a.optimizer.lr=fast", ["policies.a.optimizer.lr", "'fast'"]),
+        ("rollout=5", ["rollout"]),
+        ("team.left.policy=c", ["team.left.policy", "'c'"]),
+        ("rollout.group_size=1", ["rollout.group_size", "1"]),
+        ("algorithm=drmass", ["algorithm.name", "drmas"]),
+        ("algorithm.klip=1", ["algorithm.klip", "clip_low"]),
+        ("workflow=solver_verifyer", ["workflow.name", "solver_verifier"]),
+        ("workflow=solver_verifier", ["'solver'", "left"]),
+        ("workflow=nowhere.py:flow", ["workflow.name", "nowhere.py"]),
+        ("environment=maths", ["environment.name", "math"]),
+        ("environment.sise=3", ["environment.sise", "size"]),
+        ("environment.size=big", ["environment.size", "big"]),
+        ("rewards.correkt=1", ["correkt", "correct"]),
+        ("policies.a.base=/no/such/folder", ["policies.a.base", "/no/such/folder"]),
+        ("policies.a.base=tiny:nothing", ["policies.a.base", "tiny:nothing"]),
+        ("trainer.max_staleness=1", ["trainer.max_staleness"]),
+        ("team.left.sampling.top_p=0.5", ["team.left.sampling", "top_p"]),
+        ("rollout.allow_filtered_sampling=true", ["no effect"]),
+        ("team.left.invalid_penalty=0.1", ["team.left.invalid_penalty", "no effect"]),
+        ("algorithm.turn_length=5", ["algorithm.turn_length", "no effect"]),
+        ("evaluation.k=9", ["evaluation.k"]),
+        ("policies.spare.base=tiny:math", ["policies.spare", "no agent"]),
+        ("team.idle.policy=a", ["team.idle", "never calls"]),
+        ("trackers=[wandbee]", ["trackers"]),
+        ("nonsense", ["nonsense"]),
+    ],
+)
+def test_bad_values_end_with_one_line_that_names_the_key(config, capsys, override, said):
+    error = refused("train", config, override, capsys=capsys)
+    assert all(part in error for part in said), error
+
+
+@pytest.mark.parametrize("option", ["adapter.rank=4", "optimizer.lr=0.1"])
+def test_an_option_of_frozen_weights_has_no_effect_and_is_refused(
+    model_folder, tmp_path, capsys, option
+):
+    made = relay_config(model_folder)
+    made["team"]["last"]["trainable"] = False
+    del made["policies"]["b"]["optimizer"]
+    file = write(tmp_path / "c.yaml", made)
+    error = refused("train", file, f"policies.b.{option}", capsys=capsys)
+    assert "no effect" in error
+
+
+def test_unknown_recipes_and_files_are_refused(capsys, tmp_path):
+    assert "math" in refused("train", "maths", capsys=capsys)
+    assert "nothing.yaml" in refused("train", tmp_path / "nothing.yaml", capsys=capsys)
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("team: {solver: [\n")
+    assert "broken.yaml:2" in refused("train", broken, capsys=capsys)
+    broken.write_text("- a\n- b\n")
+    assert "mapping" in refused("train", broken, capsys=capsys)
+    broken.write_bytes(b"\xff\xfe\x00\x01")
+    assert "broken.yaml" in refused("train", broken, capsys=capsys)
+
+
+def test_a_base_without_tokenizer_or_chat_template_is_refused(
+    config, model_folder, tmp_path, capsys
+):
+    bare = tmp_path / "bare"
+    shutil.copytree(model_folder, bare)
+    for name in ("chat_template.jinja",):
+        (bare / name).unlink()
+    assert "chat template" in refused("train", config, f"policies.a.base={bare}", capsys=capsys)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (bare / name).unlink()
+    assert "tokenizer" in refused("train", config, f"policies.a.base={bare}", capsys=capsys)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "empty" in refused("train", config, f"policies.a.base={empty}", capsys=capsys)
+
+
+def test_a_malformed_data_row_is_named_by_file_and_line(model_folder, tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": "2+2?"}\n')
+    made = solo_config(model_folder)
+    made["environment"] = {"name": "math", "train": str(rows)}
+    file = write(tmp_path / "c.yaml", made)
+    assert "rows.jsonl:2" in refused("train", file, capsys=capsys)
+
+
+def test_a_run_folder_of_another_config_or_without_a_run_is_refused(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    rolecall("train", config, "trainer.steps=1", "--output", run, capsys=capsys)
+    error = refused("train", config, "trainer.steps=2", "--output", run, capsys=capsys)
+    assert "trainer.steps" in error
+    assert "nowhere" in refused("eval", tmp_path / "nowhere", capsys=capsys)
+    assert "nowhere" in refused("show", tmp_path / "nowhere", capsys=capsys)
+    assert "nowhere" in refused(
+        "train", config, "--output", tmp_path / "nowhere", "--resume", capsys=capsys
+    )
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("x")
+    assert "not a run folder" in refused("show", other, capsys=capsys)
+    assert "not empty" in refused("train", config, "--output", other, capsys=capsys)
+    assert "step-9" in refused("eval", run, "--checkpoint", "step-9", capsys=capsys)
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(config, tmp_path):
+    folder = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "rolecall", "train", str(config), "trainer.steps=1000",
+        "trainer.save_every=1000", "--output", str(folder),
+    ]  # fmt: skip
+    source = Path(cli.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{source.parent}"}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    metrics = folder / "metrics.jsonl"
+    while time.monotonic() < deadline:
+        if metrics.exists() and metrics.read_text().count('"kind": "step"') >= 2:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "--resume" in out
+    assert "Traceback" not in error
+    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    last = max(record["step"] for record in steps)
+    assert (folder / "checkpoints/latest").read_text().strip() == f"step-{last}"
+
+
+def test_a_failed_run_has_status_1_and_one_line(model_folder, tmp_path, capsys):
+    made = solo_config(model_folder, environment={"fail_share": 1.0}, evaluation={"tasks": 0})
+    file = write(tmp_path / "c.yaml", made)
+    status, _, error = rolecall("train", file, "--output", tmp_path / "run", capsys=capsys)
+    assert status == 1
+    assert len(error.strip().splitlines()) == 1
+    assert "the world went away" in error

@@ -1,0 +1,120 @@
+"""A run that was killed goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.toy import relay_config, write
+
+ROOT = Path(__file__).resolve().parents[1]
+POINTS = [
+    ("between episodes", 17),
+    ("in the middle of a journal line", 20),
+    ("before the optimizer steps", 2),
+    ("before the optimizer steps", 4),
+    ("after an update", 2),
+    ("in the middle of a checkpoint", 4),
+    ("before a checkpoint is renamed", 2),
+    ("before the pointer moves", 2),
+]
+
+
+def run(config: Path, folder: Path, point: str, count: int = 0) -> int:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    command = [sys.executable, str(ROOT / "tests/killed_run.py"), config, folder, point, count]
+    done = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode
+
+
+def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return {
+        f"{policy}.{name}": value
+        for policy in ("a", "b")
+        for name, value in load_file(
+            folder / f"checkpoints/step-{step}/{policy}/model.safetensors"
+        ).items()
+    }
+
+
+def metrics(folder: Path) -> list[dict]:
+    """Everything but clock times."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "pace/"))}
+        for line in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(model_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resume")
+    config = write(folder / "c.yaml", relay_config(model_folder))
+    assert run(config, folder / "straight", "never") == 0
+    return config, folder / "straight"
+
+
+@pytest.mark.parametrize(("point", "count"), POINTS)
+def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, point, count):
+    """Contract 4, with a real SIGKILL: bit-equal weights, metrics and episodes."""
+    config, straight = uninterrupted
+    folder = tmp_path / "killed"
+    assert run(config, folder, point, count) == -9
+    assert not (folder / "finished").exists()
+    assert run(config, folder, "never") == 0
+    expected, found = weights(straight, 3), weights(folder, 3)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert metrics(folder) == metrics(straight)
+    for step in (1, 2, 3):
+        name = f"episodes/step-{step:06d}.parquet"
+        assert pq.read_table(folder / name).equals(pq.read_table(straight / name))
+    assert list((folder / "journal").iterdir()) == []
+
+
+def test_a_run_killed_twice_still_ends_the_same(uninterrupted, tmp_path):
+    config, straight = uninterrupted
+    folder = tmp_path / "killed"
+    assert run(config, folder, "before the optimizer steps", 3) == -9
+    assert run(config, folder, "before a checkpoint is renamed", 2) == -9
+    assert run(config, folder, "never") == 0
+    expected, found = weights(straight, 3), weights(folder, 3)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.parametrize(("point", "count"), POINTS[:3])
+def test_without_determinism_no_finished_episode_is_lost_or_counted_twice(
+    model_folder, tmp_path, point, count
+):
+    changes = {"deterministic": False, "save_every": 2}
+    config = write(tmp_path / "c.yaml", relay_config(model_folder, trainer=changes))
+    folder = tmp_path / "killed"
+    assert run(config, folder, point, count) == -9
+    lines = [
+        json.loads(line)
+        for file in (folder / "journal").iterdir()
+        for line in file.read_text().split("\n")[:-1]
+    ]
+    finished = {episode["id"]: episode["turns"][0]["tokens"] for episode in lines}
+    assert finished
+    assert run(config, folder, "never") == 0
+    rows = [
+        row
+        for file in sorted((folder / "episodes").iterdir())
+        for row in pq.read_table(file).to_pylist()
+    ]
+    first = {r["episode"]: r["ids"] for r in rows if r["path"] == [0, 0]}
+    assert all(first[name] == tokens for name, tokens in finished.items())
+    assert len(first) == 3 * 3 * 4  # steps, groups, attempts
+    assert set(Counter(r["turn"] for r in rows).values()) == {1}

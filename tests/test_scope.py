@@ -1,0 +1,89 @@
+"""Paths come from the code, never from latency; quiet means that everyone waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from rolecall import scope
+
+
+async def _calls(delays: list[float]) -> dict[str, tuple[int, ...]]:
+    asyncio.get_running_loop().set_task_factory(scope.task_factory)
+    quiet, seen = scope.Quiet(), {}
+
+    async def call(name: str, delay: float) -> None:
+        await asyncio.sleep(delay)
+        seen[name] = scope.current().next_path()
+
+    async def pair(name: str, delay: float) -> None:
+        await asyncio.gather(call(f"{name}0", delay), call(f"{name}1", 0.0))
+
+    with scope.entered((), quiet=quiet):
+        await call("first", 0.0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair("a", delays[0]))
+            group.create_task(call("b", delays[1]))
+        await call("end", delays[2])
+    assert quiet.running == 0
+    return seen
+
+
+def test_paths_follow_the_order_of_the_code_whatever_the_delays():
+    expected = {
+        "first": (0,),
+        "a0": (1, 0, 0),
+        "a1": (1, 1, 0),
+        "b": (2, 0),
+        "end": (3,),
+    }
+    for seed in range(5):
+        delays = [random.Random(seed).random() * 0.02 for _ in range(3)]
+        assert asyncio.run(_calls(delays)) == expected
+
+
+def test_quiet_is_reached_only_when_every_live_coroutine_waits():
+    async def main() -> list[str]:
+        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        quiet, events = scope.Quiet(), []
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def waits() -> None:
+            with scope.waiting():
+                await gate
+
+        async def works_then_waits() -> None:
+            await asyncio.sleep(0.02)
+            events.append("worked")
+            await waits()
+
+        async def episode() -> None:
+            with scope.entered((), quiet=quiet):
+                await asyncio.gather(waits(), works_then_waits())
+                events.append("over")
+
+        running = asyncio.create_task(episode())
+        await asyncio.sleep(0)
+        await quiet.wait()
+        events.append("quiet")
+        gate.set_result(None)
+        await running
+        assert quiet.running == 0
+        return events
+
+    assert asyncio.run(main()) == ["worked", "quiet", "over"]
+
+
+def test_tasks_started_outside_of_an_episode_have_no_scope():
+    async def main() -> bool:
+        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        return await asyncio.create_task(_has_scope())
+
+    async def _has_scope() -> bool:
+        try:
+            scope.current()
+        except AssertionError:
+            return False
+        return True
+
+    assert asyncio.run(main()) is False

@@ -1,0 +1,162 @@
+"""Whole runs of the trainer on small real models."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.toy import relay_config, solo_config, write
+
+from rolecall.assembly import assemble
+from rolecall.config import load
+from rolecall.runs import RunFolder
+from rolecall.trainer import NothingTrainsError, Trainer
+
+
+class Silent:
+    def step(self, record):
+        return None
+
+    def evaluation(self, record):
+        return None
+
+
+def train(config: dict, folder: Path) -> Trainer:
+    loaded = load(write(folder.with_suffix(".yaml"), config))
+    run_folder = RunFolder(folder)
+    run_folder.start(loaded)
+    trainer = Trainer(assemble(loaded), run_folder, display=Silent())
+    asyncio.run(trainer.train())
+    return trainer
+
+
+def weights(trainer: Trainer, policy: str) -> torch.Tensor:
+    parameters = [p for _, p in trainer.run.models[policy].named_parameters()]
+    return torch.cat([p.detach().flatten() for p in parameters]).clone()
+
+
+def turns(folder: Path) -> list[tuple]:
+    files = sorted((folder / "episodes").glob("*.parquet"))
+    return [
+        (r["turn"], r["ids"], r["logprobs"], r["advantage"])
+        for file in files
+        for r in pq.read_table(file).to_pylist()
+    ]
+
+
+def test_same_seed_same_run(model_folder, tmp_path):
+    """Contract 5: bit for bit, also with random delays in worlds and tools."""
+    calm = train(relay_config(model_folder), tmp_path / "calm")
+    delays = {"max_delay_s": 0.01}
+    config = relay_config(model_folder, environment=delays)
+    shaken = train(config, tmp_path / "shaken")
+    assert turns(tmp_path / "calm") == turns(tmp_path / "shaken")
+    for policy in ("a", "b"):
+        assert torch.equal(weights(calm, policy), weights(shaken, policy))
+    config["trainer"]["seed"] = 1
+    other = train(config, tmp_path / "other")
+    assert not torch.equal(weights(calm, "a"), weights(other, "a"))
+
+
+def test_frozen_policy_never_moves(model_folder, tmp_path):
+    """Contract 6: same parameters before and after, in no batch, though others read its words."""
+    config = relay_config(model_folder)
+    config["team"]["last"]["trainable"] = False
+    del config["policies"]["b"]["optimizer"]
+    fresh = assemble(load(write(tmp_path / "c.yaml", config)))
+    before = {n: p.clone() for n, p in fresh.models["b"].model.state_dict().items()}
+    trainer = train(config, tmp_path / "run")
+    after = trainer.run.models["b"].model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    moved = fresh.models["a"].model.state_dict()
+    current = trainer.run.models["a"].model.state_dict()
+    assert any(not torch.equal(moved[name], current[name]) for name in moved)
+    rows = pq.read_table(tmp_path / "run" / "episodes").to_pylist()
+    frozen = [r for r in rows if r["agent"] == "last"]
+    assert frozen
+    assert all(r["advantage"] is None and not r["trained"] for r in frozen)
+
+
+def test_two_adapters_on_one_base_train_apart(model_folder, tmp_path):
+    config = relay_config(model_folder, trainer={"steps": 2})
+    for policy in ("a", "b"):
+        config["policies"][policy]["adapter"] = {"rank": 4, "alpha": 8}
+        config["policies"][policy]["optimizer"] = {"lr": 0.01}
+    trainer = train(config, tmp_path / "run")
+    a, b = trainer.run.models["a"], trainer.run.models["b"]
+    assert a.model is b.model
+    base = torch.cat(
+        [p.detach().flatten() for n, p in a.model.named_parameters() if "lora" not in n]
+    )
+    fresh = assemble(load(tmp_path / "run.yaml"))
+    untouched = torch.cat(
+        [
+            p.detach().flatten()
+            for n, p in fresh.models["a"].model.named_parameters()
+            if "lora" not in n
+        ]
+    )
+    assert torch.equal(base, untouched)
+    assert not torch.equal(weights(trainer, "a"), weights(trainer, "b"))
+    for policy in ("a", "b"):
+        start = torch.cat([p.flatten() for _, p in fresh.models[policy].named_parameters()])
+        assert not torch.equal(weights(trainer, policy), start)
+    saved = tmp_path / "run" / "checkpoints" / "step-2" / "a"
+    assert (saved / "adapter_model.safetensors").is_file()
+
+
+def test_exported_policies_load_with_transformers(model_folder, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    trainer = train(solo_config(model_folder, trainer={"steps": 1}), tmp_path / "run")
+    saved = tmp_path / "run" / "checkpoints" / "step-1" / "a"
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    assert AutoTokenizer.from_pretrained(saved).chat_template
+    ours = trainer.run.models["a"].model.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in model.state_dict().items())
+
+
+def test_a_random_model_learns_what_is_rewarded(model_folder, tmp_path):
+    config = solo_config(
+        model_folder,
+        rollout={"groups": 6, "group_size": 8},
+        trainer={"steps": 12, "save_every": 100},
+        policies={"a": {"base": str(model_folder), "optimizer": {"lr": 0.01}}},
+        evaluation={"tasks": 9, "samples": 8, "k": 8},
+    )
+    train(config, tmp_path / "run")
+    records = RunFolder(tmp_path / "run").read_metrics()
+    before, after = [r["avg@8"] for r in records if r["kind"] == "evaluation"]
+    assert after > before + 0.05
+
+
+def test_each_agent_has_its_metrics_although_two_share_a_policy(model_folder, tmp_path):
+    train(relay_config(model_folder, trainer={"steps": 1}), tmp_path / "run")
+    [record] = [r for r in RunFolder(tmp_path / "run").read_metrics() if r["kind"] == "step"]
+    for name in ("left", "right", "last"):
+        for metric in ("reward", "grad_norm", "entropy", "turns", "ids", "truncated", "invalid"):
+            assert np.isfinite(record[f"agent/{name}/{metric}"])
+        assert record[f"agent/{name}/mismatch_max"] <= 1e-4
+    assert record["agent/last/grad_norm"] == record["policy/b/grad_norm"]
+    assert record["agent/left/grad_norm"] != record["agent/right/grad_norm"]
+
+
+def test_a_run_in_which_nothing_trains_stops_and_says_why(model_folder, tmp_path):
+    config = solo_config(model_folder, environment={"fail_share": 1.0}, evaluation={"tasks": 0})
+    with pytest.raises(NothingTrainsError, match="the world went away"):
+        train(config, tmp_path / "run")
+
+
+def test_finite_tasks_are_drawn_once_an_epoch_and_never_twice_a_step(model_folder, tmp_path):
+    config = solo_config(model_folder, environment={"size": 10}, rollout={"groups": 4})
+    loaded = load(write(tmp_path / "c.yaml", config))
+    trainer = Trainer(assemble(loaded), RunFolder(tmp_path / "run"), display=Silent())
+    steps = [[t.id for t in trainer._draw(step)] for step in range(1, 5)]
+    assert all(len(set(step)) == 4 for step in steps)
+    assert not set(steps[0]) & set(steps[1])
+    assert steps[2] != steps[0]
+    assert steps == [[t.id for t in trainer._draw(step)] for step in range(1, 5)]

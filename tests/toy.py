@@ -1,0 +1,172 @@
+"""A team, an environment and workflows small enough to know what must come out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from rolecall.agents import Agent, Policy
+from rolecall.core import Episode, Task, Turn
+from rolecall.engines.base import Sampling
+from rolecall.environments.base import World
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.workflows.base import workflow
+
+CPU = torch.device("cpu")
+
+
+def language_model(folder: Path) -> LanguageModel:
+    model = load_model(str(folder), device=CPU, dtype=torch.float32)
+    return LanguageModel(model, load_tokenizer(str(folder)))
+
+
+def turn(
+    agent: str = "solver",
+    *,
+    task: str = "x",
+    episode: str = "e0",
+    prompt: Sequence[int] = (5, 6),
+    tokens: Sequence[int] = (7, 8),
+    rewards: dict[str, float] | None = None,
+    path: tuple[int, ...] = (0,),
+    policy: str = "p",
+    finish: str = "stop",
+    advantage: float | None = None,
+) -> Turn:
+    made = Turn(
+        id=f"{episode}/{agent}{'.'.join(map(str, path))}",
+        task=task,
+        episode=episode,
+        agent=agent,
+        policy=policy,
+        path=path,
+        prompt=np.array(prompt, dtype=np.int32),
+        tokens=np.array(tokens, dtype=np.int32),
+        logprobs=np.full(len(tokens), -1.0, dtype=np.float32),
+        versions=np.zeros(len(tokens), dtype=np.int32),
+        finish=finish,
+        rewards=rewards or {},
+    )
+    if advantage is not None:
+        made.advantages = np.full(len(tokens), advantage, dtype=np.float32)
+    return made
+
+
+def episode(
+    attempt: int, turns: list[Turn], rewards: dict[str, float], *, task: str = "x"
+) -> Episode:
+    return Episode(
+        id=f"{task}:{attempt}",
+        task=Task(task, "?"),
+        attempt=attempt,
+        seed=0,
+        turns=turns,
+        rewards=rewards,
+    )
+
+
+class Letters:
+    """Say the letter of the task often: a reward that a random byte model can learn."""
+
+    def __init__(self, size: int = 64, max_delay_s: float = 0.0, fail_share: float = 0.0) -> None:
+        self.size, self.max_delay_s, self.fail_share = size, max_delay_s, fail_share
+
+    def tasks(self, split: str) -> list[Task]:
+        return [
+            Task(f"{split}-{i}", "abc"[i % 3], "abc"[i % 3], {"source": "letters"})
+            for i in range(self.size)
+        ]
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return LettersWorld(task, seed, self.max_delay_s, self.fail_share)
+
+
+class LettersWorld(World):
+    def __init__(self, task: Task, seed: int, max_delay_s: float, fail_share: float) -> None:
+        self.task, self.random, self.max_delay_s = task, random.Random(seed), max_delay_s
+        self.fails = self.random.random() < fail_share
+
+    async def pause(self) -> None:
+        """A delay that no seed controls."""
+        if self.max_delay_s:
+            await asyncio.sleep(random.SystemRandom().random() * self.max_delay_s)
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        await self.pause()
+        if self.fails:
+            raise ConnectionError("the world went away")
+        text = episode.answer
+        return {"team": text.count(str(self.task.answer)) / max(1, len(text))}
+
+
+@workflow
+async def relay(team, task, world):
+    """Two parallel speakers, then a third who reads both."""
+    async with asyncio.TaskGroup() as group:
+        left = group.create_task(_after_pause(world, team.left, task))
+        right = group.create_task(_after_pause(world, team.right, task))
+    await world.pause()
+    return await team.last(task.prompt, left.result(), right.result())
+
+
+async def _after_pause(world, member, task):
+    await world.pause()
+    return await member(task.prompt)
+
+
+@workflow
+async def solo(team, task, world):
+    return await team.solver(task.prompt)
+
+
+def agent(name: str, policy: Policy, **options) -> Agent:
+    options.setdefault("sampling", Sampling(max_tokens=8))
+    return Agent(name=name, policy=policy, role=name, **options)
+
+
+def relay_config(folder: Path, **changes) -> dict:
+    """Three agents, two policies (one shared), as a config mapping."""
+    here = Path(__file__).resolve()
+    sampling = {"max_tokens": 8}
+    config = {
+        "team": {
+            "left": {"policy": "a", "sampling": sampling},
+            "right": {"policy": "a", "sampling": sampling},
+            "last": {"policy": "b", "sampling": sampling},
+        },
+        "policies": {
+            "a": {"base": str(folder), "optimizer": {"lr": 1e-3}},
+            "b": {"base": str(folder), "optimizer": {"lr": 1e-3}},
+        },
+        "workflow": f"{here}:relay",
+        "environment": {"name": f"{here}:Letters"},
+        "algorithm": "drmas",
+        "rollout": {"groups": 3, "group_size": 4},
+        "trainer": {"steps": 3, "save_every": 1},
+        "evaluation": {"tasks": 2, "samples": 2, "k": 2},
+    }
+    for key, value in changes.items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    return config
+
+
+def solo_config(folder: Path, **changes) -> dict:
+    config = relay_config(folder)
+    here = Path(__file__).resolve()
+    config["team"] = {"solver": {"policy": "a", "sampling": {"max_tokens": 8}}}
+    config["policies"] = {"a": config["policies"]["a"]}
+    config["workflow"] = f"{here}:solo"
+    for key, value in changes.items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    return config
+
+
+def write(path: Path, config: dict) -> Path:
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
