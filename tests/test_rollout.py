@@ -18,7 +18,7 @@ from rolecall.scope import task_factory
 from rolecall.workflows.base import workflow
 
 
-def stage(folder, *, flow=solo, environment=None, reply=lambda request: "a", **options) -> Stage:
+def stage(folder, *, flow=solo, environment=None, reply=lambda request: "c", **options) -> Stage:
     tokenizer = load_tokenizer(str(folder))
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, reply), trainable=True)
     return Stage(
@@ -50,12 +50,12 @@ def tasks(number: int) -> list[Task]:
 def test_an_episode_records_turns_rewards_and_answer(model_folder):
     episode = run(play(stage(model_folder), tasks(1)[0], step=3, attempt=2))
     assert episode.id == "3:train-0:2"
-    assert episode.answer == "a"
+    assert episode.answer == "c"
     assert episode.rewards == {"team": 1.0}
     assert episode.metrics["score"] == 1.0
     [turn] = episode.turns
     assert (turn.agent, turn.path, turn.id) == ("solver", (0,), "3:train-0:2/0")
-    assert turn.text == "a"
+    assert turn.text == "c"
     assert turn.tokens[-1] == load_tokenizer(str(model_folder)).eos_token_id
 
 
@@ -135,7 +135,7 @@ def test_memory_puts_earlier_exchanges_before_a_call(model_folder):
     made = stage(model_folder, flow=twice)
     made.agents["solver"].memory = True
     first, second = run(play(made, tasks(1)[0])).turns
-    assert [m.content for m in second.messages] == ["one", "a", "two"]
+    assert [m.content for m in second.messages] == ["one", "c", "two"]
     whole = np.concatenate([first.prompt, first.tokens])
     assert second.prompt[: len(whole)].tolist() == whole.tolist()
 

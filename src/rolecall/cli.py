@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rolecall.config_errors import ConfigError
+from rolecall.memory import keep_freed_memory
 
 app = typer.Typer(
     add_completion=False,
@@ -126,6 +127,7 @@ def with_json_value(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Entry point of `rolecall`."""
+    keep_freed_memory()
     try:
         app(args=with_json_value(sys.argv[1:]), standalone_mode=True)
     except ConfigError as error:

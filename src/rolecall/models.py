@@ -25,7 +25,7 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 class Adapter(BaseModel):
     """A LoRA adapter (PEFT): small trained matrices beside frozen base weights."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     rank: int = Field(32, ge=1)
     """Inner size of the two matrices."""

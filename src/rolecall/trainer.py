@@ -27,6 +27,7 @@ from rolecall.scope import task_factory
 from rolecall.seeds import seed_of
 
 log = logging.getLogger("rolecall")
+LARGEST_MISMATCH = 1e-4  # of sampler and learner log-probs in float32 on a CPU, in nats
 
 
 class NothingTrainsError(RuntimeError):
@@ -66,6 +67,8 @@ class Trainer:
         self.idle = 0  # steps in a row without anything to train on
         self.best = -1.0
         self.started = time.monotonic()
+        devices = {model.device.type for model in run.models.values()}
+        self._exact = self.config.learner.dtype == "float32" and devices == {"cpu"}
         self.earlier_s = 0.0
 
     async def train(self) -> None:
@@ -188,6 +191,9 @@ class Trainer:
         for policy, update in updates.items():
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
+            for agent, found in update.agent_metrics.items():
+                if self._exact and found["mismatch_max"] > LARGEST_MISMATCH:
+                    log.warning("mismatch agent=%s max=%g", agent, found["mismatch_max"])
         self.idle = 0 if updates else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the last error: {rollout.last_error}" if rollout.last_error else ""

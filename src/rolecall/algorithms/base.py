@@ -36,7 +36,7 @@ class Loss:
 class Algorithm(BaseModel):
     """Hyperparameters that every algorithm here has, and the clipped policy loss."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     min_group: ClassVar[int] = 2
     """Fewest episodes of a task that can be compared."""

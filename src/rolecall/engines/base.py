@@ -14,7 +14,7 @@ from rolecall.core import Floats, Ids
 class Sampling(BaseModel):
     """How one agent's ids are drawn."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     temperature: float = Field(1.0, ge=0.0)
     """Logits are divided by it; 0 takes the most likely id (evaluation only)."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Optimizer(BaseModel):
     """AdamW with gradient clipping and a schedule."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     lr: float | None = Field(None, gt=0)
     """Learning rate; by default 1e-6, and 2e-5 for an adapter."""

@@ -33,8 +33,8 @@ from rolecall.workflows.base import Workflow
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
-DRILLS_FIRST = 0.3  # share of the time in which only worked steps are learned
-DRILLS_LATER = 0.15  # share of them afterwards, so that the skill is kept
+DRILLS_FIRST = 0.5  # share of the time in which only worked problems are learned
+DRILLS_LATER = 0.1  # share of rows that they are afterwards, so that the skill is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,12 @@ class Size:
     kv_heads: int = 2
     mlp: int = 384
     context: int = 1024
-    lr: float = 3e-3
+    lr: float = 0.02  # of Muon, for the matrices inside the layers
+    lr_rest: float = 3e-3  # of AdamW, for embeddings and norms
+    init: float = 0.06
     batch_ids: int = 1024
-    minutes: float = 8.0
-    num_episodes: int = 40_000
+    minutes: float = 9.0
+    num_episodes: int = 12_000
 
 
 def build(
@@ -85,7 +87,7 @@ def build(
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
     rows = [(turn.prompt, turn.tokens) for turn in turns]
-    drills = _drills(tokenizer, tasks[: size.num_episodes * 2])
+    drills = _drills(tokenizer, tasks[: size.num_episodes * 3])
     _fit(
         LanguageModel(model, tokenizer), rows, drills,
         size=size, seed=seed, deadline=deadline, log=log,
@@ -151,13 +153,12 @@ async def _demonstrate(
 
 
 def _drills(tokenizer, tasks: list[Task]) -> list[Row]:
-    """The tasks' worked steps alone, many in a row: the skill without the talk about it."""
+    """Problems with their worked steps, four in a row: the skill without the talk about it."""
+    texts = ["\n".join([task.prompt, *task.info.get("steps", []), ""]) for task in tasks]
     rows = []
-    for first in range(0, len(tasks), 12):
-        steps = [step for task in tasks[first : first + 12] for step in task.info.get("steps", [])]
-        if steps:
-            ids = encode(tokenizer, "\n".join(steps))
-            rows.append((ids[:1], ids[1:]))
+    for first in range(0, len(texts), 4):
+        ids = encode(tokenizer, "".join(texts[first : first + 4]))
+        rows.append((ids[:1], ids[1:]))
     return rows
 
 
@@ -173,6 +174,7 @@ def _model(size: Size, tokenizer, *, seed: int) -> Qwen3ForCausalLM:
         intermediate_size=size.mlp,
         max_position_embeddings=size.context,
         tie_word_embeddings=True,
+        initializer_range=size.init,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
@@ -197,16 +199,17 @@ def _fit(
 ) -> None:
     """Next-id prediction on the sampled part; the learning rate falls to 0 at the deadline."""
     parameters = list(language.model.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=size.lr, betas=(0.9, 0.98), weight_decay=0.1)
+    optimizers = _optimizers(language.model, size)
+    peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     random = np.random.default_rng(seed)
     started, step = time.monotonic(), 0
     total = deadline - started
     talk, drill = _endless(rows, random), _endless(drills or rows, random)
     while (spent := time.monotonic() - started) < total:
         share = spent / total
-        for group in optimizer.param_groups:
-            warm = min(1.0, (step + 1) / 50)
-            group["lr"] = size.lr * warm * (1.0 - share)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        for group, peak in zip(groups, peaks, strict=True):
+            group["lr"] = peak * min(1.0, (step + 1) / 30) * (1.0 - share)
         batch, num_ids = [], 0
         while num_ids < size.batch_ids:
             drills_now = share < DRILLS_FIRST or random.random() < DRILLS_LATER
@@ -216,11 +219,25 @@ def _fit(
         loss = _loss(language, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         if step % 200 == 0:
             log(f"step {step}: loss {loss.item():.4f}, {share:.0%} of the time")
         step += 1
+
+
+def _optimizers(model: torch.nn.Module, size: Size) -> list[torch.optim.Optimizer]:
+    """Muon learns to copy and to calculate in a third of AdamW's steps here (measured: 89 % of
+    step ids right after one minute, against 69 % to 81 %).
+    """
+    inner, rest = [], []
+    for name, parameter in model.named_parameters():
+        (inner if parameter.ndim == 2 and "embed" not in name else rest).append(parameter)
+    return [
+        torch.optim.Muon(inner, lr=size.lr, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=size.lr_rest, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
 
 
 def _endless(rows: list[Row], random: np.random.Generator) -> Iterator[Row]:

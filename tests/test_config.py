@@ -1,0 +1,60 @@
+"""Files, overrides and names; the documents that are made from them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tests.toy import relay_config, write
+
+from rolecall.config import find, load, recipe_names
+from rolecall.config_errors import ConfigError
+from rolecall.registry import BUILT_IN, resolve
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_docs_config_is_what_the_classes_say():
+    place = ROOT / "docs/generate_config.py"
+    spec = importlib.util.spec_from_file_location("generate_config", place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs/config.md").read_text() == module.page() + "\n"
+
+
+def test_every_key_has_a_meaning():
+    rows = [x for x in (ROOT / "docs/config.md").read_text().splitlines() if x.startswith("| `")]
+    assert len(rows) > 60
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
+    text = find(name).read_text()
+    assert "# Shows:" in text
+    assert "# Hardware:" in text
+    assert load(find(name)).team
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in BUILT_IN.items() for name in names]
+)
+def test_every_built_in_name_resolves(kind, name):
+    assert resolve(kind, name, key=kind) is not None
+
+
+def test_numbers_are_read_as_numbers(tmp_path, model_folder):
+    config = load(
+        write(tmp_path / "c.yaml", relay_config(model_folder)),
+        ["policies.a.optimizer.lr=1e-6", "team.left.sampling.stop=[a,b]", "trackers=[tensorboard]"],
+    )
+    assert config.policies["a"].optimizer.lr == 1e-6
+    assert config.team["left"].sampling.stop == ("a", "b")
+    assert config.trackers == ["tensorboard"]
+
+
+def test_a_key_given_twice_is_refused(tmp_path):
+    (tmp_path / "c.yaml").write_text("team: {}\nteam: {}\n")
+    with pytest.raises(ConfigError, match=r"c\.yaml"):
+        load(tmp_path / "c.yaml")

@@ -1,0 +1,54 @@
+"""pass@k is unbiased, intervals are over tasks, and evaluations repeat."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from tests.toy import episode
+
+from rolecall.core import Task
+from rolecall.evaluate import held_out, over_tasks, pass_at_k, summarise
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(8, 0, 1), (8, 2, 1), (8, 2, 4), (5, 3, 2), (8, 8, 8)])
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(n, c, k):
+    samples = [True] * c + [False] * (n - c)
+    subsets = list(combinations(samples, k))
+    assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+def test_pass_at_k_needs_k_samples():
+    with pytest.raises(ValueError, match="pass@9"):
+        pass_at_k(8, 1, 9)
+
+
+def test_the_margin_is_two_standard_errors_over_tasks():
+    score = over_tasks([0.0, 1.0, 0.0, 1.0])
+    assert (score.mean, score.num_tasks) == (0.5, 4)
+    assert score.margin == pytest.approx(1.96 * 0.57735 / 2, rel=1e-4)
+    assert over_tasks([0.3]).margin == 0.0
+
+
+def test_scores_are_reported_by_data_source():
+    groups = []
+    for number, (source, scores) in enumerate([("gsm8k", [1, 1]), ("gsm8k", [0, 1]), ("aime", [0, 0])]):
+        group = []
+        for attempt, value in enumerate(scores):
+            made = episode(attempt, [], {})
+            made.task = Task(f"t{number}", "?", "1", {"source": source})
+            made.metrics["score"] = float(value)
+            group.append(made)
+        groups.append(group)
+    found = summarise(groups, samples=2, k=2)
+    assert found["avg@2"] == pytest.approx(0.5)
+    assert found["pass@2"] == pytest.approx(2 / 3)
+    assert found["by_source"]["gsm8k"]["avg@2"] == 0.75
+    assert found["by_source"]["aime"] == {
+        "avg@2": 0.0, "avg@2_margin": 0.0, "pass@2": 0.0, "pass@2_margin": 0.0, "num_tasks": 1,
+    }  # fmt: skip
+
+
+def test_held_out_takes_some_of_every_source():
+    tasks = [Task(f"{s}{i}", "?", "1", {"source": s}) for i in range(5) for s in ("a", "b")]
+    assert [t.id for t in held_out(tasks, per_source=2)] == ["a0", "b0", "a1", "b1"]

@@ -1,0 +1,52 @@
+"""What the README shows is what is in the examples, and it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rolecall import cli
+from rolecall.config import load
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return [part.partition("```")[0] for part in README.split(f"```{language}\n")[1:]]
+
+
+@pytest.mark.parametrize("name", ["reverse", "second_opinion", "centred"])
+def test_the_readme_shows_the_example_word_for_word(name):
+    assert (ROOT / "examples" / f"{name}.py").read_text() in blocks("python")
+
+
+def test_the_examples_train_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    sys.argv = ["rolecall", "train", "examples/team.yaml", "--output", str(tmp_path / "run")]
+    cli.main()
+    assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_the_readmes_team_is_a_valid_config(tmp_path):
+    [page] = blocks("yaml")
+    (tmp_path / "team.yaml").write_text(page)
+    config = load(tmp_path / "team.yaml")
+    assert config.policies["big"].adapter.rank == 32
+    assert yaml.safe_load(page)["trainer"]["steps"] == config.trainer.steps
+
+
+def test_the_glossary_has_at_most_a_dozen_words():
+    rows = README.partition("## Words")[2].partition("How an id")[0].strip().splitlines()
+    assert len(rows) - 2 <= 12
+
+
+def test_importing_rolecall_is_light():
+    import subprocess
+
+    code = "import sys, rolecall; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", "False"]

@@ -1,0 +1,111 @@
+"""The model inside the package is small and a fair start: able, with good and bad habits."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from transformers import AutoConfig, AutoTokenizer
+
+from rolecall import tiny
+from rolecall.assembly import assemble
+from rolecall.config import find, load
+from rolecall.environments.generated import Generated
+from rolecall.rollout import collect
+from rolecall.scope import task_factory
+from rolecall.tiny.build import Size, build
+from rolecall.tiny.tokenizer import fit
+from rolecall.workflows.base import workflow
+from rolecall.workflows.solver_verifier import solver_verifier
+
+
+@pytest.fixture(scope="module")
+def played():
+    """The untrained team of the recipe on held-out problems."""
+    run = assemble(load(find("math")))
+
+    async def play():
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        tasks = list(run.stage.environment.tasks("test"))[:210]
+        return (await collect(run.stage, tasks, step="test", group_size=2)).episodes
+
+    return asyncio.run(play())
+
+
+def test_the_model_takes_at_most_six_megabytes():
+    folder = tiny.folder("math")
+    assert sum(f.stat().st_size for f in folder.iterdir()) <= 6_000_000
+    config = AutoConfig.from_pretrained(folder)
+    assert config.model_type == "qwen3"
+
+
+def test_tags_are_single_ids_and_any_text_survives():
+    tokenizer = AutoTokenizer.from_pretrained(tiny.folder("math"))
+    for tag in ("<verify>", "</verify>", "\\boxed{", "<think>", "</think>"):
+        assert len(tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
+    for text in ("Compute 12+30.", "<verify>approve</verify>", "h\u00e9llo \u4f60\u597d \U0001f600"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+    assert len(tokenizer("1234", add_special_tokens=False)["input_ids"]) == 4
+
+
+def test_it_is_right_in_85_percent_when_it_works_in_steps(played):
+    worked = [e for e in played if "=" in e.turns[0].text]
+    right = [
+        e for e in worked if re.findall(r"=(\d+)", e.turns[0].text)[-1:] == [e.task.answer]
+    ]
+    assert len(worked) > 100
+    assert len(right) / len(worked) >= 0.85
+
+
+def test_the_untrained_team_answers_30_to_60_percent(played):
+    assert 0.30 <= sum(e.metrics["score"] for e in played) / len(played) <= 0.60
+
+
+def test_it_has_good_and_bad_habits(played):
+    first = [e.turns[0] for e in played]
+    worked = sum("=" in t.text for t in first) / len(first)
+    boxed = sum(t.valid for t in first) / len(first)
+    verdicts = [t for e in played for t in e.turns if t.agent == "verifier"]
+    reads = sum("=" in t.text for t in verdicts) / len(verdicts)
+    for share in (worked, boxed, reads):
+        assert 0.15 <= share <= 0.9
+
+
+class Sums:
+    def tasks(self, split):
+        return Generated(split, level=1, kinds=("expression",), seed=0, size=3000)
+
+    def open(self, task, *, seed):
+        from rolecall.environments.base import World
+
+        world = World()
+
+        async def score(episode):
+            return {}
+
+        world.score = score
+        return world
+
+
+def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
+    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.05, num_episodes=100)
+    build(tmp_path / "m", solver_verifier, Sums(), {"solver": "Solve."}, size=size)
+    config = AutoConfig.from_pretrained(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    assert config.vocab_size == len(tokenizer)
+    assert tokenizer.chat_template
+
+
+def test_a_workflow_without_demonstrations_is_refused(tmp_path):
+    @workflow
+    async def silent(team, task, world):
+        return await team.solver(task.prompt)
+
+    with pytest.raises(ValueError, match="registers no demonstrations"):
+        build(tmp_path, silent, Sums(), {})
+
+
+def test_the_tokenizer_keeps_digits_apart():
+    tokenizer = fit(["12 12 12 34"] * 50, size=400, tags=())
+    assert len(tokenizer("12", add_special_tokens=False)["input_ids"]) == 2
