@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.toy import agent, turn
 
 from rolecall.agents import Policy
 from rolecall.chat import encode, prompt_ids
 from rolecall.core import Message
 from rolecall.models import load_tokenizer
 from rolecall.tags import find_tag, visible
+from tests.toy import agent, turn
 
 QWEN3_LIKE = (
     "{%- for m in messages %}{{- '<|' + m.role + '|>' + m.content + '<|end|>\n' }}{%- endfor %}"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.toy import language_model
 
 from rolecall import checkpoint
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
+from tests.toy import language_model
 
 
 @pytest.fixture

@@ -12,19 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.toy import relay_config, solo_config, write
 
 from rolecall import cli
+from tests.toy import command, relay_config, solo_config, write
 
 
 def rolecall(*arguments: object, capsys) -> tuple[int, str, str]:
     """Run the command in this process: (status, stdout, stderr)."""
-    sys.argv = ["rolecall", *map(str, arguments)]
-    try:
-        cli.main()
-        status = 0
-    except SystemExit as stop:
-        status = int(stop.code or 0)
+    status = command(*arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 

@@ -6,11 +6,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from tests.toy import relay_config, write
 
 from rolecall.config import find, load, recipe_names
 from rolecall.config_errors import ConfigError
 from rolecall.registry import BUILT_IN, resolve
+from tests.toy import relay_config, write
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from tests.toy import episode
 
 from rolecall.core import Task
 from rolecall.evaluate import held_out, over_tasks, pass_at_k, summarise
+from tests.toy import episode
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(8, 0, 1), (8, 2, 1), (8, 2, 4), (5, 3, 2), (8, 8, 8)])
@@ -32,7 +32,9 @@ def test_the_margin_is_two_standard_errors_over_tasks():
 
 def test_scores_are_reported_by_data_source():
     groups = []
-    for number, (source, scores) in enumerate([("gsm8k", [1, 1]), ("gsm8k", [0, 1]), ("aime", [0, 0])]):
+    for number, (source, scores) in enumerate(
+        [("gsm8k", [1, 1]), ("gsm8k", [0, 1]), ("aime", [0, 0])]
+    ):
         group = []
         for attempt, value in enumerate(scores):
             made = episode(attempt, [], {})

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.toy import language_model, turn
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import join, one_turn, pack
+from tests.toy import language_model, turn
 
 
 def turns_of(number: int, *, agents=("solver",), seed: int = 0, zeros: int = 0):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall import cli
 from rolecall.config import load
+from tests.toy import command
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -26,8 +26,7 @@ def test_the_readme_shows_the_example_word_for_word(name):
 
 def test_the_examples_train_together(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    sys.argv = ["rolecall", "train", "examples/team.yaml", "--output", str(tmp_path / "run")]
-    cli.main()
+    assert command("train", "examples/team.yaml", "--output", tmp_path / "run") == 0
     assert (tmp_path / "run" / "summary.json").is_file()
 
 

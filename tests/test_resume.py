@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+
 from tests.toy import relay_config, write
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,7 +6,6 @@ import asyncio
 
 import numpy as np
 import pytest
-from tests.toy import Letters, agent, solo
 
 from rolecall.agents import Policy
 from rolecall.core import Task
@@ -16,6 +15,7 @@ from rolecall.models import load_tokenizer
 from rolecall.rollout import Stage, collect, play
 from rolecall.scope import task_factory
 from rolecall.workflows.base import workflow
+from tests.toy import Letters, agent, solo
 
 
 def stage(folder, *, flow=solo, environment=None, reply=lambda request: "c", **options) -> Stage:

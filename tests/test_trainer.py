@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.toy import relay_config, solo_config, write
 
 from rolecall.assembly import assemble
 from rolecall.config import load
 from rolecall.runs import RunFolder
 from rolecall.trainer import NothingTrainsError, Trainer
+from tests.toy import relay_config, solo_config, write
 
 
 class Silent:
@@ -123,9 +123,10 @@ def test_exported_policies_load_with_transformers(model_folder, tmp_path):
 def test_a_random_model_learns_what_is_rewarded(model_folder, tmp_path):
     config = solo_config(
         model_folder,
+        environment={"kinds": 1},
         rollout={"groups": 6, "group_size": 8},
-        trainer={"steps": 12, "save_every": 100},
-        policies={"a": {"base": str(model_folder), "optimizer": {"lr": 0.01}}},
+        trainer={"steps": 20, "save_every": 100},
+        policies={"a": {"base": str(model_folder), "optimizer": {"lr": 0.02}}},
         evaluation={"tasks": 9, "samples": 8, "k": 8},
     )
     train(config, tmp_path / "run")

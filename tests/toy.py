@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 import yaml
 
+from rolecall import cli
 from rolecall.agents import Agent, Policy
 from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import Sampling
@@ -74,12 +76,15 @@ def episode(
 class Letters:
     """Letters whose codes leave the task's remainder by 3: a reward that any bytes can earn."""
 
-    def __init__(self, size: int = 64, max_delay_s: float = 0.0, fail_share: float = 0.0) -> None:
-        self.size, self.max_delay_s, self.fail_share = size, max_delay_s, fail_share
+    def __init__(
+        self, size: int = 64, kinds: int = 3, max_delay_s: float = 0.0, fail_share: float = 0.0
+    ) -> None:
+        self.size, self.kinds = size, kinds
+        self.max_delay_s, self.fail_share = max_delay_s, fail_share
 
     def tasks(self, split: str) -> list[Task]:
         return [
-            Task(f"{split}-{i}", "abc"[i % 3], i % 3, {"source": "letters"})
+            Task(f"{split}-{i}", "abc"[i % self.kinds], i % self.kinds, {"source": "letters"})
             for i in range(self.size)
         ]
 
@@ -165,6 +170,21 @@ def solo_config(folder: Path, **changes) -> dict:
     for key, value in changes.items():
         config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
     return config
+
+
+async def wordy(episode: Episode, world: World) -> dict[str, float]:
+    """A reward that random weights can earn: distinct letters said."""
+    return {"team": len(set("".join(turn.text for turn in episode.turns))) / 20}
+
+
+def command(*arguments: object) -> int:
+    """Run `rolecall ...` in this process and return its exit status."""
+    sys.argv = ["rolecall", *map(str, arguments)]
+    try:
+        cli.main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
 
 
 def write(path: Path, config: dict) -> Path:

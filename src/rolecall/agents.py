@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rolecall import chat, scope
+from rolecall.chat import Tokenizer
 from rolecall.core import Episode, Message, Turn
 from rolecall.engines.base import Engine, Request, Sampling
 from rolecall.seeds import seed_of
@@ -23,7 +24,7 @@ class Policy:
     """Named weights and what is needed to speak with them."""
 
     name: str
-    tokenizer: object
+    tokenizer: Tokenizer
     engine: Engine
     trainable: bool  # False if no agent that may learn speaks with it
     template: dict[str, object] = field(default_factory=dict)  # options of the chat template

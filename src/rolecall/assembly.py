@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +13,21 @@ from pydantic import BaseModel, ValidationError
 from rolecall import registry
 from rolecall.agents import Agent, Policy
 from rolecall.algorithms.base import Algorithm
-from rolecall.config import AgentConfig, Config, Named, PolicyConfig
+from rolecall.config import AgentConfig, Config, Named
 from rolecall.config_errors import ConfigError, explain
+from rolecall.core import Task
 from rolecall.engines.torch import TorchEngine
-from rolecall.environments.base import Environment
+from rolecall.environments.base import ENDLESS, Environment
+from rolecall.environments.rows import duplicate_questions
+from rolecall.evaluate import held_out
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
 from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
 from rolecall.rollout import Stage
 from rolecall.scope import Quiet
 from rolecall.seeds import seed_of
 from rolecall.workflows.base import Workflow, workflow
+
+log = logging.getLogger("rolecall")
 
 
 @dataclass(slots=True)
@@ -30,6 +36,8 @@ class Run:
 
     config: Config
     stage: Stage
+    train: Sequence[Task]
+    test: list[Task]  # the held-out tasks that are evaluated
     engine: TorchEngine
     models: dict[str, LanguageModel]
     learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
@@ -50,6 +58,7 @@ def assemble(config: Config) -> Run:
             f"at least {algorithm.min_group} (it is {config.rollout.group_size})"
         )
     environment = make_environment(config)
+    train, test = _tasks(config, environment)
     rewards = {
         name: (registry.resolve("reward", name, key="rewards"), weight)
         for name, weight in config.rewards.items()
@@ -63,21 +72,18 @@ def assemble(config: Config) -> Run:
         max_rows=config.engine.max_rows,
         cache_gb=config.engine.cache_gb,
     )
-    trained = trained_policies(config)
     policies = {
         name: Policy(
             name=name,
             tokenizer=model.tokenizer,
             engine=engine,
-            trainable=name in trained,
+            trainable=name in config.trained,
             template=config.policies[name].template,
         )
         for name, model in models.items()
     }
     stage = Stage(
-        agents={
-            name: _agent(name, agent, flow, policies) for name, agent in config.team.items()
-        },
+        agents={name: _agent(name, agent, flow, policies) for name, agent in config.team.items()},
         workflow=flow,
         options=options,
         environment=environment,
@@ -91,12 +97,13 @@ def assemble(config: Config) -> Run:
     learners = {
         name: LocalLearner(
             models[name],
-            optimizer_of(config.policies[name]),
+            optimizer,
             total_updates=config.trainer.steps,
         )
-        for name in sorted(trained)
+        for name in sorted(config.trained)
+        if (optimizer := config.policies[name].optimizer) is not None
     }
-    return Run(config, stage, engine, models, learners, algorithm)
+    return Run(config, stage, train, test, engine, models, learners, algorithm)
 
 
 def resolve_workflow(named: Named) -> Workflow:
@@ -109,16 +116,35 @@ def resolve_workflow(named: Named) -> Workflow:
 
 def make_environment(config: Config) -> Environment:
     kind = registry.resolve("environment", config.environment.name, key="environment.name")
-    options = check_options("environment", config.environment, kind, skip=1)
+    options = check_options("environment", config.environment, kind, skip=0)
     try:
         return kind(**options)
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
 
 
+def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:
+    try:
+        train = environment.tasks("train")
+        asked = config.evaluation.tasks
+        test = held_out(environment.tasks("test"), per_source=asked) if asked else []
+    except ValueError as error:
+        raise ConfigError(f"environment: {error}") from error
+    if config.rollout.groups > len(train):
+        raise ConfigError(
+            f"rollout.groups: a step of {config.rollout.groups} tasks cannot be drawn from "
+            f"{len(train)} train tasks"
+        )
+    if len(train) < ENDLESS:
+        shared = duplicate_questions(train, test)
+        if shared:
+            log.warning("train and test share questions count=%d first=%s", len(shared), shared[0])
+    return train, test
+
+
 def make_algorithm(config: Config) -> Algorithm:
     kind = registry.resolve("algorithm", config.algorithm.name, key="algorithm.name")
-    options = check_options("algorithm", config.algorithm, kind, skip=1)
+    options = check_options("algorithm", config.algorithm, kind, skip=0)
     algorithm: Algorithm = kind(**options)
     if algorithm.agg != "turn_sum" and algorithm.turn_length is not None:
         raise ConfigError("algorithm.turn_length has no effect unless algorithm.agg is turn_sum")
@@ -136,18 +162,6 @@ def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, 
     except ValidationError as error:
         raise explain(error, model, prefix=key) from error
     return {name: getattr(checked, name) for name in named.options}
-
-
-def trained_policies(config: Config) -> set[str]:
-    return {agent.policy for agent in config.team.values() if agent.trainable}
-
-
-def optimizer_of(policy: PolicyConfig) -> Optimizer:
-    """The policy's optimizer with the default learning rate of its kind of weights."""
-    optimizer = policy.optimizer or Optimizer()
-    if optimizer.lr is not None:
-        return optimizer
-    return optimizer.model_copy(update={"lr": 2e-5 if policy.adapter else 1e-6})
 
 
 def _check_team(config: Config, flow: Workflow) -> None:
@@ -176,7 +190,7 @@ def _check_team(config: Config, flow: Workflow) -> None:
 
 def _check_effects(config: Config) -> None:
     """An option without effect is an error: it says something about the run that is not so."""
-    trained = trained_policies(config)
+    trained = config.trained
     for name, policy in config.policies.items():
         users = [a for a in config.team.values() if a.policy == name]
         if not users:

@@ -78,7 +78,7 @@ class Rows:
 
 
 class Cache:
-    """Keys and values of `rows` requests, up to `length` positions each: [rows, K, S, D] a layer."""
+    """Keys and values of `rows` requests of up to `length` ids: [rows, K, S, D] a layer."""
 
     def __init__(
         self, *, layers: int, rows: int, heads: int, length: int, size: int, like: Tensor

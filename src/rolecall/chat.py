@@ -7,6 +7,7 @@ is rendered with a marker in its place, the text is cut there, and the ids are p
 from __future__ import annotations
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from rolecall.core import Ids, Message
 
@@ -14,7 +15,7 @@ from rolecall.core import Ids, Message
 TEMPLATE_DATE = "26 Jul 2024"
 
 
-def prompt_ids(tokenizer, messages: list[Message], *, options: dict[str, object]) -> Ids:
+def prompt_ids(tokenizer: Tokenizer, messages: list[Message], *, options: dict[str, object]) -> Ids:
     """[P] ids up to where the assistant starts to speak.
 
     user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
@@ -45,11 +46,11 @@ def prompt_ids(tokenizer, messages: list[Message], *, options: dict[str, object]
     return np.concatenate(pieces).astype(np.int32)
 
 
-def encode(tokenizer, text: str) -> Ids:
+def encode(tokenizer: Tokenizer, text: str) -> Ids:
     return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
 
 
-def plain(tokenizer, message: Message) -> str:
+def plain(tokenizer: Tokenizer, message: Message) -> str:
     """The content with control tokens broken up, so that no text can open or end a message."""
     content = message.content
     for token in tokenizer.all_special_tokens:
@@ -57,7 +58,7 @@ def plain(tokenizer, message: Message) -> str:
     return content
 
 
-def _without_end(tokenizer, text: str, tokens: Ids) -> str:
+def _without_end(tokenizer: Tokenizer, text: str, tokens: Ids) -> str:
     """The template ends the message itself; if the agent already did, once is enough."""
     end = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
     is_control = end in tokenizer.all_special_tokens

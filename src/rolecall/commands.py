@@ -21,7 +21,6 @@ from rolecall.assembly import (
 from rolecall.config import Config, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.evaluate import evaluate as evaluate_team
-from rolecall.evaluate import held_out
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
@@ -91,9 +90,8 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
 async def _evaluate(run: Run) -> dict[str, Any]:
     asyncio.get_running_loop().set_task_factory(task_factory)
     options = run.config.evaluation
-    tasks = held_out(run.stage.environment.tasks("test"), per_source=options.tasks)
     found, _ = await evaluate_team(
-        run.stage, tasks, samples=options.samples, k=options.k, greedy=options.greedy
+        run.stage, run.test, samples=options.samples, k=options.k, greedy=options.greedy
     )
     return found
 
@@ -102,9 +100,7 @@ def show(
     path: Path, *, task: str | None, step: int | None, number: int, quiet: bool
 ) -> list[dict[str, Any]]:
     """Conversations of a run: one task's attempts, or the best and the worst of a step."""
-    return terminal.show(
-        RunFolder.existing(path), task=task, step=step, number=number, quiet=quiet
-    )
+    return terminal.show(RunFolder.existing(path), task=task, step=step, number=number, quiet=quiet)
 
 
 def build_tiny(

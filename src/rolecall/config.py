@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from yaml import YAMLError
@@ -176,17 +176,40 @@ class Config(Section):
     algorithm: Named
     """How credit is given."""
     rollout: RolloutConfig = RolloutConfig()
+    """What a step collects."""
     trainer: TrainerConfig = TrainerConfig()
+    """The run."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out tasks."""
     metrics: MetricsConfig = MetricsConfig()
+    """What is measured beside what is free."""
     engine: EngineConfig = EngineConfig()
+    """What samples."""
     learner: LearnerConfig = LearnerConfig()
+    """What trains."""
     cluster: Literal["local"] = "local"
     """Where engines and learners live: in this process."""
     trackers: list[str] = []
     """Where metrics also go, beside metrics.jsonl: tensorboard."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
+
+    @property
+    def trained(self) -> set[str]:
+        """Names of the policies that a trainable agent speaks with."""
+        return {agent.policy for agent in self.team.values() if agent.trainable}
+
+    @model_validator(mode="after")
+    def _fill_in_optimizers(self) -> Config:
+        """So that the stored config says what was used: lr 1e-6, and 2e-5 for an adapter."""
+        for name in self.trained & set(self.policies):
+            policy = self.policies[name]
+            optimizer = policy.optimizer or Optimizer()
+            if optimizer.lr is None:
+                lr = 2e-5 if policy.adapter else 1e-6
+                optimizer = optimizer.model_copy(update={"lr": lr})
+            policy.optimizer = optimizer
+        return self
 
 
 NAMED = ("workflow", "environment", "algorithm")
@@ -206,9 +229,7 @@ def find(source: str) -> Path:
         return Path(source)
     if source.endswith((".yaml", ".yml")) or "/" in source:
         raise ConfigError(f"there is no file {source}")
-    raise ConfigError(
-        f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}"
-    )
+    raise ConfigError(f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}")
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Config:
@@ -218,17 +239,16 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
     try:
         loaded = OmegaConf.load(path)
-        if not OmegaConf.is_dict(loaded):
+        if not isinstance(loaded, DictConfig):
             raise ConfigError(f"{path}: not a mapping of keys to values")
-        for key in NAMED:  # `algorithm: drmas` and `algorithm.agg=token` add up
-            if isinstance(loaded.get(key), str):
-                loaded[key] = {"name": loaded[key]}
-        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(list(overrides or [])))
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
         plain = OmegaConf.to_container(merged, resolve=True)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}") from error
+        raise ConfigError(
+            f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
+        ) from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
     except UnicodeDecodeError as error:
@@ -237,3 +257,15 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         return Config.model_validate(plain)
     except ValidationError as error:
         raise explain(error, Config) from error
+
+
+def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
+    """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
+    for key in NAMED:
+        if isinstance(loaded.get(key), str):
+            loaded[key] = {"name": loaded[key]}
+        if any(override.startswith(f"{key}=") for override in overrides):
+            loaded.pop(key, None)
+    return [
+        f"{k}.name={v}" if k in NAMED else o for o in overrides for k, _, v in [o.partition("=")]
+    ]

@@ -71,6 +71,13 @@ class Turn:
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def ids(self) -> tuple[Ids, Ids]:
+        """Prompt [P] and sampled ids [T] of a turn that has them."""
+        assert self.prompt is not None, f"turn {self.id} has no ids"
+        assert self.tokens is not None, f"turn {self.id} has no ids"
+        return self.prompt, self.tokens
+
+    @property
     def visible(self) -> str:
         """The text without its thinking: what teammates, parsers and scorers read."""
         return visible(self.text)
@@ -162,5 +169,4 @@ def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[l
 
 def spread(turn: Turn, value: float) -> Floats:
     """The same number on each of a turn's sampled ids: [T]."""
-    assert turn.tokens is not None, f"turn {turn.id} has no ids to spread a value over"
-    return np.full(len(turn.tokens), value, dtype=np.float32)
+    return np.full(len(turn.ids[1]), value, dtype=np.float32)

@@ -22,8 +22,7 @@ def collect() -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
         "devices": _devices(),
         "extras": {
-            extra: importlib.util.find_spec(module) is not None
-            for extra, module in EXTRAS.items()
+            extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()
         },
         "recipes": recipe_names(),
         "models": [f"tiny:{name}" for name in tiny.names()],

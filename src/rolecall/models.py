@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Parameter
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from rolecall import attention, tiny
+from rolecall.chat import Tokenizer
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -38,8 +40,8 @@ class Adapter(BaseModel):
 class LanguageModel:
     """A policy's model: flat rows of ids in, logits out."""
 
-    def __init__(self, model: Module, tokenizer, *, adapter: str | None = None) -> None:
-        self.model = model
+    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapter: str | None = None) -> None:
+        self.model = model  # of transformers, or wrapped by PEFT: neither is typed
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.config = model.config
@@ -104,7 +106,7 @@ class LanguageModel:
             raise ValueError(f"the adapter in {folder} has other weights: {missing}")
 
 
-def load_tokenizer(base: str):
+def load_tokenizer(base: str) -> Tokenizer:
     """The tokenizer of a base. Raises ValueError where it or its chat template is missing."""
     path = locate(base)
     try:
@@ -132,7 +134,7 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
 
 
 def with_adapters(
-    model: PreTrainedModel, tokenizer, adapters: dict[str, Adapter], *, seed: int
+    model: PreTrainedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
 ) -> dict[str, LanguageModel]:
     """One handle per adapter name, all over the same base weights."""
     from peft import LoraConfig, get_peft_model

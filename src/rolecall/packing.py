@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from rolecall.core import NO_PARENT, Batch, Ids, Turn
+from rolecall.core import NO_PARENT, Batch, Turn
 
 
 def pack(turns: list[Turn], *, budget: int, skip_zero: bool) -> list[Batch]:
@@ -14,7 +16,7 @@ def pack(turns: list[Turn], *, budget: int, skip_zero: bool) -> list[Batch]:
     turns whose advantages are all zero are left out: without other loss terms their gradient is
     zero. They still count in the normalisers, which the first batch carries.
     """
-    assert turns and all(turn.tokens is not None for turn in turns), "only turns with ids train"
+    assert turns, "nothing to pack"
     kept = [t for t in turns if not skip_zero or np.any(t.advantages)]
     batches: list[Batch] = []
     for agent in sorted({turn.agent for turn in kept}):
@@ -28,7 +30,9 @@ def pack(turns: list[Turn], *, budget: int, skip_zero: bool) -> list[Batch]:
         batches.append(join(row))
     if batches:
         batches[0].num_turns += len(turns) - len(kept)
-        batches[0].num_tokens += sum(len(t.tokens) for t in turns) - sum(b.num_tokens for b in batches)
+        batches[0].num_tokens += sum(len(t.ids[1]) for t in turns) - sum(
+            b.num_tokens for b in batches
+        )
     return batches
 
 
@@ -43,8 +47,8 @@ def join(turns: list[Turn]) -> Batch:
         parts = []
         for turn in turns:
             values = getattr(turn, name)
-            values = np.zeros(len(turn.tokens)) if values is None else values
-            parts += [np.zeros(len(turn.prompt)), values]
+            values = np.zeros(len(turn.ids[1])) if values is None else values
+            parts += [np.zeros(len(turn.ids[0])), values]
         return np.concatenate(parts).astype(np.float32)
 
     def constant(values: list[float]) -> np.ndarray:
@@ -53,11 +57,11 @@ def join(turns: list[Turn]) -> Batch:
     return Batch(
         policy=turns[0].policy,
         agent=turns[0].agent,
-        tokens=np.concatenate([ids for t in turns for ids in (t.prompt, t.tokens)]),
+        tokens=np.concatenate([ids for t in turns for ids in t.ids]),
         positions=position.astype(np.int32),
         parent=parent.astype(np.int32),
         mask=np.concatenate(
-            [np.repeat([0.0, 1.0], [len(t.prompt), len(t.tokens)]) for t in turns]
+            [np.repeat([0.0, 1.0], [len(t.ids[0]), len(t.ids[1])]) for t in turns]
         ).astype(np.float32),
         turn=np.repeat(np.arange(len(turns)), lengths).astype(np.int32),
         turn_ids=[turn.id for turn in turns],
@@ -66,8 +70,8 @@ def join(turns: list[Turn]) -> Batch:
         returns=column("returns"),
         weight=constant([turn.weight for turn in turns]),
         temperature=constant([turn.temperature for turn in turns]),
-        turn_length=constant([len(turn.tokens) for turn in turns]),
-        num_tokens=sum(len(turn.tokens) for turn in turns),
+        turn_length=constant([len(turn.ids[1]) for turn in turns]),
+        num_tokens=sum(len(turn.ids[1]) for turn in turns),
         num_turns=len(turns),
     )
 
@@ -80,7 +84,7 @@ def one_turn(batch: Batch, number: int) -> Batch:
         "tokens", "positions", "mask", "turn", "old_logprobs", "advantages", "returns", "weight",
         "temperature", "turn_length",
     )  # fmt: skip
-    cut: dict[str, Ids] = {name: getattr(batch, name)[keep] for name in columns}
+    cut: dict[str, Any] = {name: getattr(batch, name)[keep] for name in columns}
     parent = batch.parent[keep]
     return Batch(
         policy=batch.policy,
@@ -94,4 +98,4 @@ def one_turn(batch: Batch, number: int) -> Batch:
 
 
 def _length(turn: Turn) -> int:
-    return len(turn.prompt) + len(turn.tokens)
+    return len(turn.ids[0]) + len(turn.ids[1])

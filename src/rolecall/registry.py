@@ -77,9 +77,10 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     """The keyword options of a function or class, as a model that checks their types."""
     if isinstance(call, type) and issubclass(call, BaseModel):
         return call
-    target = call.__init__ if isinstance(call, type) else call
-    parameters = list(inspect.signature(target).parameters.values())[skip:]
-    hints = get_type_hints(target)
+    # A class says the types of its options at __init__; its signature already leaves out self.
+    described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
+    parameters = list(inspect.signature(call).parameters.values())[skip:]
+    hints = get_type_hints(described)
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
         for p in parameters

@@ -16,7 +16,7 @@ every live coroutine waits for an engine: the moment at which a deterministic en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -52,7 +52,7 @@ class Scope:
     its children cannot act before they do.
     """
 
-    __slots__ = ("path", "quiet", "_children", "_next", "_parent", "_waiting")
+    __slots__ = ("_children", "_next", "_parent", "_waiting", "path", "quiet")
 
     def __init__(self, path: tuple[int, ...], *, quiet: Quiet, parent: Scope | None = None) -> None:
         self.path = path
@@ -119,7 +119,9 @@ def waiting() -> Iterator[None]:
 
 
 def task_factory(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    **options: Any,
 ) -> asyncio.Task[Any]:
     """For `loop.set_task_factory`: tasks started inside a scope become scopes of their own."""
     given = options.pop("context", None)

@@ -16,8 +16,9 @@ import numpy as np
 from rolecall import checkpoint
 from rolecall.assembly import Run
 from rolecall.core import Episode, Task
+from rolecall.environments.base import ENDLESS
 from rolecall.episodes import write_parquet
-from rolecall.evaluate import evaluate, held_out
+from rolecall.evaluate import evaluate
 from rolecall.learners.local import Update
 from rolecall.monitor import metrics
 from rolecall.packing import pack
@@ -56,12 +57,6 @@ class Trainer:
     ) -> None:
         self.run, self.folder, self.display, self.trackers = run, folder, display, trackers
         self.config = run.config
-        self.tasks = run.stage.environment.tasks("train")
-        evaluation = self.config.evaluation
-        self.test: list[Task] = []
-        if evaluation.tasks:
-            tasks = run.stage.environment.tasks("test")
-            self.test = held_out(tasks, per_source=evaluation.tasks)
         self.done = 0  # steps whose update is in the weights
         self.saved = -1  # step of the newest checkpoint
         self.idle = 0  # steps in a row without anything to train on
@@ -150,19 +145,17 @@ class Trainer:
             journal.close()
 
     def _draw(self, step: int) -> list[Task]:
-        """The step's tasks: an endless split in its order, a finite one shuffled anew each epoch."""
+        """An endless split is drawn in its order, a finite one is shuffled anew each epoch."""
         number, seed = self.config.rollout.groups, self.config.trainer.seed
-        size = len(self.tasks)
+        tasks, size = self.run.train, len(self.run.train)
         first = (step - 1) * number
-        if size > 10_000_000:
+        if size >= ENDLESS:
             offset = seed_of(seed, "tasks") % (size // 2)
-            return [self.tasks[(offset + first + i) % size] for i in range(number)]
-        if number > size:
-            raise ValueError(f"rollout.groups is {number}, but there are only {size} train tasks")
+            return [tasks[(offset + first + i) % size] for i in range(number)]
         per_epoch = size // number  # a step never holds one task twice
         epoch, place = divmod(step - 1, per_epoch)
         order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
-        return [self.tasks[int(i)] for i in order[place * number : (place + 1) * number]]
+        return [tasks[int(i)] for i in order[place * number : (place + 1) * number]]
 
     async def _update(self, episodes: list[Episode], step: int) -> dict[str, Update]:
         """Train every policy on the union of its agents' turns, once."""
@@ -227,11 +220,11 @@ class Trainer:
     async def _evaluate(self, when: str) -> None:
         records = self.folder.read_metrics()
         known = [r for r in records if r["kind"] == "evaluation" and r["step"] == self.done]
-        if not self.test or known:
+        if not self.run.test or known:
             return
         config = self.config.evaluation
         found, rollout = await evaluate(
-            self.run.stage, self.test, samples=config.samples, k=config.k, greedy=config.greedy
+            self.run.stage, self.run.test, samples=config.samples, k=config.k, greedy=config.greedy
         )
         write_parquet(
             self.folder.path / f"evaluation-{self.done:06d}.parquet",
@@ -270,9 +263,7 @@ class Trainer:
 def _pace(
     rollout: Rollout, started: float, collected: float, credited: float, updated: float
 ) -> dict[str, float]:
-    sampled = sum(
-        len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None
-    )
+    sampled = sum(len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None)
     ended = time.monotonic()
     whole = ended - started
     return {

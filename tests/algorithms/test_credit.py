@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
-from tests.toy import episode, turn
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
+from tests.toy import episode, turn
 
 
 def said(episodes, agent: str) -> list[float]:
@@ -102,14 +102,14 @@ def test_scaling_one_agents_rewards_moves_grpo_but_not_drmas():
 def test_drmas_second_moments_are_one_for_each_agent_and_grpos_are_not():
     """ALGORITHMS: rewards N(.2, .1) and N(.9, .3): pooled .768 and 1.232, agent-wise 1 and 1."""
     draw = np.random.default_rng(0)
-    number = 20_000
+    number = 4_000
     solver, verifier = draw.normal(0.2, 0.1, number), draw.normal(0.9, 0.3, number)
     episodes = pairs(solver.tolist(), verifier.tolist())
     Grpo().credit(episodes)
     pooled = [np.mean(np.square(said(episodes, a))) for a in ("solver", "verifier")]
     DrMas().credit(episodes)
     alone = [np.mean(np.square(said(episodes, a))) for a in ("solver", "verifier")]
-    assert pooled == pytest.approx([0.7681, 1.2319], abs=0.02)
+    assert pooled == pytest.approx([0.7681, 1.2319], abs=0.04)
     assert alone == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
@@ -194,7 +194,7 @@ def test_turns_of_frozen_agents_and_masked_turns_enter_no_statistic():
     for e in episodes:
         e.turns[1].trained = False
     Grpo().credit(episodes)
-    assert said([e for e in episodes], "solver") == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    assert said(list(episodes), "solver") == pytest.approx([0.7071, -0.7071], abs=1e-4)
     assert all(e.turns[1].advantages is None for e in episodes)
     cut = singles([1, 0, 0.5])
     cut[2].turns[0].finish = "length"

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.toy import turn
 
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.losses import clipped_objective
 from rolecall.packing import join
+from tests.toy import turn
 
 
 @pytest.mark.parametrize(

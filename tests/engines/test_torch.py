@@ -7,7 +7,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-from tests.toy import language_model
 
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
@@ -15,7 +14,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import join
 from rolecall.scope import Quiet
-from tests.toy import turn
+from tests.toy import language_model, turn
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84], [65, 66, 67]]
 
@@ -54,18 +53,14 @@ def test_engine_logprobs_equal_learner_logprobs(any_model_folder):
         made_turn = turn(prompt=asked.prompt.tolist(), tokens=said.tokens.tolist())
         made_turn.logprobs, made_turn.temperature = said.logprobs, 0.7
         turns.append(made_turn)
-    learner = LocalLearner(
-        made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1
-    )
+    learner = LocalLearner(made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1)
     batch = join(turns)
     with torch.no_grad():
         found = learner.forward(batch).logprobs.numpy()
     sampled = batch.mask > 0
     assert sampled.sum() > 100
     assert np.abs(found - batch.old_logprobs)[sampled].max() <= 1e-4
-    score = asyncio.run(
-        made.score("p", requests[0].prompt, completions[0].tokens, temperature=0.7)
-    )
+    score = asyncio.run(made.score("p", requests[0].prompt, completions[0].tokens, temperature=0.7))
     assert np.abs(score - completions[0].logprobs).max() <= 1e-4
 
 

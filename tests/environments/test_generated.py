@@ -23,9 +23,7 @@ def test_every_step_is_right_and_the_last_is_the_answer(level):
         steps = task.info["steps"]
         assert len(steps) == level
         for step in steps:
-            left, operator, right, value = re.fullmatch(
-                r"(\d+)([-+*/])(\d+)=(\d+)", step
-            ).groups()
+            left, operator, right, value = re.fullmatch(r"(\d+)([-+*/])(\d+)=(\d+)", step).groups()
             a, b = Fraction(left), Fraction(right)
             found = {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[operator]
             assert found == int(value)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,8 @@ def test_rows_of_any_file_are_read_by_content_and_not_by_name(name, count):
 
 def test_dr_mas_rows_take_question_and_truth_of_env_kwargs():
     tasks = math_tasks(shared("drmas_math_300.parquet"))
-    assert tasks[0].answer == "72" and tasks[0].prompt.startswith("Natalia sold clips")
+    assert tasks[0].answer == "72"
+    assert tasks[0].prompt.startswith("Natalia sold clips")
     assert [tasks[n].info["source"] for n in (0, 250, 299)] == [
         "openai/gsm8k",
         "aime_1983_2024",
@@ -71,9 +73,13 @@ def test_dr_mas_rows_take_question_and_truth_of_env_kwargs():
 
 def test_truths_of_the_shared_files_are_read_as_the_table_says():
     gsm8k, amc = math_tasks(shared("gsm8k_test.jsonl")), math_tasks(shared("amc_34.json"))
-    assert gsm8k[0].answer == "18" and gsm8k[0].info["solution"].endswith("#### 18")
-    assert gsm8k[0].id == "gsm8k_test-1" and gsm8k[0].info["source"] == "gsm8k_test"
-    assert amc[0].answer == "2" and amc[0].id == "83" and amc[0].info["source"] == "amc"
+    assert gsm8k[0].answer == "18"
+    assert gsm8k[0].info["solution"].endswith("#### 18")
+    assert gsm8k[0].id == "gsm8k_test-1"
+    assert gsm8k[0].info["source"] == "gsm8k_test"
+    assert amc[0].answer == "2"
+    assert amc[0].id == "83"
+    assert amc[0].info["source"] == "amc"
     aime = {task.id: task for task in math_tasks(shared("aime_1983_2024.json"), source="aime")}
     assert [task.answer for task in aime.values() if isinstance(task.answer, list)] == [
         ["080", "081"]
@@ -144,7 +150,8 @@ def test_a_row_without_question_or_truth_is_reported_with_file_and_line(tmp_path
     path = write(tmp_path / "rows.jsonl", {"prompt": "q", "answer": "1"}, row)
     with pytest.raises(ValueError, match=told) as caught:
         math_tasks(path)
-    assert str(caught.value).startswith(f"{path}:2: ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +171,11 @@ def test_a_row_without_question_or_truth_is_reported_with_file_and_line(tmp_path
 def test_a_malformed_file_is_reported_with_file_and_line(tmp_path, content, line):
     path = tmp_path / "rows.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"rows\.json") as caught:
         list(read_rows(path))
     told = str(caught.value)
-    assert told.startswith(f"{path}:") and "\n" not in told
+    assert told.startswith(f"{path}:")
+    assert "\n" not in told
     if not content.startswith(b"\x1f\x8b"):
         assert told.startswith(f"{path}:{line}: ")
 
@@ -266,7 +274,8 @@ def test_a_cached_hub_data_set_is_found_without_network(cache, name):
     ],
 )
 def test_a_name_that_leads_nowhere_says_in_one_line_what_was_tried(cache, name, split, told):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(name)) as caught:
         locate(name, split=split, cache_dir=cache)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert name in str(caught.value)

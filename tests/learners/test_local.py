@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.test_packing import gradient, turns_of
-from tests.toy import language_model
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.learners.local import DivergedError, LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import join, pack
+from tests.test_packing import gradient, turns_of
+from tests.toy import language_model
 
 
 def learner_of(folder, **options) -> LocalLearner:

@@ -44,16 +44,18 @@ def test_tags_are_single_ids_and_any_text_survives():
     tokenizer = AutoTokenizer.from_pretrained(tiny.folder("math"))
     for tag in ("<verify>", "</verify>", "\\boxed{", "<think>", "</think>"):
         assert len(tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
-    for text in ("Compute 12+30.", "<verify>approve</verify>", "h\u00e9llo \u4f60\u597d \U0001f600"):
+    for text in (
+        "Compute 12+30.",
+        "<verify>approve</verify>",
+        "h\u00e9llo \u4f60\u597d \U0001f600",
+    ):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
     assert len(tokenizer("1234", add_special_tokens=False)["input_ids"]) == 4
 
 
 def test_it_is_right_in_85_percent_when_it_works_in_steps(played):
     worked = [e for e in played if "=" in e.turns[0].text]
-    right = [
-        e for e in worked if re.findall(r"=(\d+)", e.turns[0].text)[-1:] == [e.task.answer]
-    ]
+    right = [e for e in worked if re.findall(r"=(\d+)", e.turns[0].text)[-1:] == [e.task.answer]]
     assert len(worked) > 100
     assert len(right) / len(worked) >= 0.85
 

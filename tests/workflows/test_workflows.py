@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.toy import Letters, agent
 
 from rolecall.agents import Policy
 from rolecall.engines.base import Sampling
@@ -16,6 +15,7 @@ from rolecall.scope import task_factory
 from rolecall.workflows.base import workflow
 from rolecall.workflows.single import single
 from rolecall.workflows.solver_verifier import solver_verifier
+from tests.toy import Letters, agent
 
 BOX = "\\boxed{1}"
 YES, NO = "<verify>approve</verify>", "<verify>Reject</verify>"
@@ -70,16 +70,12 @@ def test_rejection_lets_the_solver_try_again_seeing_all_that_was_said(model_fold
 
 
 def test_the_last_round_has_no_verifier(model_folder):
-    episode = talk(
-        model_folder, {"solver": ["a", "b", "c"], "verifier": [NO, NO]}, rounds=3
-    )
+    episode = talk(model_folder, {"solver": ["a", "b", "c"], "verifier": [NO, NO]}, rounds=3)
     assert order(episode) == ["solver", "verifier", "solver", "verifier", "solver"]
     assert order(talk(model_folder, {"solver": ["a"], "verifier": []}, rounds=1)) == ["solver"]
 
 
-@pytest.mark.parametrize(
-    ("choice", "turns"), [("reject", 3), ("approve", 2), ("retry", 4)]
-)
+@pytest.mark.parametrize(("choice", "turns"), [("reject", 3), ("approve", 2), ("retry", 4)])
 def test_what_an_unreadable_verdict_does_is_an_option(model_folder, choice, turns):
     words = {"solver": ["a", "b"], "verifier": ["looks fine", "still fine"]}
     episode = talk(model_folder, words, on_unparsable=choice)

@@ -20,4 +20,6 @@ class DrMas(Grpo):
     keys: ClassVar[tuple[str, ...]] = ("task", "agent")
 
     count: Count = "turn"
+    """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "token"
+    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""

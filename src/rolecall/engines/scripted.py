@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
+from rolecall.chat import Tokenizer
 from rolecall.core import Floats, Ids
 from rolecall.engines.base import Completion, Request
 
@@ -16,7 +17,7 @@ Reply = Callable[[Request], str]
 class ScriptedEngine:
     """Says what `reply(request)` returns, as ids of the tokenizer plus its end token."""
 
-    def __init__(self, tokenizer, reply: Reply) -> None:
+    def __init__(self, tokenizer: Tokenizer, reply: Reply) -> None:
         self.tokenizer = tokenizer
         self.reply = reply
 

@@ -138,7 +138,9 @@ class _Decoder:
         self._record(rows, logits)
 
     def _record(self, rows: list[_Row], logits: Tensor) -> None:
-        uniforms = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64)
+        uniforms = torch.tensor(
+            [row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64
+        )
         tokens, logprobs = draw(
             logits, uniforms.to(logits.device), [row.request.sampling for row in rows]
         )

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from rolecall.core import Episode, Task
 
+ENDLESS = 1_000_000_000  # length of a split that is generated without end
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:

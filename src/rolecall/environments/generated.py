@@ -11,12 +11,12 @@ from random import Random
 from typing import Literal, overload
 
 from rolecall.core import Task
+from rolecall.environments.base import ENDLESS
 from rolecall.seeds import seed_of
 
 Kind = Literal["expression", "equation", "word"]
 Problem = tuple[str, int, list[str]]  # text, answer, steps such as "3*4=12"
 
-ENDLESS = 1_000_000_000
 LARGEST = 60  # of any number in a problem or its steps
 TEST_SHARE = 10  # one text in ten is a test problem
 NAMES = ("Ann", "Ben", "Eva", "Tom")

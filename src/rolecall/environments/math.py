@@ -45,7 +45,7 @@ class MathEnvironment:
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """"train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
         sources = self.sources[split]
         if sources == [GENERATED] and split == "train":
             return self._generated(split)

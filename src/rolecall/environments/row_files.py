@@ -23,10 +23,9 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
     Raises ValueError that names file and row for the first row that cannot be read.
     """
-    with path.open("rb") as file:
-        zipped = file.read(2) == GZIP
-    opened = gzip.open(path) if zipped else path.open("rb")
-    with opened as stream:
+    with path.open("rb") as head:
+        zipped = head.read(2) == GZIP
+    with gzip.open(path) if zipped else path.open("rb") as stream:
         file = cast(BinaryIO, stream)
         try:
             start = file.read(4)

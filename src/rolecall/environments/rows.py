@@ -66,9 +66,7 @@ def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tup
     Case, spacing, punctuation and LaTeX grouping are ignored; signs are not.
     """
     seen = {_normal(task.prompt): task.id for task in reversed(train)}
-    return [
-        (seen[_normal(task.prompt)], task.id) for task in test if _normal(task.prompt) in seen
-    ]
+    return [(seen[_normal(task.prompt)], task.id) for task in test if _normal(task.prompt) in seen]
 
 
 def _normal(question: str) -> str:

@@ -93,10 +93,10 @@ class LocalLearner:
             if apart:
                 taken = self._take_gradient()
                 norms[agent] = _norm(taken)
-                summed = taken if summed is None else torch._foreach_add(summed, taken)
+                summed = taken if summed is None else list(torch._foreach_add(summed, taken))
         if summed is not None:
-            for parameter, gradient in zip(self.parameters, summed, strict=True):
-                parameter.grad = gradient
+            for parameter, part in zip(self.parameters, summed, strict=True):
+                parameter.grad = part
         gradient = [p.grad for p in self.parameters if p.grad is not None]
         torch._foreach_mul_(gradient, 1.0 / count)
         update.grad_norm = _norm(gradient)

@@ -6,6 +6,7 @@ Means are over episodes for rewards and over turns for the rest, unless a name s
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
     }
     with_ids = [turn for turn in turns if turn.tokens is not None]
     if with_ids:
-        found["ids"] = sum(len(t.tokens) for t in with_ids) / num_episodes
+        found["ids"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
         # The mean surprise of sampled ids estimates the entropy at temperature 1.
         found["entropy"] = -float(np.mean(np.concatenate([t.logprobs for t in with_ids])))
     trained = [t.advantages for t in with_ids if t.advantages is not None]
@@ -73,5 +74,5 @@ def of_update(policy: str, update: Update) -> dict[str, float]:
     return found
 
 
-def _mean(values) -> float:
+def _mean(values: Iterable[float]) -> float:
     return float(np.mean([float(value) for value in values]))

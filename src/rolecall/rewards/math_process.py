@@ -50,7 +50,8 @@ class MathProcess:
         if self.child is None or self.child.poll() is not None:
             self.kill()
             self._start()
-        assert self.child is not None and self.child.stdin is not None
+        assert self.child is not None
+        assert self.child.stdin is not None
         line = json.dumps({"given": given, "truth": truth}, ensure_ascii=False) + "\n"
         with contextlib.suppress(BrokenPipeError):  # the missing reply tells
             self.child.stdin.write(line.encode())
@@ -81,7 +82,7 @@ class MathProcess:
             self._errors = None
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the child
         try:
             self.child = subprocess.Popen(
                 self.command,
@@ -102,7 +103,8 @@ class MathProcess:
 
     def _read(self, limit_s: float) -> Reply | None:
         """One line of the child, or None if it ended or the time did."""
-        assert self.child is not None and self.child.stdout is not None
+        assert self.child is not None
+        assert self.child.stdout is not None
         received, deadline = b"", time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(self.child.stdout, selectors.EVENT_READ)

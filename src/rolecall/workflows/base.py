@@ -1,7 +1,7 @@
 """How a workflow is declared: an async function in, the same function with what it needs out.
 
-    @workflow
-    async def duet(team, task, world, rounds: int = 2): ...
+@workflow
+async def duet(team, task, world, rounds: int = 2): ...
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _roles(function: Play) -> tuple[tuple[str, ...], bool]:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == team:
                 found[name] = None
                 mentions -= 1
-            case ast.Subscript(
-                value=ast.Name(id=owner), slice=ast.Constant(value=str(name))
-            ) if owner == team:
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(name))) if (
+                owner == team
+            ):
                 found[name] = None
                 mentions -= 1
             case ast.Name(id=owner) if owner == team:
