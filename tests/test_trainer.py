@@ -125,7 +125,7 @@ def test_a_random_model_learns_what_is_rewarded(model_folder, tmp_path):
         model_folder,
         environment={"kinds": 1},
         rollout={"groups": 6, "group_size": 8},
-        trainer={"steps": 20, "save_every": 100},
+        trainer={"steps": 8, "save_every": 100},
         policies={"a": {"base": str(model_folder), "optimizer": {"lr": 0.02}}},
         evaluation={"tasks": 9, "samples": 8, "k": 8},
     )

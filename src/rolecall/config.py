@@ -267,5 +267,6 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
         if any(override.startswith(f"{key}=") for override in overrides):
             loaded.pop(key, None)
     return [
-        f"{k}.name={v}" if k in NAMED else o for o in overrides for k, _, v in [o.partition("=")]
+        override.replace("=", ".name=", 1) if override.partition("=")[0] in NAMED else override
+        for override in overrides
     ]
