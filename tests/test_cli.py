@@ -39,7 +39,7 @@ def config(model_folder, tmp_path) -> Path:
 
 def test_info_lists_what_a_config_can_name(capsys):
     status, out, _ = rolecall("info", "--json", capsys=capsys)
-    found = json.loads(out[out.index("{") :])
+    found = json.loads(out)
     assert status == 0
     assert {"grpo", "drmas"} <= set(found["algorithms"])
     assert {"single", "solver_verifier"} <= set(found["workflows"])
@@ -63,11 +63,11 @@ def test_train_eval_and_show_work_together(config, tmp_path, capsys):
     assert set(summary["agents"]) == {"left", "right", "last"}
     assert {"reward", "grad_norm_max", "grad_norm_median"} == set(summary["agents"]["last"])
     for name in ("curves.png", "report.html", "metrics.jsonl", "config.yaml", "log.txt"):
-        assert (run / name).stat().st_size > 0 or name == "log.txt"
+        assert (run / name).stat().st_size > 0
     assert "before" in out
     status, out, _ = rolecall("eval", run, "--json", capsys=capsys)
     assert status == 0
-    assert json.loads(out[out.index("{") :])["avg@2"] == summary["after"]["avg@2"]
+    assert json.loads(out)["avg@2"] == summary["after"]["avg@2"]
     status, out, _ = rolecall("show", run, capsys=capsys)
     assert status == 0
     assert "last" in out

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
-from rolecall import registry
+from rolecall import checks, registry
 from rolecall.agents import Agent, Policy
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import AgentConfig, Config, Named
@@ -49,9 +49,9 @@ def assemble(config: Config) -> Run:
     flow: Workflow = resolve_workflow(config.workflow)
     options = check_options("workflow", config.workflow, flow.play, skip=3)
     algorithm = make_algorithm(config)
-    _check_team(config, flow)
-    _check_effects(config)
-    _check_sampling(config)
+    checks.check_team(config, flow)
+    checks.check_effects(config)
+    checks.check_sampling(config)
     if config.rollout.group_size < algorithm.min_group:
         raise ConfigError(
             f"rollout.group_size: {config.algorithm.name} compares attempts at one task and needs "
@@ -162,85 +162,6 @@ def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, 
     except ValidationError as error:
         raise explain(error, model, prefix=key) from error
     return {name: getattr(checked, name) for name in named.options}
-
-
-def _check_team(config: Config, flow: Workflow) -> None:
-    for name, agent in config.team.items():
-        if agent.policy not in config.policies:
-            raise ConfigError(
-                f"team.{name}.policy: there is no policy {agent.policy!r}; "
-                f"{registry.nearest(agent.policy, list(config.policies))}"
-            )
-    roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)
-    for role in flow.roles:
-        if role not in roles:
-            raise ConfigError(
-                f"team: workflow {config.workflow.name!r} calls agent {role!r}, which the team "
-                f"lacks (it has: {', '.join(config.team)})"
-            )
-    if flow.calls_others:
-        return
-    for name, agent in config.team.items():
-        if not {name, agent.role or name} & set(flow.roles):
-            raise ConfigError(
-                f"team.{name}: workflow {config.workflow.name!r} never calls it "
-                f"(it calls: {', '.join(flow.roles)})"
-            )
-
-
-def _check_effects(config: Config) -> None:
-    """An option without effect is an error: it says something about the run that is not so."""
-    trained = config.trained
-    for name, policy in config.policies.items():
-        users = [a for a in config.team.values() if a.policy == name]
-        if not users:
-            raise ConfigError(f"policies.{name}: no agent speaks with it")
-        if name not in trained:
-            for option in ("optimizer", "adapter"):
-                if getattr(policy, option) is not None:
-                    raise ConfigError(
-                        f"policies.{name}.{option} has no effect: no agent that speaks with it "
-                        "is trainable"
-                    )
-    if not trained:
-        raise ConfigError("team: no agent is trainable, so there is nothing to train")
-    for name, agent in config.team.items():
-        if agent.invalid_penalty and not agent.trainable:
-            raise ConfigError(f"team.{name}.invalid_penalty has no effect: it is not trainable")
-    shared = len(trained) < sum(agent.trainable for agent in config.team.values())
-    if "grad_norm_every" in config.metrics.model_fields_set and not shared:
-        raise ConfigError(
-            "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
-            "gradient norm is an agent's own"
-        )
-    evaluation = config.evaluation
-    if evaluation.tasks == 0 and evaluation.every:
-        raise ConfigError("evaluation.every has no effect: evaluation.tasks is 0")
-    if evaluation.k > evaluation.samples:
-        raise ConfigError(
-            f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "
-            f"{evaluation.k} (it is {evaluation.samples})"
-        )
-    if evaluation.greedy and evaluation.samples > 1:
-        raise ConfigError(
-            "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
-            "same: set evaluation.samples=1 evaluation.k=1"
-        )
-
-
-def _check_sampling(config: Config) -> None:
-    allowed = config.rollout.allow_filtered_sampling
-    filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.filtered]
-    for name in filtered:
-        if config.team[name].sampling.temperature == 0:
-            raise ConfigError(f"team.{name}.sampling.temperature: a trained agent must sample")
-        if not allowed:
-            raise ConfigError(
-                f"team.{name}.sampling: top_p and top_k make the sampler another distribution "
-                "than the one trained; set rollout.allow_filtered_sampling=true to do it anyway"
-            )
-    if allowed and not filtered:
-        raise ConfigError("rollout.allow_filtered_sampling has no effect: nothing is filtered")
 
 
 def _agent(name: str, config: AgentConfig, flow: Workflow, policies: dict[str, Policy]) -> Agent:

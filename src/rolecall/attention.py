@@ -98,8 +98,8 @@ class Cache:
         for store in (*self.keys, *self.values):
             store[target] = store[source]
 
-    def grown(self, *, rows: int, length: int) -> Cache:
-        """A larger cache that holds the same keys and values."""
+    def resized(self, *, rows: int, length: int, held: int) -> Cache:
+        """A cache of another size that holds the same keys and values in its first `held` rows."""
         first = self.keys[0]
         cache = Cache(
             layers=len(self.keys), rows=rows, heads=first.shape[1], length=length,
@@ -107,7 +107,8 @@ class Cache:
         )  # fmt: skip
         pairs = zip((*self.keys, *self.values), (*cache.keys, *cache.values), strict=True)
         for old, new in pairs:
-            new[: self.rows, :, : self.length] = old
+            both = min(self.length, length)
+            new[:held, :, :both] = old[:held, :, :both]
         return cache
 
 

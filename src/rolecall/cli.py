@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,9 @@ def train(
     """Train a team; a second start in the same folder continues where the first one stopped."""
     from rolecall.commands import train as command
 
-    emit(command(source, overrides or [], output=output, resume=resume), json_file)
+    with people_elsewhere(json_file):
+        found = command(source, overrides or [], output=output, resume=resume)
+    emit(found, json_file)
 
 
 @app.command("eval")
@@ -55,7 +58,9 @@ def evaluate(
     """Score a team on its held-out tasks: avg@n and pass@k."""
     from rolecall.commands import evaluate as command
 
-    emit(command(source, overrides or [], checkpoint_name=checkpoint), json_file)
+    with people_elsewhere(json_file):
+        found = command(source, overrides or [], checkpoint_name=checkpoint)
+    emit(found, json_file)
 
 
 @app.command()
@@ -101,6 +106,11 @@ def tiny_build(
     from rolecall.commands import build_tiny
 
     build_tiny(source, overrides or [], output=output, minutes=minutes, seed=seed)
+
+
+def people_elsewhere(json_file: str | None) -> AbstractContextManager[Any]:
+    """Where JSON goes to the output, what people read goes to stderr."""
+    return redirect_stdout(sys.stderr) if json_file == "-" else nullcontext()
 
 
 def emit(found: Any, json_file: str | None) -> None:

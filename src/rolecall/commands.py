@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,20 @@ def train(
     trackers = [
         registry.resolve("tracker", name, key="trackers")(folder.path) for name in config.trackers
     ]
-    try:
-        with terminal.LiveTable(list(config.team), total_steps=config.trainer.steps) as table:
-            trainer = Trainer(run, folder, display=table, trackers=trackers)
+    with terminal.LiveTable(list(config.team), total_steps=config.trainer.steps) as table:
+        trainer = Trainer(run, folder, display=table, trackers=trackers)
+        try:
             asyncio.run(trainer.train())
-    except KeyboardInterrupt:
-        console.print(
-            f"Stopped after step {trainer.done}; saved. Continue with: "
-            f"rolecall train {source} {' '.join(overrides)} --output {folder.path} --resume",
-            soft_wrap=True,
-        )
-        raise
-    finally:
-        _close(run)
+        except KeyboardInterrupt:
+            again = ["rolecall", "train", source, *overrides, "--output", str(folder.path)]
+            console.print(
+                f"Stopped after step {trainer.done} and saved. Continue with: "
+                f"{shlex.join([*again, '--resume'])}",
+                soft_wrap=True,
+            )
+            raise
+        finally:
+            _close(run)
     found = _summary(folder, config)
     console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -160,12 +160,15 @@ class LearnerConfig(Section):
     """Of the weights."""
 
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
 class Config(Section):
     """One run."""
 
-    team: dict[str, AgentConfig] = Field(min_length=1)
+    team: dict[Name, AgentConfig] = Field(min_length=1)
     """The agents, by name."""
-    policies: dict[str, PolicyConfig] = Field(min_length=1)
+    policies: dict[Name, PolicyConfig] = Field(min_length=1)
     """The weights, by name."""
     workflow: Named
     """How the agents talk."""

@@ -87,9 +87,10 @@ class LanguageModel:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         else:
-            # PEFT writes a named adapter into a folder of that name; ours is `folder` itself.
-            self.model.save_pretrained(folder.parent, selected_adapters=[self.adapter])
-            assert folder.name == self.adapter, "an adapter's folder carries its name"
+            self.model.save_pretrained(folder, selected_adapters=[self.adapter])
+            for file in sorted((folder / self.adapter).iterdir()):
+                file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
+            (folder / self.adapter).rmdir()
             self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
@@ -140,6 +141,8 @@ def with_adapters(
     from peft import LoraConfig, get_peft_model
 
     peft_model = None
+    # The prefix keeps PEFT from mistaking a policy's name for a part of its own `lora_`.
+    internal = {name: f"policy-{name}" for name in adapters}
     for name, adapter in sorted(adapters.items()):
         config = LoraConfig(
             r=adapter.rank,
@@ -150,12 +153,12 @@ def with_adapters(
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             if peft_model is None:
-                peft_model = get_peft_model(model, config, adapter_name=name)
+                peft_model = get_peft_model(model, config, adapter_name=internal[name])
             else:
-                peft_model.add_adapter(name, config)
+                peft_model.add_adapter(internal[name], config)
     assert peft_model is not None, "no adapters"
     peft_model.eval()
-    return {name: LanguageModel(peft_model, tokenizer, adapter=name) for name in adapters}
+    return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
 
 
 def locate(base: str) -> str:

@@ -7,6 +7,7 @@ each finished episode is in the journal before anything else sees it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import Counter, deque
@@ -21,6 +22,7 @@ from rolecall.environments.base import Environment, World
 from rolecall.seeds import seed_of
 from rolecall.workflows.base import Workflow
 
+log = logging.getLogger("rolecall")
 Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
 
 
@@ -121,6 +123,7 @@ async def _play_until_done(
             break
         failures.failures[episode.error.partition(":")[0]] += 1
         failures.last_error = episode.error
+        log.warning("failed episode=%s error=%s", episode.id, episode.error)
     return episode
 
 

@@ -235,6 +235,7 @@ class Trainer:
         record["time/run_s"] = self._elapsed()
         self.folder.append_metrics(record)
         self.display.evaluation(record)
+        log.info("evaluation=%s step=%d score=%.4f", when, self.done, found[self._headline])
         if found[self._headline] > self.best:
             self.best = found[self._headline]
             if self.saved == self.done:
@@ -256,8 +257,13 @@ class Trainer:
         full = {"kind": "step", "step": self.done, **record}
         self.folder.append_metrics(full)
         self.display.step(full)
+        log.info("step=%d score=%.4f step_s=%.2f", self.done, *_headlines(record))
         for tracker in self.trackers:
             tracker.log(self.done, record)
+
+
+def _headlines(record: dict[str, float]) -> tuple[float, float]:
+    return record.get("score", float("nan")), record["time/step_s"]
 
 
 def _pace(

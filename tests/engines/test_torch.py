@@ -187,3 +187,31 @@ def test_an_engine_failure_reaches_every_caller(model_folder, monkeypatch):
     monkeypatch.setattr(made._decoders["p"].model, "logits", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         generate(made, [request(0, Sampling(max_tokens=4))])
+
+
+def test_the_cache_keeps_its_budget_when_rows_change_from_many_short_to_few_long(model_folder):
+    per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, head size, bytes
+    made = engine(model_folder, cache_gb=64 * 64 * per_id / 1e9)
+
+    async def both():
+        short = [made.generate(request(n, Sampling(max_tokens=8))) for n in range(40)]
+        long = [
+            made.generate(request(100 + n, Sampling(max_tokens=900, stop_ids=(67,))))
+            for n in range(3)
+        ]
+        sizes = []
+
+        async def watch():
+            while True:
+                cache = made._decoders["p"].cache
+                sizes.append(cache.rows * cache.length if cache else 0)
+                await asyncio.sleep(0)
+
+        watcher = asyncio.create_task(watch())
+        said = await asyncio.gather(*short, *long)
+        watcher.cancel()
+        return said, max(sizes)
+
+    said, largest = asyncio.run(both())
+    assert len(said) == 43
+    assert 0 < largest <= 64 * 64

@@ -12,9 +12,10 @@ import torch
 from rolecall.algorithms.drmas import DrMas
 from rolecall.learners.local import DivergedError, LocalLearner
 from rolecall.learners.optim import Optimizer
+from rolecall.models import Adapter, LanguageModel, load_model, load_tokenizer, with_adapters
 from rolecall.packing import join, pack
 from tests.test_packing import gradient, turns_of
-from tests.toy import language_model
+from tests.toy import CPU, language_model
 
 
 def learner_of(folder, **options) -> LocalLearner:
@@ -112,6 +113,42 @@ def test_saved_and_loaded_learners_go_on_bit_for_bit(model_folder, tmp_path):
         update(second, [batch])
     assert torch.equal(weights(second), weights(straight))
     assert second.num_updates == 3
+
+
+def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder, tmp_path):
+    from peft import PeftModel
+
+    def both() -> dict[str, LocalLearner]:
+        tokenizer = load_tokenizer(str(model_folder))
+        model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+        adapters = {name: Adapter(rank=4) for name in ("a", "lora")}  # names PEFT stumbles over
+        made = with_adapters(model, tokenizer, adapters, seed=1)
+        return {n: LocalLearner(m, Optimizer(lr=0.01), total_updates=9) for n, m in made.items()}
+
+    first, second = both(), both()
+    other = weights(first["lora"])
+    for seed in range(3):
+        update(first["a"], [join(turns_of(5, seed=seed))])
+    assert torch.equal(weights(first["lora"]), other)
+    assert not torch.equal(weights(first["a"]), weights(second["a"]))
+    for name, learner in first.items():
+        (tmp_path / name).mkdir()
+        learner.save(tmp_path / name)
+        second[name].load(tmp_path / name)
+        assert torch.equal(weights(second[name]), weights(learner))
+    base = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    alone = PeftModel.from_pretrained(base, tmp_path / "a").eval()
+    batch = join(turns_of(3))
+    with torch.no_grad():
+        ours = first["a"].forward(batch).logprobs
+        theirs = (
+            LocalLearner(
+                LanguageModel(alone, first["a"].model.tokenizer), Optimizer(lr=1.0), total_updates=1
+            )
+            .forward(batch)
+            .logprobs
+        )
+    assert torch.allclose(ours, theirs, atol=1e-5)
 
 
 def test_mismatch_is_measured_on_sampled_ids(model_folder):

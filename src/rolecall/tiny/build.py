@@ -6,12 +6,10 @@ prompts that the team will see.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import torch
@@ -19,15 +17,11 @@ from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from rolecall import attention
-from rolecall.agents import Agent, Policy
 from rolecall.chat import Tokenizer, encode
-from rolecall.core import Ids, Task, Turn
-from rolecall.engines.base import Request, Sampling
-from rolecall.engines.scripted import ScriptedEngine
+from rolecall.core import Ids, Task
 from rolecall.environments.base import Environment
 from rolecall.models import LanguageModel
-from rolecall.rollout import Stage, play
-from rolecall.seeds import seed_of
+from rolecall.tiny.demonstrations import play_all
 from rolecall.tiny.tokenizer import fit
 from rolecall.workflows.base import Workflow
 
@@ -52,7 +46,7 @@ class Size:
     lr_rest: float = 3e-3  # of AdamW, for embeddings and norms
     init: float = 0.06
     batch_ids: int = 1024
-    minutes: float = 9.0
+    minutes: float = 8.0
     num_episodes: int = 12_000
 
 
@@ -76,11 +70,11 @@ def build(
     deadline = time.monotonic() + size.minutes * 60
     tasks = environment.tasks("train")
     bytes_only = fit([], size=300, tags=workflow.tags)
-    sample = _play_all(workflow, environment, systems, bytes_only, tasks[:2000], seed=seed)
+    sample = play_all(workflow, environment, systems, bytes_only, tasks[:2000], seed=seed)
     texts = [m.content for t in sample for m in t.messages] + [t.text for t in sample]
     tokenizer = fit(texts, size=size.vocab, tags=workflow.tags)
     log(f"tokenizer: {len(tokenizer)} ids")
-    turns = _play_all(
+    turns = play_all(
         workflow, environment, systems, tokenizer, tasks[: size.num_episodes], seed=seed
     )
     log(f"demonstrations: {len(turns)} turns, {sum(len(t.ids[1]) for t in turns)} ids to learn")
@@ -95,61 +89,6 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _play_all(
-    workflow: Workflow,
-    environment: Environment,
-    systems: dict[str, str],
-    tokenizer: Tokenizer,
-    tasks: Sequence[Task],
-    *,
-    seed: int,
-) -> list[Turn]:
-    async def everyone() -> list[Turn]:
-        turns: list[Turn] = []
-        for number, task in enumerate(tasks):
-            turns += await _demonstrate(
-                workflow, environment, systems, tokenizer, task, Random(seed_of(seed, number))
-            )
-        return turns
-
-    return asyncio.run(everyone())
-
-
-async def _demonstrate(
-    workflow: Workflow,
-    environment: Environment,
-    systems: dict[str, str],
-    tokenizer: Tokenizer,
-    task: Task,
-    random: Random,
-) -> list[Turn]:
-    said: list[tuple[str, str]] = []
-
-    def reply(request: Request) -> str:
-        assert workflow.demonstrate is not None
-        text = workflow.demonstrate(request.policy, task, said, random)
-        said.append((request.policy, text))
-        return text
-
-    engine = ScriptedEngine(tokenizer, reply)
-    agents = {
-        role: Agent(
-            name=role,
-            policy=Policy(role, tokenizer, engine, trainable=False),
-            role=role,
-            system=systems.get(role, ""),
-            sampling=Sampling(max_tokens=10_000),
-            parser=workflow.parsers.get(role),
-        )
-        for role in workflow.roles
-    }
-    stage = Stage(agents, workflow, {}, environment, rewards={})
-    episode = await play(stage, task)
-    if episode.error:
-        raise ValueError(f"a demonstration failed: {episode.error}")
-    return episode.turns
 
 
 def _drills(tokenizer: Tokenizer, tasks: Sequence[Task]) -> list[Row]:
