@@ -87,3 +87,35 @@ def test_tasks_started_outside_of_an_episode_have_no_scope():
         return True
 
     assert asyncio.run(main()) is False
+
+
+def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
+    async def main() -> tuple[int, int]:
+        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        quiet = scope.Quiet()
+        with scope.entered((), quiet=quiet):
+            stray = asyncio.create_task(asyncio.sleep(0.01))
+        during = quiet.running
+        await stray
+        await asyncio.sleep(0)
+        return during, quiet.running
+
+    assert asyncio.run(main()) == (1, 0)
+
+
+def test_a_cancelled_episode_leaves_nothing_running():
+    async def main() -> int:
+        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        quiet = scope.Quiet()
+
+        async def episode() -> None:
+            with scope.entered((), quiet=quiet):
+                await asyncio.gather(asyncio.sleep(5), asyncio.sleep(5))
+
+        running = asyncio.create_task(episode())
+        await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return quiet.running
+
+    assert asyncio.run(main()) == 0

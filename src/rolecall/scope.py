@@ -60,14 +60,14 @@ class Scope:
         self._next = 0
         self._children = 0
         self._waiting = False
+        self._ended = False
         self._parent = parent
         if parent is not None:
             parent._change(children=1)
         quiet.add(1)
 
     def end(self) -> None:
-        if self._counts():
-            self.quiet.add(-1)
+        self._change(ended=True)
         if self._parent is not None:
             self._parent._change(children=-1)
 
@@ -77,12 +77,15 @@ class Scope:
         return path
 
     def _counts(self) -> bool:
-        return not self._waiting and self._children == 0
+        return not (self._ended or self._waiting or self._children)
 
-    def _change(self, *, children: int = 0, waiting: bool | None = None) -> None:
+    def _change(
+        self, *, children: int = 0, waiting: bool | None = None, ended: bool = False
+    ) -> None:
         before = self._counts()
         self._children += children
         self._waiting = self._waiting if waiting is None else waiting
+        self._ended = self._ended or ended
         self.quiet.add(int(self._counts()) - int(before))
 
 

@@ -1,0 +1,49 @@
+"""Episodes survive the journal bit for bit, and Parquet holds what people read."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from rolecall.core import Message, Task
+from rolecall.episodes import from_json, to_json, write_parquet
+from tests.toy import episode, turn
+
+
+def example():
+    made = turn("solver", rewards={"invalid": -0.1}, advantage=0.1)
+    made.logprobs = np.array([-0.1, np.float32(1) / 3], dtype=np.float32)
+    made.messages = [Message("user", "2+2?"), Message("assistant", "4", np.array([7], np.int32))]
+    made.parents = ("e0/0",)
+    found = episode(1, [made], {"team": 1.0})
+    found.task = Task("x", "2+2?", ["4", "four"], {"source": "sums"})
+    found.metrics = {"score": 1.0}
+    return found
+
+
+def same(a, b) -> bool:
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if dataclasses.is_dataclass(a):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_a_journal_line_gives_back_the_same_episode():
+    assert same(from_json(to_json(example())), example())
+
+
+def test_parquet_has_a_row_a_turn_and_one_for_an_episode_without_turns(tmp_path):
+    silent = episode(2, [], {})
+    silent.error = "TimeoutError: "
+    write_parquet(tmp_path / "e.parquet", [example(), silent], step=3)
+    spoken, failed = pq.read_table(tmp_path / "e.parquet").to_pylist()
+    assert (spoken["step"], spoken["agent"], spoken["ids"]) == (3, "solver", [7, 8])
+    assert spoken["turn_rewards"] == [("invalid", -0.1)]
+    assert spoken["episode_rewards"] == [("team", 1.0)]
+    assert abs(spoken["advantage"] - 0.1) < 1e-6
+    assert (failed["error"], failed["turn"]) == ("TimeoutError: ", None)
