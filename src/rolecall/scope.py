@@ -52,7 +52,7 @@ class Scope:
     its children cannot act before they do.
     """
 
-    __slots__ = ("_children", "_next", "_parent", "_waiting", "path", "quiet")
+    __slots__ = ("_children", "_ended", "_next", "_parent", "_waiting", "path", "quiet")
 
     def __init__(self, path: tuple[int, ...], *, quiet: Quiet, parent: Scope | None = None) -> None:
         self.path = path
