@@ -72,9 +72,12 @@ def show(
     json_file: Json = None,
 ) -> None:
     """Read conversations: the best and the worst, or one task's attempts side by side."""
-    from rolecall.commands import show as command
+    from rolecall.monitor.terminal import show as command
+    from rolecall.runs import RunFolder
 
-    emit(command(run, task=task, step=step, number=number, quiet=bool(json_file)), json_file)
+    folder = RunFolder.existing(run)
+    found = command(folder, task=task, step=step, number=number, quiet=bool(json_file))
+    emit(found, json_file)
 
 
 @app.command()

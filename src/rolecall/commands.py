@@ -98,13 +98,6 @@ async def _evaluate(run: Run) -> dict[str, Any]:
     return found
 
 
-def show(
-    path: Path, *, task: str | None, step: int | None, number: int, quiet: bool
-) -> list[dict[str, Any]]:
-    """Conversations of a run: one task's attempts, or the best and the worst of a step."""
-    return terminal.show(RunFolder.existing(path), task=task, step=step, number=number, quiet=quiet)
-
-
 def build_tiny(
     source: str, overrides: list[str], *, output: Path, minutes: float, seed: int
 ) -> None:

@@ -18,7 +18,6 @@ from rolecall import registry
 from rolecall.config_errors import ConfigError, explain
 from rolecall.engines.base import Sampling
 from rolecall.learners.optim import Optimizer
-from rolecall.models import Adapter
 
 
 class Section(BaseModel):
@@ -44,6 +43,17 @@ class AgentConfig(Section):
     """Whether its earlier exchanges of the episode stand before each new call."""
     trainable: bool = True
     """False: it speaks, but its turns are never trained on."""
+
+
+class Adapter(Section):
+    """A LoRA adapter (PEFT): small trained matrices beside frozen base weights."""
+
+    rank: int = Field(32, ge=1)
+    """Inner size of the two matrices."""
+    alpha: float = Field(64.0, gt=0)
+    """The adapter's output is multiplied by alpha / rank."""
+    targets: str | list[str] = "all-linear"
+    """Names of the modules that are adapted."""
 
 
 class PolicyConfig(Section):

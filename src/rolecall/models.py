@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import Parameter
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -19,22 +18,10 @@ from transformers.utils import logging as transformers_logging
 
 from rolecall import attention, tiny
 from rolecall.chat import Tokenizer
+from rolecall.config import Adapter
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
-
-
-class Adapter(BaseModel):
-    """A LoRA adapter (PEFT): small trained matrices beside frozen base weights."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    rank: int = Field(32, ge=1)
-    """Inner size of the two matrices."""
-    alpha: float = Field(64.0, gt=0)
-    """The adapter's output is multiplied by alpha / rank."""
-    targets: str | list[str] = "all-linear"
-    """Names of the modules that are adapted."""
 
 
 class LanguageModel:

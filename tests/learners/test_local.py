@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from rolecall.algorithms.drmas import DrMas
+from rolecall.config import Adapter
 from rolecall.learners.local import DivergedError, LocalLearner
 from rolecall.learners.optim import Optimizer
-from rolecall.models import Adapter, LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
 from rolecall.packing import join, pack
 from tests.test_packing import gradient, turns_of
 from tests.toy import CPU, language_model

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
 from rolecall.core import Floats, Ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Sampling(BaseModel):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Optimizer(BaseModel):
@@ -31,7 +33,9 @@ class Optimizer(BaseModel):
     """Updates over which the learning rate rises from 0."""
 
     def make(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.AdamW:
-        assert self.lr is not None, "the policy fills in the default learning rate"
+        import torch
+
+        assert self.lr is not None, "the config fills in the default learning rate"
         return torch.optim.AdamW(
             list(parameters),
             lr=self.lr,
