@@ -150,6 +150,10 @@ def test_a_run_in_which_nothing_trains_stops_and_says_why(model_folder, tmp_path
     config = solo_config(model_folder, environment={"fail_share": 1.0}, evaluation={"tasks": 0})
     with pytest.raises(NothingTrainsError, match="the world went away"):
         train(config, tmp_path / "run")
+    assert (tmp_path / "run/checkpoints/latest").read_text() == "step-3\n"
+    rows = pq.read_table(tmp_path / "run/episodes").to_pylist()
+    assert len(rows) == 3 * 12
+    assert all("the world went away" in row["error"] for row in rows)
 
 
 def test_finite_tasks_are_drawn_once_an_epoch_and_never_twice_a_step(model_folder, tmp_path):

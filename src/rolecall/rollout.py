@@ -54,6 +54,7 @@ class Rollout:
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
     last_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
+    unused: list[Episode] = field(default_factory=list)  # errored, or of a dropped group
 
     @property
     def episodes(self) -> list[Episode]:
@@ -105,11 +106,13 @@ async def collect(
         for _ in range(min(stage.concurrency, len(todo))):
             workers.create_task(work())
     for number in range(len(tasks)):
-        group = [played[number, attempt] for attempt in range(group_size)]
-        group = [episode for episode in group if episode.error is None]
+        attempts = [played[number, attempt] for attempt in range(group_size)]
+        group = [episode for episode in attempts if episode.error is None]
+        rollout.unused += [episode for episode in attempts if episode.error is not None]
         if len(group) >= min_group:
             rollout.groups.append(group)
         else:
+            rollout.unused += group
             rollout.num_dropped += 1
     return rollout
 

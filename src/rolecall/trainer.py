@@ -19,7 +19,7 @@ from rolecall.core import Episode, Task
 from rolecall.environments.base import ENDLESS
 from rolecall.episodes import write_parquet
 from rolecall.evaluate import evaluate
-from rolecall.learners.local import Update
+from rolecall.learners.local import DivergedError, Update
 from rolecall.monitor import metrics
 from rolecall.packing import pack
 from rolecall.rollout import Rollout, collect
@@ -67,7 +67,7 @@ class Trainer:
         self.earlier_s = 0.0
 
     async def train(self) -> None:
-        """Raises NothingTrainsError or DivergedError; cancelled (Ctrl-C), it saves first."""
+        """Raises NothingTrainsError or DivergedError; it saves first, also when cancelled."""
         asyncio.get_running_loop().set_task_factory(task_factory)
         await self._resume()
         try:
@@ -77,7 +77,7 @@ class Trainer:
                 await self._step(self.done + 1)
                 await self._after_step()
             await self._evaluate("after")
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NothingTrainsError, DivergedError):
             self._save()
             raise
         finally:
@@ -106,7 +106,8 @@ class Trainer:
         rollout = await self._collect(step)
         collected = time.monotonic()
         run.algorithm.credit(rollout.episodes)
-        write_parquet(self.folder.episode_file(step), rollout.episodes, step=step)
+        played = [*rollout.episodes, *rollout.unused]
+        write_parquet(self.folder.episode_file(step), played, step=step)
         credited = time.monotonic()
         updates = await self._update(rollout.episodes, step)
         updated = time.monotonic()
@@ -228,7 +229,7 @@ class Trainer:
         )
         write_parquet(
             self.folder.path / f"evaluation-{self.done:06d}.parquet",
-            rollout.episodes,
+            [*rollout.episodes, *rollout.unused],
             step=self.done,
         )
         record = {"kind": "evaluation", "step": self.done, "when": when, **found}

@@ -24,7 +24,6 @@ KNOWN: dict[str, dict[str, tuple[str, str]]] = {  # short name -> split -> (hub 
     "math500": {"test": ("HuggingFaceH4/MATH-500", "test.jsonl")},
     "aime24": {"test": ("Maxwell-Jia/AIME_2024", "aime_2024_problems.parquet")},
     "aime25": {"test": ("math-ai/aime25", "test.jsonl")},
-    "dapo17k": {"train": ("BytedTsinghua-SIA/DAPO-Math-17k", "data/dapo-math-17k.parquet")},
 }
 
 
