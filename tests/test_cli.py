@@ -208,7 +208,13 @@ def test_ctrl_c_saves_and_says_how_to_resume(config, tmp_path):
     source = Path(cli.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{source.parent}"}
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs ignore Ctrl-C, and their children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     metrics = folder / "metrics.jsonl"
