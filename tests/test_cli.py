@@ -51,8 +51,8 @@ def test_info_lists_what_a_config_can_name(capsys):
 def test_train_eval_and_show_work_together(config, tmp_path, capsys):
     run = tmp_path / "run"
     status, out, error = rolecall(
-        "train", config, "trainer.steps=2", "--output", run, "--json", tmp_path / "s.json",
-        capsys=capsys,
+        "train", config, "trainer.steps=2", "trackers=[tensorboard]", "--output", run,
+        "--json", tmp_path / "s.json", capsys=capsys,
     )  # fmt: skip
     assert status == 0, error
     summary = json.loads((run / "summary.json").read_text())
@@ -65,6 +65,7 @@ def test_train_eval_and_show_work_together(config, tmp_path, capsys):
     for name in ("curves.png", "report.html", "metrics.jsonl", "config.yaml", "log.txt"):
         assert (run / name).stat().st_size > 0
     assert "before" in out
+    assert list((run / "tensorboard").iterdir())
     status, out, _ = rolecall("eval", run, "--json", capsys=capsys)
     assert status == 0
     assert json.loads(out)["avg@2"] == summary["after"]["avg@2"]
@@ -77,6 +78,18 @@ def test_train_eval_and_show_work_together(config, tmp_path, capsys):
     status, out, _ = rolecall("train", config, "trainer.steps=2", "--output", run, capsys=capsys)
     assert status == 0
     assert "is finished" in out
+
+
+def test_greedy_evaluation_of_an_untrained_team_repeats(config, tmp_path, capsys):
+    greedy = ["evaluation.greedy=true", "evaluation.samples=1", "evaluation.k=1"]
+    found = []
+    for seed in (0, 1):
+        options = [*greedy, f"trainer.seed={seed}", "--json"]
+        status, out, _ = rolecall("eval", config, *options, capsys=capsys)
+        assert status == 0
+        found.append(json.loads(out))
+    assert found[0] == found[1]
+    assert found[0]["num_tasks"] == 2
 
 
 def test_overrides_beat_the_file(config, tmp_path, capsys):

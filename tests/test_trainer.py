@@ -165,3 +165,58 @@ def test_finite_tasks_are_drawn_once_an_epoch_and_never_twice_a_step(model_folde
     assert not set(steps[0]) & set(steps[1])
     assert steps[2] != steps[0]
     assert steps == [[t.id for t in trainer._draw(step)] for step in range(1, 5)]
+
+
+def test_evaluations_come_at_intervals_and_the_best_checkpoint_is_marked(model_folder, tmp_path):
+    config = solo_config(model_folder, trainer={"steps": 3, "save_every": 100})
+    config["evaluation"] |= {"every": 1}
+    train(config, tmp_path / "run")
+    records = RunFolder(tmp_path / "run").read_metrics()
+    scores = {r["step"]: r["avg@2"] for r in records if r["kind"] == "evaluation"}
+    assert [r["when"] for r in records if r["kind"] == "evaluation"] == [
+        "before", "during", "during", "after",
+    ]  # fmt: skip
+    saved = {step: score for step, score in scores.items() if step}
+    pointer = tmp_path / "run/checkpoints/best"
+    if max(saved.values()) > scores[0]:
+        best = max(saved, key=lambda step: saved[step])
+        assert pointer.read_text() == f"step-{best}\n"
+    else:
+        assert not pointer.exists()
+
+
+def test_one_role_may_be_played_twice_and_agents_may_share_or_be_frozen(tmp_path):
+    """All from YAML, on the embedded model."""
+    sampling = {"max_tokens": 40}
+    config = {
+        "team": {
+            "solver": {"policy": "both", "sampling": sampling, "invalid_penalty": 0.1},
+            "strict": {
+                "policy": "both",
+                "role": "verifier",
+                "sampling": sampling,
+                "invalid_penalty": 0.1,
+            },
+            "kind": {"policy": "ice", "role": "verifier", "trainable": False},
+        },
+        "policies": {
+            "both": {"base": "tiny:math", "adapter": {"rank": 4}},
+            "ice": {"base": "tiny:math"},
+        },
+        "workflow": {"name": "solver_verifier", "on_unparsable": "retry"},
+        "environment": {"name": "math", "level": 1, "kinds": ["expression"]},
+        "algorithm": "drmas",
+        "rollout": {"groups": 4, "group_size": 8},
+        "trainer": {"steps": 1},
+        "evaluation": {"tasks": 0},
+    }
+    train(config, tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run" / "episodes").to_pylist()
+    assert {row["agent"] for row in rows} == {"solver", "strict", "kind"}
+    [record] = RunFolder(tmp_path / "run").read_metrics()
+    assert record["agent/strict/grad_norm"] > 0
+    assert record["agent/solver/grad_norm"] > 0
+    assert "agent/kind/grad_norm" not in record
+    read = [r for r in rows if r["agent"] == "strict" and r["valid"]]
+    assert read
+    assert all("<verify>" in row["text"] for row in read)

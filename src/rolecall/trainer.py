@@ -175,9 +175,11 @@ class Trainer:
             batches = pack(turns, budget=budget, skip_zero=True) if turns else []
             if batches:
                 per_agent = bool(every) and step % every == 0
-                [updates[policy]] = await learner.update(
-                    [batches], self.run.algorithm, per_agent=per_agent
-                )
+                [update] = await learner.update([batches], self.run.algorithm, per_agent=per_agent)
+                if update.agent_grad_norms:  # agents without advantages are in no batch
+                    silent = {turn.agent: 0.0 for turn in turns}
+                    update.agent_grad_norms = silent | update.agent_grad_norms
+                updates[policy] = update
         await self.run.engine.wake()
         return updates
 

@@ -25,6 +25,10 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
     }
     for name, count in rollout.failures.items():
         found[f"failures/{name}"] = count
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            if name.startswith("judge_"):  # answers that broke the maths worker
+                found[f"rollout/{name}"] = found.get(f"rollout/{name}", 0.0) + value
     if episodes:
         found["score"] = _mean(e.metrics.get("score", 0.0) for e in episodes)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)

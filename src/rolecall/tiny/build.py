@@ -167,8 +167,8 @@ def _fit(
 
 
 def _optimizers(model: torch.nn.Module, size: Size) -> list[torch.optim.Optimizer]:
-    """Muon learns to copy and to calculate in a third of AdamW's steps here (measured: 89 % of
-    step ids right after one minute, against 69 % to 81 %).
+    """Muon gets further in the same time: after one minute on worked problems 89 % of the ids of
+    steps were right, against 69 % to 81 % with AdamW alone.
     """
     inner: list[torch.nn.Parameter] = []
     rest: list[torch.nn.Parameter] = []
