@@ -116,6 +116,9 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    window = getattr(model.config, "sliding_window", None)
+    if window and not hasattr(model.config, "layer_types"):  # then it holds for every layer
+        kinds = {"sliding_attention"}
     if kinds != {"full_attention"}:
         raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
     return model.to(device).eval()

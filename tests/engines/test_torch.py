@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
@@ -62,6 +63,19 @@ def test_engine_logprobs_equal_learner_logprobs(any_model_folder):
     assert np.abs(found - batch.old_logprobs)[sampled].max() <= 1e-4
     score = asyncio.run(made.score("p", requests[0].prompt, completions[0].tokens, temperature=0.7))
     assert np.abs(score - completions[0].logprobs).max() <= 1e-4
+
+
+def test_log_probs_agree_with_transformers_own_attention(any_model_folder):
+    """An oracle that shares no code with ours: eager attention over one unpacked row."""
+    made = engine(any_model_folder)
+    [said] = generate(made, [request(1, Sampling(max_tokens=30))])
+    reference = AutoModelForCausalLM.from_pretrained(any_model_folder, attn_implementation="eager")
+    prompt = PROMPTS[1]
+    ids = torch.tensor([[*prompt, *said.tokens.tolist()]])
+    with torch.no_grad():
+        logits = reference.eval()(ids).logits[0].float().log_softmax(-1)[len(prompt) - 1 : -1]
+    expected = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy()
+    assert np.abs(expected - said.logprobs).max() <= 1e-4
 
 
 def test_a_request_draws_the_same_ids_alone_and_in_a_crowd(any_model_folder):

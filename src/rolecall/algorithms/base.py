@@ -6,6 +6,7 @@ An algorithm is whom a turn is compared with, plus a loss. A new one is a subcla
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -33,7 +34,7 @@ class Loss:
     sums: dict[str, float] = field(default_factory=dict)  # metrics, with the same normaliser
 
 
-class Algorithm(BaseModel):
+class Algorithm(BaseModel, ABC):
     """Hyperparameters that every algorithm here has, and the clipped policy loss."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -55,9 +56,9 @@ class Algorithm(BaseModel):
     mask_truncated: bool = False
     """Leave turns that were cut by length out of loss and statistics."""
 
+    @abstractmethod
     def credit(self, episodes: list[Episode]) -> None:
         """Write `turn.advantages` [T] of every trained turn. Pure and repeatable."""
-        raise NotImplementedError
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """PPO's clipped objective (1707.06347, eq. 7), negated and summed."""
