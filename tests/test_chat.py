@@ -72,7 +72,7 @@ def test_template_options_reach_the_template(tokenizer):
 
 
 def test_other_agents_are_labelled_and_their_thinking_is_removed(tokenizer):
-    made = agent("solver", Policy("p", tokenizer, None, trainable=True), system="s")
+    made = agent("solver", Policy("p", tokenizer, None), system="s")
     mine, theirs = turn("solver"), turn("verifier")
     mine.text, theirs.text = "my words", "secret</think>looks wrong"
     messages = made.messages(("2+2?", mine, theirs), earlier=[])
@@ -86,7 +86,7 @@ def test_other_agents_are_labelled_and_their_thinking_is_removed(tokenizer):
 
 
 def test_neighbouring_texts_become_one_user_message(tokenizer):
-    made = agent("solver", Policy("p", tokenizer, None, trainable=True))
+    made = agent("solver", Policy("p", tokenizer, None))
     theirs = turn("verifier")
     theirs.text = "no"
     [message] = made.messages(("a", "b", theirs), earlier=[])
@@ -94,7 +94,7 @@ def test_neighbouring_texts_become_one_user_message(tokenizer):
 
 
 def test_a_call_must_end_with_something_to_answer(tokenizer):
-    made = agent("solver", Policy("p", tokenizer, None, trainable=True))
+    made = agent("solver", Policy("p", tokenizer, None))
     with pytest.raises(ValueError, match="without anything to answer"):
         made.messages((turn("solver"),), earlier=[])
 

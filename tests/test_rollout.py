@@ -20,7 +20,7 @@ from tests.toy import Letters, agent, solo
 
 def stage(folder, *, flow=solo, environment=None, reply=lambda request: "c", **options) -> Stage:
     tokenizer = load_tokenizer(str(folder))
-    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, reply), trainable=True)
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, reply))
     return Stage(
         {"solver": agent("solver", policy)},
         flow,

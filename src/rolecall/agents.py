@@ -26,7 +26,6 @@ class Policy:
     name: str
     tokenizer: Tokenizer
     engine: Engine
-    trainable: bool  # False if no agent that may learn speaks with it
     template: dict[str, object] = field(default_factory=dict)  # options of the chat template
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from rolecall import checks, registry
 from rolecall.agents import Agent, Policy
 from rolecall.algorithms.base import Algorithm
+from rolecall.chat import Tokenizer
 from rolecall.config import AgentConfig, Config, Named
 from rolecall.config_errors import ConfigError, explain
 from rolecall.core import Task
@@ -77,7 +78,6 @@ def assemble(config: Config) -> Run:
             name=name,
             tokenizer=model.tokenizer,
             engine=engine,
-            trainable=name in config.trained,
             template=config.policies[name].template,
         )
         for name, model in models.items()
@@ -95,11 +95,7 @@ def assemble(config: Config) -> Run:
         quiet=quiet,
     )
     learners = {
-        name: LocalLearner(
-            models[name],
-            optimizer,
-            total_updates=config.trainer.steps,
-        )
+        name: LocalLearner(models[name], optimizer, total_updates=config.trainer.steps)
         for name in sorted(config.trained)
         if (optimizer := config.policies[name].optimizer) is not None
     }
@@ -196,22 +192,24 @@ def _models(config: Config) -> dict[str, LanguageModel]:
     dtype = getattr(torch, config.learner.dtype)
     models: dict[str, LanguageModel] = {}
     adapted: dict[str, dict[str, Any]] = {}
+    tokenizers: dict[str, Tokenizer] = {}
     for policy_name, policy in sorted(config.policies.items()):
         key = f"policies.{policy_name}.base"
         try:
-            tokenizer = load_tokenizer(policy.base)
+            if policy.base not in tokenizers:
+                tokenizers[policy.base] = load_tokenizer(policy.base)
             if policy.adapter is not None:
                 adapted.setdefault(policy.base, {})[policy_name] = policy.adapter
             else:
                 model = load_model(policy.base, device=device, dtype=dtype)
-                models[policy_name] = LanguageModel(model, tokenizer)
+                models[policy_name] = LanguageModel(model, tokenizers[policy.base])
         except ValueError as error:
             raise ConfigError(f"{key}: {error}") from error
     for base, adapters in sorted(adapted.items()):
         try:
             model = load_model(base, device=device, dtype=dtype)
             seed = seed_of(config.trainer.seed, "adapters") % 2**31
-            models |= with_adapters(model, load_tokenizer(base), adapters, seed=seed)
+            models |= with_adapters(model, tokenizers[base], adapters, seed=seed)
         except ValueError as error:
             raise ConfigError(f"policies.{next(iter(adapters))}.adapter: {error}") from error
     return models

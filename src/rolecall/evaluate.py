@@ -79,7 +79,7 @@ async def evaluate(
     stage: Stage, tasks: list[Task], *, samples: int, k: int, greedy: bool
 ) -> tuple[dict[str, Any], Rollout]:
     """Play every task `samples` times. The same seeds in every call, so that calls compare."""
-    agents = dict(stage.agents.items())
+    agents = stage.agents
     if greedy:
         agents = {
             name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))

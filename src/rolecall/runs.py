@@ -68,8 +68,7 @@ class RunFolder:
         """All whole records; a line that a crash cut short is no record."""
         if not self.metrics.exists():
             return []
-        text = self.metrics.read_text()
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [json.loads(line) for line in _whole(self.metrics.read_text()).splitlines()]
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and episodes of steps above `step`: they will be done again."""
@@ -107,7 +106,7 @@ class Journal:
         if not self.path.exists():
             return []
         text = self.path.read_text()
-        whole = text[: text.rfind("\n") + 1]
+        whole = _whole(text)
         if whole != text:
             write_aside(self.path, whole)
         return [from_json(line) for line in whole.splitlines()]
@@ -123,7 +122,7 @@ def journal_path(folder: RunFolder, step: int) -> Path:
 
 
 def resolved(config: Config) -> dict[str, Any]:
-    return config.model_dump(mode="json", exclude_defaults=False)
+    return config.model_dump(mode="json")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], *, prefix: str = "") -> list[str]:
@@ -149,6 +148,11 @@ def write_aside(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
+
+
+def _whole(text: str) -> str:
+    """Text up to its last line end: a crash may cut the last line short."""
+    return text[: text.rfind("\n") + 1]
 
 
 def _number(path: Path) -> int:

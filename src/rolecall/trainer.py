@@ -149,10 +149,9 @@ class Trainer:
         """An endless split is drawn in its order, a finite one is shuffled anew each epoch."""
         number, seed = self.config.rollout.groups, self.config.trainer.seed
         tasks, size = self.run.train, len(self.run.train)
-        first = (step - 1) * number
         if size >= ENDLESS:
-            offset = seed_of(seed, "tasks") % (size // 2)
-            return [tasks[(offset + first + i) % size] for i in range(number)]
+            first = seed_of(seed, "tasks") % (size // 2) + (step - 1) * number
+            return [tasks[(first + i) % size] for i in range(number)]
         per_epoch = size // number  # a step never holds one task twice
         epoch, place = divmod(step - 1, per_epoch)
         order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
@@ -260,13 +259,10 @@ class Trainer:
         full = {"kind": "step", "step": self.done, **record}
         self.folder.append_metrics(full)
         self.display.step(full)
-        log.info("step=%d score=%.4f step_s=%.2f", self.done, *_headlines(record))
+        score = record.get("score", float("nan"))
+        log.info("step=%d score=%.4f step_s=%.2f", self.done, score, record["time/step_s"])
         for tracker in self.trackers:
             tracker.log(self.done, record)
-
-
-def _headlines(record: dict[str, float]) -> tuple[float, float]:
-    return record.get("score", float("nan")), record["time/step_s"]
 
 
 def _pace(

@@ -31,7 +31,7 @@ def talk(folder, words: dict[str, list[str]], *, roles: dict[str, str] | None = 
         role = (roles or {}).get(name, name)
         agents[name] = agent(
             name,
-            Policy(name, tokenizer, engine, trainable=True),
+            Policy(name, tokenizer, engine),
             parser=solver_verifier.parsers[role],
             sampling=Sampling(max_tokens=200),
         )

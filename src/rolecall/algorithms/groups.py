@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from rolecall.core import Episode, Turn, spread
+from rolecall.core import Episode, Turn, by, spread
 
 Count = Literal["turn", "episode_agent"]
 Said = tuple[Episode, Turn]
@@ -47,30 +47,25 @@ def compare(
     reward is compared with that agent's other turns only, so that a penalty of one agent moves
     no other's advantages.
     """
-    said = [(e, t) for e in episodes for t in e.turns if _is_trained(t)]
-    for _, turn in said:
+    episode_of = {turn.id: e for e in episodes for turn in e.turns if _is_trained(turn)}
+    turns = [turn for e in episodes for turn in e.turns if _is_trained(turn)]
+    for turn in turns:
         turn.advantages = spread(turn, 0.0)
-    said = [(e, t) for e, t in said if not (mask_truncated and t.finish == "length")]
-    for episode, turn in said:
-        if not math.isfinite(episode.total(turn)):
-            raise ValueError(f"the score of {turn.agent} in {episode.id} is not finite")
-    alone = "agent" in keys or len({turn.agent for _, turn in said}) <= 1
-    for group in _split(said, keys):
+    turns = [turn for turn in turns if not (mask_truncated and turn.finish == "length")]
+    for turn in turns:
+        if not math.isfinite(episode_of[turn.id].total(turn)):
+            raise ValueError(f"the score of {turn.agent} in {episode_of[turn.id].id} is not finite")
+    alone = "agent" in keys or len({turn.agent for turn in turns}) <= 1
+    for group in by(turns, *keys):
+        said = [(episode_of[turn.id], turn) for turn in group]
         if alone:
-            _against_itself(group, count=count, norm=norm)
+            _against_itself(said, count=count, norm=norm)
         else:
-            _pooled(group, count=count, norm=norm)
+            _pooled(said, count=count, norm=norm)
 
 
 def _is_trained(turn: Turn) -> bool:
     return turn.trained and turn.chosen and turn.tokens is not None
-
-
-def _split(said: list[Said], keys: tuple[str, ...]) -> list[list[Said]]:
-    groups: dict[tuple[Hashable, ...], list[Said]] = defaultdict(list)
-    for episode, turn in said:
-        groups[tuple(getattr(turn, key) for key in keys)].append((episode, turn))
-    return list(groups.values())
 
 
 def _against_itself(group: list[Said], *, count: Count, norm: Norm) -> None:

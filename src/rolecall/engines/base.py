@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,7 +59,6 @@ class Completion:
     logprobs: Floats  # [T] under the distribution sampled from; at temperature 0 under softmax
     versions: Ids  # [T] policy version that sampled each id
     finish: str  # stop | length
-    info: dict[str, float] = field(default_factory=dict)
 
 
 class Engine(Protocol):

@@ -32,7 +32,6 @@ class Update:
     grad_norm: float = 0.0  # of the policy, before clipping
     agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
     lr: float = 0.0
-    metrics: dict[str, float] = field(default_factory=dict)
     agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     skipped: str = ""  # the turn that had no finite loss or gradient
 

@@ -60,7 +60,7 @@ async def _demonstrate(
     agents = {
         role: Agent(
             name=role,
-            policy=Policy(role, tokenizer, engine, trainable=False),
+            policy=Policy(role, tokenizer, engine),
             role=role,
             system=systems.get(role, ""),
             sampling=Sampling(max_tokens=10_000),
