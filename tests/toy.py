@@ -156,9 +156,7 @@ def relay_config(folder: Path, **changes) -> dict:
         "trainer": {"steps": 3, "save_every": 1},
         "evaluation": {"tasks": 2, "samples": 2, "k": 2},
     }
-    for key, value in changes.items():
-        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
-    return config
+    return changed(config, changes)
 
 
 def solo_config(folder: Path, **changes) -> dict:
@@ -167,8 +165,14 @@ def solo_config(folder: Path, **changes) -> dict:
     config["team"] = {"solver": {"policy": "a", "sampling": {"max_tokens": 8}}}
     config["policies"] = {"a": config["policies"]["a"]}
     config["workflow"] = f"{here}:solo"
+    return changed(config, changes)
+
+
+def changed(config: dict, changes: dict) -> dict:
     for key, value in changes.items():
-        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+        old = config.get(key, {})
+        both = isinstance(value, dict) and isinstance(old, dict)
+        config[key] = {**old, **value} if both else value
     return config
 
 

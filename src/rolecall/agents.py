@@ -6,16 +6,19 @@ become ids, an engine samples, and a `Turn` is recorded on the episode and retur
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from rolecall import chat, scope
 from rolecall.chat import Tokenizer
-from rolecall.core import Episode, Message, Turn
-from rolecall.engines.base import Engine, Request, Sampling
+from rolecall.core import Episode, Message, Swap, Turn
+from rolecall.engines.base import Completion, Engine, Request, Sampling
+from rolecall.environments.base import Observation
 from rolecall.seeds import seed_of
 
-Said = str | Turn
+Said = str | Turn | Observation
 Parser = Callable[[Turn], object | None]  # None: the turn does not have the form it should
 
 
@@ -56,7 +59,8 @@ class Agent:
             if isinstance(part, Turn) and part.agent == self.name:
                 messages.append(_spoken(part))
                 continue
-            text = f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else str(part)
+            text = part.text if isinstance(part, Observation) else str(part)
+            text = f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else text
             if messages and messages[-1].role == "user":
                 messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
             else:
@@ -73,10 +77,21 @@ def _spoken(turn: Turn) -> Message:
 class Team:
     """What a workflow sees: agents by name or role, bound to one episode."""
 
-    def __init__(self, agents: dict[str, Agent], *, episode: Episode, call_seed: int) -> None:
+    def __init__(
+        self,
+        agents: dict[str, Agent],
+        *,
+        episode: Episode,
+        call_seed: int,
+        swap: Swap | None = None,
+        recorded: dict[tuple[int, ...], Turn] | None = None,
+    ) -> None:
         self._agents = agents
         self._episode = episode
         self._call_seed = call_seed
+        self._swap = swap  # what a replay changes
+        self._recorded = recorded or {}  # turns of the episode that is replayed
+        self._state = ""
 
     def __getattr__(self, name: str) -> Member:
         if name.startswith("_"):
@@ -95,6 +110,18 @@ class Team:
         """All agents that play a role, in the order of the team."""
         return [Member(a, self) for a in self._agents.values() if a.role == role]
 
+    def saw(self, observation: Observation) -> None:
+        """The world is in this state now; turns from here on carry it."""
+        self._state = f"{seed_of(observation.key or observation.text):016x}"
+
+    def choose(self, turn: Turn) -> Turn:
+        """Play this candidate; its siblings stay as data. Raises ValueError for a second one."""
+        siblings = [t for t in self._episode.turns if t.path[:-1] == turn.path[:-1]]
+        if turn.candidate is None or any(t.chosen for t in siblings):
+            raise ValueError(f"turn {turn.id} is no candidate, or another one was chosen already")
+        turn.chosen = True
+        return turn
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -105,46 +132,110 @@ class Member:
 
     async def __call__(self, *said: Said) -> Turn:
         """Ask the agent. Raises ValueError if there is nothing to answer or no room for it."""
-        here = scope.current()
-        path, agent, episode = here.next_path(), self.agent, self.team._episode
-        with scope.entered(path, quiet=here.quiet):
-            turn = Turn(
-                id=f"{episode.id}/{'.'.join(map(str, path))}",
-                task=episode.task.id,
-                episode=episode.id,
-                agent=agent.name,
-                policy=agent.policy.name,
-                path=path,
-                parents=tuple(part.id for part in said if isinstance(part, Turn)),
-                messages=agent.messages(
-                    said, earlier=[t for t in episode.turns if t.agent == agent.name]
-                ),
-                temperature=agent.sampling.temperature,
-                trained=agent.trainable,
-            )
-            await self._speak(turn)
-            episode.turns.append(turn)
+        [turn] = await self._ask(said, None)
         return turn
 
-    async def _speak(self, turn: Turn) -> None:
+    def candidates(self, number: int) -> Callable[..., Awaitable[list[Turn]]]:
+        """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
+
+        The workflow plays one with `team.choose(turn)`; raises ValueError for less than one.
+        """
+        if number < 1:
+            raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
+
+        async def ask(*said: Said) -> list[Turn]:
+            return await self._ask(said, number)
+
+        return ask
+
+    async def _ask(self, said: tuple[Said, ...], number: int | None) -> list[Turn]:
+        here = scope.current()
+        path, agent, episode = here.next_path(), self.agent, self.team._episode
+        seen = [part for part in said if isinstance(part, Observation)]
+        for observation in seen:
+            self.team.saw(observation)
+        with scope.entered(path, quiet=here.quiet):
+            earlier = [t for t in episode.turns if t.agent == agent.name and t.chosen]
+            messages = agent.messages(said, earlier=earlier)
+            parents = tuple(part.id for part in said if isinstance(part, Turn))
+            prompt = chat.prompt_ids(
+                agent.policy.tokenizer, messages, options=agent.policy.template
+            )
+            turns = [
+                Turn(
+                    id=f"{episode.id}/{'.'.join(map(str, place))}",
+                    task=episode.task.id,
+                    episode=episode.id,
+                    agent=agent.name,
+                    policy=agent.policy.name,
+                    path=place,
+                    parents=parents,
+                    messages=messages,
+                    prompt=prompt,
+                    state=self.team._state,
+                    candidate=None if number is None else place[-1],
+                    chosen=number is None,
+                    temperature=agent.sampling.temperature,
+                    trained=agent.trainable,
+                    info={"observation": seen[-1].text} if seen else {},
+                )
+                for place in ([path] if number is None else [(*path, k) for k in range(number)])
+            ]
+            for turn, completion in zip(turns, await self._say(turns, path), strict=True):
+                self._record(turn, completion)
+            episode.turns += turns
+        return turns
+
+    async def _say(self, turns: list[Turn], path: tuple[int, ...]) -> list[Completion]:
+        """What the turns of one call say: sampled, or as a replay has it."""
+        swap = self.team._swap
+        swapped = swap is not None and swap.path == path
+        if swap is not None and swapped and swap.text is not None:
+            return [self._given(swap.text)] * len(turns)
+        prompt = turns[0].prompt
+        assert prompt is not None, "a call has a prompt"
+        recorded = [self.team._recorded.get(turn.path) for turn in turns]
+        if not swapped and all(
+            old is not None and old.agent == turn.agent and np.array_equal(old.ids[0], prompt)
+            for old, turn in zip(recorded, turns, strict=True)
+        ):
+            return [_again(old) for old in recorded if old is not None]
+        seed = seed_of(self.team._call_seed, path)
+        if swap is not None and swapped:
+            seed = seed_of(seed, "swap", swap.draw)
         agent, episode = self.agent, self.team._episode
-        policy = agent.policy
-        turn.prompt = chat.prompt_ids(policy.tokenizer, turn.messages, options=policy.template)
-        [said] = await policy.engine.generate(
+        return await agent.policy.engine.generate(
             Request(
-                id=turn.id,
-                policy=policy.name,
-                prompt=turn.prompt,
+                id=f"{episode.id}/{'.'.join(map(str, path))}",
+                policy=agent.policy.name,
+                prompt=prompt,
                 sampling=agent.sampling,
-                seed=seed_of(self.team._call_seed, turn.path),
-                order=(episode.task.id, episode.attempt, turn.path),
+                seed=seed,
+                order=(episode.id, episode.attempt, path),
+                n=len(turns),
                 episode=episode.id,
             )
         )
+
+    def _given(self, text: str) -> Completion:
+        """A text that nobody sampled, as ids that end like an answer."""
+        tokenizer = self.agent.policy.tokenizer
+        ids = np.append(chat.encode(tokenizer, text), tokenizer.eos_token_id).astype(np.int32)
+        nothing = np.zeros(len(ids))
+        return Completion(ids, nothing.astype(np.float32), nothing.astype(np.int32), "stop")
+
+    def _record(self, turn: Turn, said: Completion) -> None:
+        agent = self.agent
         turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
         turn.finish = said.finish
-        turn.text = policy.tokenizer.decode(said.tokens, skip_special_tokens=True)
+        turn.text = agent.policy.tokenizer.decode(said.tokens, skip_special_tokens=True)
         if agent.parser is not None:
             turn.valid = turn.finish != "length" and agent.parser(turn) is not None
             if not turn.valid and agent.invalid_penalty:
                 turn.rewards["invalid"] = -agent.invalid_penalty
+
+
+def _again(turn: Turn) -> Completion:
+    assert turn.logprobs is not None
+    assert turn.versions is not None
+    return Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish)

@@ -1,4 +1,4 @@
-"""Policies and their optimizers in, a checkpoint that survives a crash at any moment out.
+"""Policies, critics and their optimizers in, a checkpoint that survives a crash at any moment out.
 
 A checkpoint is written aside, flushed to disk, renamed; the pointer file `latest` moves last. So
 whatever happens while saving, `latest` names a whole checkpoint.
@@ -10,18 +10,28 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from rolecall.learners.local import LocalLearner
 from rolecall.runs import write_aside
 
+if TYPE_CHECKING:
+    from rolecall.assembly import Run
+
 LATEST, BEST = "latest", "best"  # pointer files
+
+
+class Saved(Protocol):
+    """What a checkpoint holds a folder of."""
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written; the previous one is untouched."""
 
 
-def save(folder: Path, step: int, learners: dict[str, LocalLearner], *, keep: int) -> Path:
+def save(folder: Path, step: int, run: Run, *, keep: int) -> Path:
     """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
 
     Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
@@ -30,10 +40,15 @@ def save(folder: Path, step: int, learners: dict[str, LocalLearner], *, keep: in
     aside = folder / f".tmp-step-{step}"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        for name, learner in learners.items():
+        for name, part in _parts(run).items():
             (aside / name).mkdir(parents=True)
-            learner.save(aside / name)
-        (aside / "state.json").write_text(json.dumps({"step": step, "policies": list(learners)}))
+            part.save(aside / name)
+        state = {
+            "step": step,
+            "policies": list(run.learners),
+            "algorithms": [credit.algorithm.state_dict() for credit in run.credits],
+        }
+        (aside / "state.json").write_text(json.dumps(state))
         _flush(aside)
     except Exception as error:  # torch and safetensors have their own types for a full disk
         shutil.rmtree(aside, ignore_errors=True)
@@ -66,11 +81,20 @@ def step_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / "state.json").read_text())["step"])
 
 
-def load(checkpoint: Path, learners: dict[str, LocalLearner]) -> int:
-    """Restore weights, moments and counts. Returns the step that was saved."""
-    for name, learner in learners.items():
-        learner.load(checkpoint / name)
+def load(checkpoint: Path, run: Run) -> int:
+    """Restore weights, moments, critics and counts. Returns the step that was saved."""
+    for name, part in _parts(run).items():
+        part.load(checkpoint / name)
+    state = json.loads((checkpoint / "state.json").read_text())
+    for credit, saved in zip(run.credits, state["algorithms"], strict=True):
+        credit.algorithm.load_state_dict(saved)
     return step_of(checkpoint)
+
+
+def _parts(run: Run) -> dict[str, Saved]:
+    """Folder name -> what is in it; a policy cannot have a name with a dot."""
+    critics = {f"critic.{name}": critic for name, critic in run.critics.items()}
+    return {**run.learners, **critics}
 
 
 def _drop_old(folder: Path, *, keep: int) -> None:

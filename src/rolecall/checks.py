@@ -15,8 +15,9 @@ def check_team(config: Config, flow: Workflow) -> None:
                 f"team.{name}.policy: there is no policy {agent.policy!r}; "
                 f"{registry.nearest(agent.policy, list(config.policies))}"
             )
-    if "role" in config.team:
-        raise ConfigError("team.role: workflows need this name themselves; choose another")
+    for name in ("role", "choose", "saw"):
+        if name in config.team:
+            raise ConfigError(f"team.{name}: workflows need this name themselves; choose another")
     roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)
     for role in flow.roles:
         if role not in roles:

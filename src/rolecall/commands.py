@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rolecall import checkpoint, registry, runs
+from rolecall import checkpoint, learning, registry, runs
 from rolecall.assembly import (
     Run,
     assemble,
@@ -80,7 +80,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = assemble(config)
     if folder:
-        checkpoint.load(_checkpoint(folder, checkpoint_name), run.learners)
+        checkpoint.load(_checkpoint(folder, checkpoint_name), run)
     try:
         found = asyncio.run(_evaluate(run))
     finally:
@@ -92,6 +92,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
 async def _evaluate(run: Run) -> dict[str, Any]:
     asyncio.get_running_loop().set_task_factory(task_factory)
     options = run.config.evaluation
+    await learning.publish(run, list(run.learners))
     found, _ = await evaluate_team(
         run.stage, run.test, samples=options.samples, k=options.k, greedy=options.greedy
     )

@@ -5,6 +5,7 @@ Every field has a docstring line; `docs/config.md` is generated from them.
 
 from __future__ import annotations
 
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,24 @@ from rolecall.learners.optim import Optimizer
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Named(Section):
+    """Something with a name and its own options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    """A built-in name, `package.module:name` or `path/to/file.py:name`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
 
 
 class AgentConfig(Section):
@@ -43,6 +62,8 @@ class AgentConfig(Section):
     """Whether its earlier exchanges of the episode stand before each new call."""
     trainable: bool = True
     """False: it speaks, but its turns are never trained on."""
+    algorithm: Named | None = None
+    """How credit is given to this agent; by default as for the team."""
 
 
 class Adapter(Section):
@@ -65,26 +86,21 @@ class PolicyConfig(Section):
     """Train a LoRA adapter beside the frozen base instead of all weights."""
     optimizer: Optimizer | None = None
     """How the weights are updated."""
+    reference: str | None = None
+    """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
+    begins; with an adapter, its base) or another base."""
     template: dict[str, Any] = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
 
 
-class Named(Section):
-    """Something with a name and its own options."""
+class CriticConfig(Section):
+    """What expects rewards."""
 
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-    """A built-in name, `package.module:name` or `path/to/file.py:name`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
+    base: str | None = None
+    """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
+    (QMIX only); `agent` is a head on each policy's own model and has none."""
+    optimizer: Optimizer = Optimizer()
+    """How it is updated; lr is 1e-5 by default."""
 
 
 class RolloutConfig(Section):
@@ -94,6 +110,8 @@ class RolloutConfig(Section):
     """Tasks in a step."""
     group_size: int = Field(8, ge=1)
     """Attempts at each task, which are compared with one another."""
+    data: str | None = None
+    """File of preferences (JSON Lines or Parquet) that is trained on instead of episodes."""
     timeout_s: float = Field(600.0, gt=0)
     """Most seconds an episode may take."""
     retries: int = Field(2, ge=0)
@@ -111,11 +129,12 @@ class TrainerConfig(Section):
     """Steps: each collects episodes, gives credit and updates every policy once."""
     seed: int = 0
     """Every task, draw and shuffle derives from it."""
-    max_staleness: Literal[0] = 0
-    """Updates that a rollout may lag behind. Above 0 the engine needs its own copy of the
-    weights, which this version does not have."""
-    deterministic: bool = True
-    """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it."""
+    max_staleness: int = Field(0, ge=0)
+    """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
+    runs, and the engine needs its own copy of the weights (engine.copy)."""
+    deterministic: bool | None = None
+    """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
+    default so unless max_staleness is above 0."""
     save_every: int = Field(10, ge=1)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1)
@@ -146,15 +165,21 @@ class EvaluationConfig(Section):
     """Take the most likely ids instead of sampling."""
 
 
-class EngineConfig(Section):
-    """What samples."""
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message='Field name "copy"')  # of pydantic's old interface
 
-    name: Literal["torch"] = "torch"
-    """torch: the embedded engine, over the very weights being trained."""
-    max_rows: int = Field(256, ge=1)
-    """Most completions sampled at once for one policy."""
-    cache_gb: float = Field(2.0, gt=0)
-    """Memory for keys and values, per policy."""
+    class EngineConfig(Section):
+        """What samples."""
+
+        name: Literal["torch"] = "torch"
+        """torch: the embedded engine, over the very weights being trained."""
+        max_rows: int = Field(256, ge=1)
+        """Most completions sampled at once for one policy."""
+        cache_gb: float = Field(2.0, gt=0)
+        """Memory for keys and values, per base model."""
+        copy: bool = False  # type: ignore[assignment]
+        """Sample with a copy of the weights, which each update publishes to, instead of the very
+        weights being trained."""
 
 
 class LearnerConfig(Section):
@@ -168,6 +193,8 @@ class LearnerConfig(Section):
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the weights."""
+    share_prefixes: bool = True
+    """Compute what turns have in common (a group's prompt) once."""
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -180,6 +207,9 @@ class Config(Section):
     """The agents, by name."""
     policies: dict[Name, PolicyConfig] = Field(min_length=1)
     """The weights, by name."""
+    critics: dict[Literal["agent", "team", "mixer"], CriticConfig] = {}
+    """Critics that the algorithm needs: `agent`, a value head on each policy; `team`, a model that
+    reads the whole conversation; `mixer`, utilities that VDN or QMIX adds up."""
     workflow: Named
     """How the agents talk."""
     environment: Named
@@ -212,9 +242,19 @@ class Config(Section):
         """Names of the policies that a trainable agent speaks with."""
         return {agent.policy for agent in self.team.values() if agent.trainable}
 
+    @property
+    def deterministic(self) -> bool:
+        chosen = self.trainer.deterministic
+        return self.trainer.max_staleness == 0 if chosen is None else chosen
+
     @model_validator(mode="after")
     def _fill_in_optimizers(self) -> Config:
-        """So that the stored config says what was used: lr 1e-6, and 2e-5 for an adapter."""
+        """So that the stored config says what was used: lr 1e-6, 2e-5 for an adapter, 1e-5 for a
+        critic.
+        """
+        for critic in self.critics.values():
+            if critic.optimizer.lr is None:
+                critic.optimizer = critic.optimizer.model_copy(update={"lr": 1e-5})
         for name in self.trained & set(self.policies):
             policy = self.policies[name]
             optimizer = policy.optimizer or Optimizer()

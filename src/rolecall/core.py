@@ -1,4 +1,4 @@
-"""The four data nouns (Task, Turn, Episode, Batch), and the two functions that compare turns.
+"""The four data nouns (Task, Turn, Episode, Batch), and the functions that compare turns.
 
 Legend: P = prompt ids, T = sampled ids, N = ids in one packed batch. Arrays are numpy,
 int32 for ids and float32 for numbers.
@@ -60,14 +60,19 @@ class Turn:
     text: str = ""  # the sampled ids as text, without special tokens
     finish: str = ""  # stop | length
     state: str = ""  # hash of the world's observation
+    candidate: int | None = None  # number among those drawn by one call; its last path entry
     chosen: bool = True  # False for a candidate that was not played
     trained: bool = True  # False for a frozen agent: context for others, in no batch
     valid: bool = True  # False when the agent's parser found nothing to read
     rewards: dict[str, float] = field(default_factory=dict)  # this action's own, weighted
     temperature: float = 1.0  # the sampling temperature of `logprobs`
+    prox_logprobs: Floats | None = None  # [T] under the learner when its update began
+    new_logprobs: Floats | None = None  # [T] under the learner after its update
+    ref_logprobs: Floats | None = None  # [T] under the policy's reference
+    values: Floats | None = None  # [T] a critic's value before each sampled id
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
-    weight: float = 1.0
+    weight: float = 1.0  # of the policy loss
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -125,16 +130,26 @@ class Episode:
         return self.outcome(turn.agent) + turn.score
 
 
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What a replay of an episode changes: one call says something else."""
+
+    path: tuple[int, ...]  # of the call
+    text: str | None  # what it says; None: it is sampled anew
+    draw: int = 0  # number of the new sample
+
+
 Group = list[Episode]  # the attempts at one task that are compared with one another
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Turns of one agent packed into one row without padding.
+    """Turns of one agent packed into one row without padding, shared prefixes stored once.
 
     A turn with prompt [7, 8] and tokens [9, 2] is the ids [7, 8, 9, 2] with mask [0, 0, 1, 1],
-    positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]; the next turn starts right after it with
-    parent -1 and position 0.
+    positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]. A second one with the same prompt and tokens
+    [4] adds the id 4 with mask 1, position 2 and parent 1: prompts are shared, sampled ids never
+    are. Ids stand in depth-first order, so what follows from an id is one stretch of the row.
     """
 
     policy: str
@@ -143,14 +158,17 @@ class Batch:
     positions: Ids  # [N] position within the turn's own prompt + tokens
     parent: Ids  # [N] index of the position whose logits predict this id, or NO_PARENT
     mask: Floats  # [N] 1 where the id was sampled and is trained, else 0
-    turn: Ids  # [N] index into `turn_ids`
+    turn: Ids  # [N] index into `turn_ids`; of a shared id, the first turn that has it
     turn_ids: list[str]
-    old_logprobs: Floats  # [N] sampler's log-probs, 0 where mask is 0
+    old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below
     advantages: Floats  # [N]
     returns: Floats  # [N]
     weight: Floats  # [N] Turn.weight, spread
     temperature: Floats  # [N] the logits that predict this id are divided by it
-    turn_length: Floats  # [N] T of the turn
+    prox_logprobs: Floats | None  # [N] None: the log-probs of this very forward pass, detached
+    ref_logprobs: Floats | None  # [N]
+    values: Floats | None  # [N] the critic's values when credit was given
+    pairs: Ids  # [S, 2] indices into `turn_ids`: the better and the worse turn of each pair
     num_tokens: int  # trained ids, those of skipped turns included
     num_turns: int  # trained turns, skipped ones included
 
@@ -165,6 +183,23 @@ def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[l
         key = tuple(getattr(turn, k) if isinstance(k, str) else k(turn) for k in keys)
         groups.setdefault(key, []).append(turn)
     return list(groups.values())
+
+
+def stages(episode: Episode) -> list[list[Turn]]:
+    """The played turns in order; agents that were told the same turns share a stage.
+
+    left(x), right(x), last(x, left, right) -> [[left, right], [last]].
+    """
+    found: list[list[Turn]] = []
+    for turn in episode.turns:
+        if not turn.chosen:
+            continue
+        here = found[-1] if found else []
+        if here and here[0].parents == turn.parents and turn.agent not in {t.agent for t in here}:
+            here.append(turn)
+        else:
+            found.append([turn])
+    return found
 
 
 def spread(turn: Turn, value: float) -> Floats:

@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from rolecall.core import Episode, Message, Task, Turn
 
 IDS = ("prompt", "tokens", "versions")
-FLOATS = ("logprobs", "advantages", "returns")
+FLOATS = (
+    "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
+)  # fmt: skip
 
 
 def to_json(episode: Episode) -> str:
@@ -101,6 +103,9 @@ SCHEMA = pa.schema(
         ("ids", pa.list_(pa.int32())),
         ("logprobs", pa.list_(pa.float32())),
         ("advantages", pa.list_(pa.float32())),
+        ("returns", pa.list_(pa.float32())),
+        ("values", pa.list_(pa.float32())),
+        ("ref_logprobs", pa.list_(pa.float32())),
         ("versions", pa.list_(pa.int32())),
     ]
 )
@@ -154,5 +159,8 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
         "ids": turn.tokens,
         "logprobs": turn.logprobs,
         "advantages": advantages,
+        "returns": turn.returns,
+        "values": turn.values,
+        "ref_logprobs": turn.ref_logprobs,
         "versions": turn.versions,
     }

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -27,10 +29,18 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 class LanguageModel:
     """A policy's model: flat rows of ids in, logits out."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, adapter: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        adapter: str | None = None,
+        frozen: bool = False,
+    ) -> None:
         self.model = model  # of transformers, or wrapped by PEFT: neither is typed
         self.tokenizer = tokenizer
         self.adapter = adapter
+        self.frozen = frozen  # a copy that no learner trains
         self.config = model.config
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
@@ -38,6 +48,11 @@ class LanguageModel:
         heads, hidden = self.config.num_attention_heads, self.config.hidden_size
         self.head_size: int = getattr(self.config, "head_dim", None) or hidden // heads
         self.max_length: int = self.config.max_position_embeddings
+
+    @property
+    def hidden_size(self) -> int:
+        size: int = self.config.hidden_size
+        return size
 
     @property
     def end_ids(self) -> list[int]:
@@ -51,16 +66,36 @@ class LanguageModel:
         self, tokens: Tensor, positions: Tensor, *, layout: attention.Layout, keep: Tensor
     ) -> Tensor:
         """tokens and positions [N] -> float32 logits [len(keep), V] after the kept indices."""
+        return self.forward(tokens, positions, layout=layout, keep=keep)[0]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        layout: attention.Layout,
+        keep: Tensor,
+        hidden: bool = False,
+        adapter_off: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """-> float32 logits [len(keep), V] and, if asked for, what the head read to make them.
+
+        The hidden states [len(keep), hidden_size] are float32 and differentiable. `adapter_off`
+        computes with the frozen base alone: ValueError for a policy that has no adapter.
+        """
+        if not adapter_off:
+            self._activate()
+            return _run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+        if self.adapter is None:
+            raise ValueError("adapter_off: this policy trains all weights, it has no adapter")
+        from rolecall import adapters
+
+        with adapters.mixed(adapters.Mixture([], [], device=self.device)):
+            return _run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+
+    def _activate(self) -> None:
         if self.adapter is not None and self.model.active_adapter != self.adapter:
-            self.model.set_adapter(self.adapter)
-        out = self.model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            use_cache=False,
-            layout=layout,
-            logits_to_keep=keep,
-        )
-        return out.logits[0].float()
+            self.model.set_adapter(self.adapter, inference_mode=self.frozen)
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """What this policy may train: all weights, or those of its adapter only."""
@@ -68,17 +103,33 @@ class LanguageModel:
             if self.adapter is None or f".{self.adapter}." in name:
                 yield name, parameter
 
+    def weights(self) -> dict[str, Tensor]:
+        """What an update changes, by name: the very tensors, detached, not copies."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def take(self, weights: dict[str, Tensor]) -> None:
+        """Copy the `weights` of another handle of this policy into this one, in place."""
+        mine = self.weights()
+        if missing := sorted(mine.keys() - weights.keys()):
+            raise ValueError(f"the weights to take lack {missing}")
+        if unknown := sorted(weights.keys() - mine.keys()):
+            raise ValueError(f"the weights to take have unknown names {unknown}")
+        for name, tensor in mine.items():
+            tensor.copy_(weights[name])
+
+    def frozen_copy(self) -> LanguageModel:
+        """The same weights again, which later updates of this one do not reach."""
+        return copies({"": self})[""]
+
     def save(self, folder: Path) -> None:
         """Write a folder that `from_pretrained` reads: a whole model, or a PEFT adapter."""
         if self.adapter is None:
             self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
         else:
-            self.model.save_pretrained(folder, selected_adapters=[self.adapter])
-            for file in sorted((folder / self.adapter).iterdir()):
-                file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
-            (folder / self.adapter).rmdir()
-            self.tokenizer.save_pretrained(folder)
+            from rolecall import adapters
+
+            adapters.save(self.model, self.adapter, folder)
+        self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
         """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""
@@ -86,12 +137,79 @@ class LanguageModel:
             saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
             self.model.load_state_dict(saved.state_dict())
             return
-        from peft import load_peft_weights, set_peft_model_state_dict
+        from rolecall import adapters
 
-        weights = load_peft_weights(str(folder), device=str(self.device))
-        missing = set_peft_model_state_dict(self.model, weights, adapter_name=self.adapter)
-        if missing.unexpected_keys:
-            raise ValueError(f"the adapter in {folder} has other weights: {missing}")
+        adapters.load(self.model, self.adapter, folder)
+
+
+def _run(
+    model: Any,
+    tokens: Tensor,
+    positions: Tensor,
+    *,
+    layout: attention.Layout,
+    keep: Tensor,
+    hidden: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    with _inputs(model.get_output_embeddings() if hidden else None) as read:
+        out = model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            layout=layout,
+            logits_to_keep=keep,
+        )
+    return out.logits[0].float(), read[0][0].float() if hidden else None
+
+
+@contextmanager
+def _inputs(module: Module | None) -> Iterator[list[Tensor]]:
+    """Collect what a module reads. `output_hidden_states` would hold the states of every layer."""
+    read: list[Tensor] = []
+    if module is None:
+        yield read
+        return
+    hook = module.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    try:
+        yield read
+    finally:
+        hook.remove()
+
+
+def mixed_logits(
+    rows: list[tuple[LanguageModel, int]],
+    tokens: Tensor,
+    positions: Tensor,
+    *,
+    layout: attention.Layout,
+    keep: Tensor,
+) -> Tensor:
+    """`logits` for rows of several policies that share a model: (policy, ids it has) in order."""
+    owners = [model.adapter for model, _ in rows]
+    first = rows[0][0]
+    if len(set(owners)) == 1:
+        return first.logits(tokens, positions, layout=layout, keep=keep)
+    from rolecall import adapters
+
+    names = [owner for owner in owners if owner is not None]
+    assert len(names) == len(rows), "policies that train all weights share no model"
+    mixture = adapters.Mixture(names, [count for _, count in rows], device=first.device)
+    with adapters.mixed(mixture):
+        return _run(first.model, tokens, positions, layout=layout, keep=keep)[0]
+
+
+def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
+    """Frozen copies of all handles; adapters that share a base share one copy of it."""
+    copied: dict[int, Any] = {}
+    for model in models.values():
+        if id(model.model) not in copied:
+            copied[id(model.model)] = deepcopy(model.model).requires_grad_(False).eval()
+    return {
+        name: LanguageModel(
+            copied[id(model.model)], model.tokenizer, adapter=model.adapter, frozen=True
+        )
+        for name, model in models.items()
+    }
 
 
 def load_tokenizer(base: str) -> Tokenizer:
@@ -128,26 +246,13 @@ def with_adapters(
     model: PreTrainedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
 ) -> dict[str, LanguageModel]:
     """One handle per adapter name, all over the same base weights."""
-    from peft import LoraConfig, get_peft_model
+    from rolecall import adapters as lora
 
-    peft_model = None
     # The prefix keeps PEFT from mistaking a policy's name for a part of its own `lora_`.
     internal = {name: f"policy-{name}" for name in adapters}
-    for name, adapter in sorted(adapters.items()):
-        config = LoraConfig(
-            r=adapter.rank,
-            lora_alpha=adapter.alpha,
-            target_modules=adapter.targets,
-            task_type="CAUSAL_LM",
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            if peft_model is None:
-                peft_model = get_peft_model(model, config, adapter_name=internal[name])
-            else:
-                peft_model.add_adapter(internal[name], config)
-    assert peft_model is not None, "no adapters"
-    peft_model.eval()
+    peft_model = lora.attach(
+        model, {internal[name]: adapter for name, adapter in adapters.items()}, seed=seed
+    )
     return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
 
 

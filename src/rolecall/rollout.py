@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from rolecall import scope
 from rolecall.agents import Agent, Team
-from rolecall.core import Episode, Group, Task, Turn
+from rolecall.core import Episode, Group, Swap, Task, Turn
 from rolecall.environments.base import Environment, World
 from rolecall.seeds import seed_of
 from rolecall.workflows.base import Workflow
@@ -54,11 +54,29 @@ class Rollout:
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
     last_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
-    unused: list[Episode] = field(default_factory=list)  # errored, or of a dropped group
+    num_refused: int = 0  # groups that the algorithm did not admit
+    num_stale: int = 0  # groups sampled by weights that were too old
+    unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
 
     @property
     def episodes(self) -> list[Episode]:
         return [episode for group in self.groups for episode in group]
+
+    def drop_stale(self, versions: dict[str, int], *, most: int) -> None:
+        """Leave out groups with ids that were sampled more than `most` versions ago."""
+        fresh = [group for group in self.groups if _staleness(group, versions) <= most]
+        self.unused += [episode for group in self.groups if group not in fresh for episode in group]
+        self.num_stale += len(self.groups) - len(fresh)
+        self.groups = fresh
+
+    def add(self, more: Rollout) -> None:
+        """Take over the groups and counts of another round."""
+        self.groups += more.groups
+        self.failures += more.failures
+        self.last_error = more.last_error or self.last_error
+        self.num_dropped += more.num_dropped
+        self.num_refused += more.num_refused
+        self.unused += more.unused
 
 
 async def collect(
@@ -134,31 +152,67 @@ async def play(
     stage: Stage, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
 ) -> Episode:
     """One attempt. What user code raises is typed on the episode and never becomes a reward."""
-    seeds = (stage.seed, step, task.id, attempt, retry)
     name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
-    episode = Episode(id=name, task=task, attempt=attempt, seed=seed_of(*seeds, "world"))
+    seed = seed_of(stage.seed, step, task.id, attempt, retry)
+    return await _play(stage, Episode(id=name, task=task, attempt=attempt, seed=seed))
+
+
+async def replay(stage: Stage, episode: Episode, swap: Swap | None) -> Episode:
+    """The episode that the same seeds give when one call says something else.
+
+    Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
+    (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
+    """
+    name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
+    again = Episode(id=name, task=episode.task, attempt=episode.attempt, seed=episode.seed)
+    recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
+    return await _play(stage, again, swap=swap, recorded=recorded)
+
+
+async def _play(
+    stage: Stage,
+    episode: Episode,
+    *,
+    swap: Swap | None = None,
+    recorded: dict[tuple[int, ...], Turn] | None = None,
+) -> Episode:
     started = time.monotonic()
+    team = Team(
+        stage.agents,
+        episode=episode,
+        call_seed=seed_of(episode.seed, "call"),
+        swap=swap,
+        recorded=recorded,
+    )
     with scope.entered((), quiet=stage.quiet):
         try:
             async with asyncio.timeout(stage.timeout_s):
-                await _run(stage, episode, call_seed=seed_of(*seeds, "call"))
+                await _run(stage, episode, team)
         except Exception as error:  # the boundary to user code: a bad rollout is data
-            episode.error = f"{type(error).__name__}: {error}"
+            cause = _first(error)
+            episode.error = f"{type(cause).__name__}: {cause}"
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started
     return episode
 
 
-async def _run(stage: Stage, episode: Episode, *, call_seed: int) -> None:
-    world = stage.environment.open(episode.task, seed=episode.seed)
+def _first(error: Exception) -> Exception:
+    """What went wrong first, where several tasks of a workflow failed together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _run(stage: Stage, episode: Episode, team: Team) -> None:
+    world = stage.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
     try:
-        await world.reset()
-        team = Team(stage.agents, episode=episode, call_seed=call_seed)
+        team.saw(await world.reset())
         answer = await stage.workflow(team, episode.task, world, **stage.options)
         episode.answer = "" if answer is None else str(answer)
         if isinstance(answer, Turn) and answer.finish == "length":
             episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
         _order_turns(episode)
+        _check_choices(episode)
         for owner, score in (await world.score(episode)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in stage.rewards.items():
@@ -170,10 +224,34 @@ async def _run(stage: Stage, episode: Episode, *, call_seed: int) -> None:
         await world.close()
 
 
+def _staleness(group: Group, versions: dict[str, int]) -> int:
+    return max(
+        (
+            versions[turn.policy] - int(turn.versions.min())
+            for episode in group
+            for turn in episode.turns
+            if turn.policy in versions and turn.versions is not None
+        ),
+        default=0,
+    )
+
+
 def _order_turns(episode: Episode) -> None:
     """By path, which no latency can change; `index` counts an agent's earlier played turns."""
     episode.turns.sort(key=lambda turn: turn.path)
     count: Counter[str] = Counter()
-    for turn in episode.turns:
-        turn.index = count[turn.agent]
+    for number, turn in enumerate(episode.turns):
+        before = episode.turns[number - 1] if number else None
+        if turn.candidate and before is not None and before.path[:-1] == turn.path[:-1]:
+            turn.index = before.index  # candidates of one call share it
+        else:
+            turn.index = count[turn.agent]
         count[turn.agent] += turn.chosen
+
+
+def _check_choices(episode: Episode) -> None:
+    candidates = [turn for turn in episode.turns if turn.candidate is not None]
+    played = {turn.path[:-1] for turn in candidates if turn.chosen}
+    for turn in candidates:
+        if turn.path[:-1] not in played:
+            raise ValueError(f"the workflow drew candidates of {turn.agent!r} and chose none")

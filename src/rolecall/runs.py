@@ -101,6 +101,15 @@ class Journal:
             self._file.close()
             self._file = None
 
+    def drop(self, episodes: list[Episode]) -> None:
+        """Forget these: they will be played again."""
+        if not episodes:
+            return
+        self.close()
+        names = {episode.id for episode in episodes}
+        left = [episode for episode in self.read() if episode.id not in names]
+        write_aside(self.path, "".join(to_json(episode) + "\n" for episode in left))
+
     def read(self) -> list[Episode]:
         """Finished episodes; a last line that a crash cut short is dropped from the file too."""
         if not self.path.exists():

@@ -8,24 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
-from rolecall import checkpoint
+from rolecall import checkpoint, learning
 from rolecall.assembly import Run
-from rolecall.core import Episode, Task
-from rolecall.environments.base import ENDLESS
+from rolecall.collecting import Collector
 from rolecall.episodes import write_parquet
 from rolecall.evaluate import evaluate
-from rolecall.learners.local import DivergedError, Update
+from rolecall.learners.local import DivergedError
+from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
-from rolecall.packing import pack
-from rolecall.rollout import Rollout, collect
-from rolecall.runs import Journal, RunFolder, journal_path, journals
+from rolecall.rollout import Rollout
+from rolecall.runs import RunFolder, journals
 from rolecall.scope import task_factory
-from rolecall.seeds import seed_of
 
 log = logging.getLogger("rolecall")
 LARGEST_MISMATCH = 1e-4  # of sampler and learner log-probs in float32 on a CPU, in nats
@@ -56,6 +53,8 @@ class Trainer:
         self, run: Run, folder: RunFolder, *, display: Display, trackers: Sequence[Tracker] = ()
     ) -> None:
         self.run, self.folder, self.display, self.trackers = run, folder, display, trackers
+        self.collector = Collector(run, folder)
+        self.ahead: deque[asyncio.Task[Rollout]] = deque()  # rollouts of the next steps
         self.config = run.config
         self.done = 0  # steps whose update is in the weights
         self.saved = -1  # step of the newest checkpoint
@@ -63,7 +62,11 @@ class Trainer:
         self.best = -1.0
         self.started = time.monotonic()
         devices = {model.device.type for model in run.models.values()}
-        self._exact = self.config.learner.dtype == "float32" and devices == {"cpu"}
+        self._exact = (  # on stale turns the difference is drift
+            self.config.learner.dtype == "float32"
+            and devices == {"cpu"}
+            and self.config.trainer.max_staleness == 0
+        )
         self.earlier_s = 0.0
 
     async def train(self) -> None:
@@ -81,13 +84,16 @@ class Trainer:
             self._save()
             raise
         finally:
+            for rollout in self.ahead:
+                rollout.cancel()
+            await asyncio.gather(*self.ahead, return_exceptions=True)
             for tracker in self.trackers:
                 tracker.close()
 
     async def _resume(self) -> None:
         found = checkpoint.pointed(self.folder.checkpoints, checkpoint.LATEST)
         if found is not None:
-            self.done = self.saved = checkpoint.load(found, self.run.learners)
+            self.done = self.saved = checkpoint.load(found, self.run)
             log.info("resumed step=%d", self.done)
         self.folder.forget_after(self.done)
         for step, path in journals(self.folder):
@@ -97,24 +103,26 @@ class Trainer:
         self.earlier_s = max((r["time/run_s"] for r in records), default=0.0)
         evaluations = [r for r in records if r["kind"] == "evaluation"]
         self.best = max((r[self._headline] for r in evaluations), default=-1.0)
-        for name in self.run.models:
-            await self.run.engine.load(name, self._version(name), None)
+        await learning.publish(self.run, list(self.run.learners))
 
     async def _step(self, step: int) -> None:
         """Hops 1 to 7."""
         run, started = self.run, time.monotonic()
-        rollout = await self._collect(step)
+        rollout = await self._rollout(step)
         collected = time.monotonic()
-        run.algorithm.credit(rollout.episodes)
+        credit = await learning.credit(run, rollout.episodes)
         played = [*rollout.episodes, *rollout.unused]
         write_parquet(self.folder.episode_file(step), played, step=step)
         credited = time.monotonic()
-        updates = await self._update(rollout.episodes, step)
+        await run.engine.sleep()
+        updates, learned = await learning.update(
+            run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
+        )
         updated = time.monotonic()
-        for policy in updates:
-            await run.engine.load(policy, self._version(policy), None)
+        await run.engine.wake()
+        await learning.publish(run, list(updates))
         self.done = step
-        record = metrics.of_rollout(rollout)
+        record = metrics.of_rollout(rollout) | credit | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
         record |= _pace(rollout, started, collected, credited, updated)
@@ -122,73 +130,29 @@ class Trainer:
         self._report(record)
         self._check_progress(rollout, updates)
 
-    async def _collect(self, step: int) -> Rollout:
-        config = self.config.rollout
-        journal = Journal(journal_path(self.folder, step))
-        finished = journal.read()
-        size = config.groups * config.group_size
-        if self.config.trainer.deterministic and len(finished) < size:
-            # Rows of a batch depend on which episodes share it, so a part of a step cannot be
-            # continued bit for bit: it is played again.
-            journal.path.unlink(missing_ok=True)
-            finished = []
-        try:
-            return await collect(
-                self.run.stage,
-                self._draw(step),
-                step=step,
-                group_size=config.group_size,
-                min_group=self.run.algorithm.min_group,
-                journal=journal,
-                finished=finished,
-            )
-        finally:
-            journal.close()
+    async def _rollout(self, step: int) -> Rollout:
+        """This step's groups; those of up to `max_staleness` later steps are under way meanwhile.
 
-    def _draw(self, step: int) -> list[Task]:
-        """An endless split is drawn in its order, a finite one is shuffled anew each epoch."""
-        number, seed = self.config.rollout.groups, self.config.trainer.seed
-        tasks, size = self.run.train, len(self.run.train)
-        if size >= ENDLESS:
-            first = seed_of(seed, "tasks") % (size // 2) + (step - 1) * number
-            return [tasks[(first + i) % size] for i in range(number)]
-        per_epoch = size // number  # a step never holds one task twice
-        epoch, place = divmod(step - 1, per_epoch)
-        order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
-        return [tasks[int(i)] for i in order[place * number : (place + 1) * number]]
-
-    async def _update(self, episodes: list[Episode], step: int) -> dict[str, Update]:
-        """Train every policy on the union of its agents' turns, once."""
-        await self.run.engine.sleep()
-        every = self.config.metrics.grad_norm_every
-        updates = {}
-        for policy, learner in self.run.learners.items():
-            turns = [
-                t
-                for episode in episodes
-                for t in episode.turns
-                if t.policy == policy and t.advantages is not None
-                if not (self.run.algorithm.mask_truncated and t.finish == "length")
-            ]
-            budget = self.config.learner.ids_per_batch
-            batches = pack(turns, budget=budget, skip_zero=True) if turns else []
-            if batches:
-                per_agent = bool(every) and step % every == 0
-                [update] = await learner.update([batches], self.run.algorithm, per_agent=per_agent)
-                if update.agent_grad_norms:  # agents without advantages are in no batch
-                    silent = {turn.agent: 0.0 for turn in turns}
-                    update.agent_grad_norms = silent | update.agent_grad_norms
-                updates[policy] = update
-        await self.run.engine.wake()
-        return updates
+        A later step starts at the weights of `max_staleness` updates before its own, at the oldest.
+        """
+        lag, last = self.config.trainer.max_staleness, self.config.trainer.steps
+        while len(self.ahead) <= lag and step + len(self.ahead) <= last:
+            collecting = self.collector.collect(step + len(self.ahead))
+            self.ahead.append(asyncio.create_task(collecting))
+        rollout = await self.ahead[0]
+        self.ahead.popleft()
+        versions = {name: learner.version for name, learner in self.run.learners.items()}
+        rollout.drop_stale(versions, most=lag)
+        return rollout
 
     def _check_progress(self, rollout: Rollout, updates: dict[str, Update]) -> None:
         for policy, update in updates.items():
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
             for agent, found in update.agent_metrics.items():
-                if self._exact and found["mismatch_max"] > LARGEST_MISMATCH:
-                    log.warning("mismatch agent=%s max=%g", agent, found["mismatch_max"])
+                gap = found.get("mismatch_max", 0.0)
+                if self._exact and gap > LARGEST_MISMATCH:
+                    log.warning("mismatch agent=%s max=%g", agent, gap)
         self.idle = 0 if updates else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the last error: {rollout.last_error}" if rollout.last_error else ""
@@ -211,9 +175,7 @@ class Trainer:
     def _save(self) -> None:
         if self.saved == self.done:
             return
-        checkpoint.save(
-            self.folder.checkpoints, self.done, self.run.learners, keep=self.config.trainer.keep
-        )
+        checkpoint.save(self.folder.checkpoints, self.done, self.run, keep=self.config.trainer.keep)
         self.saved = self.done
         for step, path in journals(self.folder):
             if step <= self.done:
@@ -250,10 +212,6 @@ class Trainer:
     @property
     def _headline(self) -> str:
         return f"avg@{self.config.evaluation.samples}"
-
-    def _version(self, policy: str) -> int:
-        learner = self.run.learners.get(policy)
-        return learner.num_updates if learner else 0
 
     def _report(self, record: dict[str, float]) -> None:
         full = {"kind": "step", "step": self.done, **record}

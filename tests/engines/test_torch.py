@@ -55,7 +55,7 @@ def test_engine_logprobs_equal_learner_logprobs(any_model_folder):
         made_turn.logprobs, made_turn.temperature = said.logprobs, 0.7
         turns.append(made_turn)
     learner = LocalLearner(made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1)
-    batch = join(turns)
+    batch = join([[each] for each in turns])
     with torch.no_grad():
         found = learner.forward(batch).logprobs.numpy()
     sampled = batch.mask > 0

@@ -6,16 +6,30 @@ An algorithm is whom a turn is compared with, plus a loss. A new one is a subcla
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from rolecall.algorithms.losses import Aggregation, aggregate, clipped_objective
-from rolecall.core import Batch, Episode
+from rolecall.algorithms.corrections import REJECTS, Correction, correct
+from rolecall.algorithms.losses import (
+    Aggregation,
+    Estimator,
+    aggregate,
+    clipped_objective,
+    kl_estimate,
+)
+from rolecall.core import Batch, Episode, Floats, Group, Swap, Turn, spread
+from rolecall.packing import Pair
+
+Said = tuple[Episode, Turn]
+# (an episode, what to change) -> the episode that the same seeds then give
+Replay = Callable[[Episode, Swap | None], Awaitable[Episode]]
 
 
 @dataclass(slots=True)
@@ -23,6 +37,8 @@ class Outputs:
     """What the learner's forward pass says of a batch."""
 
     logprobs: Tensor  # [N] float32, 0 where nothing was sampled
+    entropies: Tensor | None = None  # [N] of the distribution each id was sampled from
+    values: Tensor | None = None  # [N] before each sampled id, of a head on the policy's model
 
 
 @dataclass(slots=True)
@@ -35,43 +51,225 @@ class Loss:
 
 
 class Algorithm(BaseModel, ABC):
-    """Hyperparameters that every algorithm here has, and the clipped policy loss."""
+    """Hyperparameters that every algorithm here has, the hooks, and the clipped policy loss."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     min_group: ClassVar[int] = 2
     """Fewest episodes of a task that can be compared."""
+    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = None
+    """The critic it needs: a value head on each policy, one that reads the whole conversation, or
+    utilities of single agents that a mixer adds up."""
+    compares_candidates: ClassVar[bool] = False
+    """Whether it trains on candidates that were not played."""
+    needs_candidates: ClassVar[bool] = False
+    """Without them it has nothing to compare."""
+    one_policy_at_a_time: ClassVar[bool] = False
+    """Policies are updated in random order, each followed by `after_update`."""
+    refuses: ClassVar[bool] = False
+    """Its `admit` may refuse groups, which are then replaced by new tasks."""
+    takes_data: ClassVar[bool] = False
+    """It can train on turns that nobody sampled: rows of a data set."""
+    keep_together: ClassVar[bool] = False
+    """Its loss is one of pairs of turns."""
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """Fields below that its loss does not read."""
 
     clip_low: float = Field(0.2, ge=0, lt=1)
     """The probability ratio counts no lower than 1 - clip_low."""
     clip_high: float = Field(0.2, ge=0)
     """The probability ratio counts no higher than 1 + clip_high."""
+    dual_clip: float | None = Field(None, gt=1)
+    """A negative advantage counts at most this many times."""
     anchor: Literal["learner", "sampler"] = "learner"
     """Denominator of the ratio: the learner's log-probs at the start of the update, or the
     sampler's."""
+    correction: Correction | None = None
+    """Weight for what sampler and learner disagree on; by default token_tis with the learner as
+    anchor and none with the sampler."""
     agg: Aggregation = "token"
     """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(None, ge=1)
     """The constant of `agg: turn_sum`; by default the largest max_tokens of the team."""
     mask_truncated: bool = False
     """Leave turns that were cut by length out of loss and statistics."""
+    kl: float = Field(0.0, ge=0)
+    """Coefficient of the KL to the reference; above 0 the policies need one."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Whether the KL is a loss, or taken from the reward of the turn (as old - ref)."""
+    kl_form: Estimator = "k3"
+    """Estimator of the KL as a loss."""
+    entropy: float = Field(0.0, ge=0)
+    """Coefficient of an entropy bonus."""
+    passes: int = Field(1, ge=1)
+    """Passes over the turns of a step."""
+    minibatches: int = Field(1, ge=1)
+    """Optimizer steps in a pass, each on its share of the turns."""
+
+    @model_validator(mode="after")
+    def _check_effects(self) -> Algorithm:
+        given = self.model_fields_set
+        for name in self.without_effect:
+            if name in given:
+                raise ValueError(f"{name} has no effect in {type(self).__name__}'s loss")
+        if self.agg != "turn_sum" and "turn_length" in given:
+            raise ValueError("turn_length has no effect unless agg is turn_sum")
+        if "kl_form" in given and (not self.kl or self.kl_in == "reward"):
+            raise ValueError("kl_form has no effect unless the KL is a loss (kl > 0, kl_in: loss)")
+        if "kl_in" in given and not self.kl:
+            raise ValueError("kl_in has no effect while kl is 0")
+        if self.anchor == "sampler" and (self.correction or "none").endswith("tis"):
+            raise ValueError(
+                f"correction {self.correction!r} with anchor 'sampler' would count the ratio twice"
+            )
+        return self
+
+    # --- what the trainer asks ---
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl > 0
+
+    @property
+    def needs_prox(self) -> bool:
+        """Whether the learner's log-probs must be computed before the first optimizer step."""
+        return self.passes * self.minibatches > 1 or self.one_policy_at_a_time
+
+    @property
+    def skips_zero(self) -> bool:
+        """Whether a turn without advantage has no gradient and changes no normaliser."""
+        return not (
+            (self.kl and self.kl_in == "loss")
+            or self.entropy
+            or self.critic == "agent"
+            or self._correction in REJECTS
+        )
+
+    # --- hooks, in the order of a step ---
+
+    def admit(self, group: Group) -> bool:
+        """False: the group is refused, and the step draws a new task instead."""
+        return True
+
+    async def prepare(self, group: Group, replay: Replay) -> None:
+        """May replay episodes of the group and note on their turns what came out."""
 
     @abstractmethod
     def credit(self, episodes: list[Episode]) -> None:
         """Write `turn.advantages` [T] of every trained turn. Pure and repeatable."""
 
+    def pairs(self, turns: list[Turn]) -> list[Pair]:
+        """With `keep_together`: the pairs that `credit` found among these turns."""
+        raise NotImplementedError
+
+    def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
+        """Teach the critic what the episodes earned, after the policies' updates; its metrics."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """What the algorithm itself counted in this step."""
+        return {}
+
+    def after_update(self, policy: str, episodes: list[Episode]) -> None:
+        """With `one_policy_at_a_time`: the turns of `policy` have new_logprobs now."""
+
+    def after_step(self, step: int) -> None:
+        """All policies are updated."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must know beside the weights; JSON types."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert not state, f"{type(self).__name__} keeps no state"
+
+    # --- credit ---
+
+    def said(self, episodes: list[Episode]) -> list[Said]:
+        """The turns that credit compares, each with its episode; all trained turns start at 0.
+
+        Raises ValueError where a score is not finite.
+        """
+        found = []
+        for episode in episodes:
+            for turn in episode.turns:
+                if not turn.trained or turn.tokens is None:
+                    continue
+                if not (turn.chosen or self.compares_candidates):
+                    continue
+                turn.advantages = spread(turn, 0.0)
+                if self.mask_truncated and turn.finish == "length":
+                    continue
+                if not math.isfinite(episode.total(turn)):
+                    raise ValueError(f"the score of {turn.agent} in {episode.id} is not finite")
+                found.append((episode, turn))
+        return found
+
+    def own_reward(self, episode: Episode, turn: Turn) -> float:
+        """r_t, less the KL to the reference where that is part of the reward."""
+        return turn.score + float(self.kl_rewards(turn).sum(dtype="float64"))
+
+    def kl_rewards(self, turn: Turn) -> Floats:
+        """-kl (old - ref) for each id [T]; zeros unless `kl_in: reward`."""
+        if not self.kl or self.kl_in == "loss":
+            return spread(turn, 0.0)
+        assert turn.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
+        assert turn.logprobs is not None, f"turn {turn.id} has no log-probs"
+        return -self.kl * (turn.logprobs - turn.ref_logprobs)
+
+    # --- loss ---
+
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """PPO's clipped objective (1707.06347, eq. 7), negated and summed."""
+        """The policy objective, negated and summed, with KL and entropy where they are on."""
         logprobs = outputs.logprobs
-        old, advantages, weight, mask = (
-            torch.from_numpy(column).to(logprobs.device)
-            for column in (batch.old_logprobs, batch.advantages, batch.weight, batch.mask)
+
+        def column(values: Floats) -> Tensor:
+            return torch.from_numpy(values).to(logprobs.device)
+
+        assert batch.old_logprobs is not None, "nobody sampled these turns"
+        old, mask = column(batch.old_logprobs), column(batch.mask)
+        prox = logprobs.detach() if batch.prox_logprobs is None else column(batch.prox_logprobs)
+        weight, kept = correct(prox - old, batch, kind=self._correction)
+        if self.anchor == "sampler":
+            weight = torch.ones_like(weight)  # the ratio to the sampler already holds it
+        objective, clipped = self.objective(
+            logprobs, prox if self.anchor == "learner" else old, column(batch.advantages), batch
         )
-        anchor = logprobs.detach() if self.anchor == "learner" else old
-        objective, clipped = clipped_objective(
-            logprobs, anchor, advantages, low=self.clip_low, high=self.clip_high
-        )
-        per_token = -objective * weight * mask
-        total, count = aggregate(per_token, batch, agg=self.agg, turn_length=self.turn_length)
-        sums = {"clip_share": float((clipped * mask).sum())}
-        return Loss(total=total, count=count, sums=sums)
+        kept = kept * mask
+        terms = {"policy_loss": -objective * weight * column(batch.weight)}
+        if self.kl and self.kl_in == "loss":
+            assert batch.ref_logprobs is not None, "the KL needs reference log-probs"
+            reference = column(batch.ref_logprobs)
+            terms["kl_loss"] = self.kl * kl_estimate(logprobs, reference, form=self.kl_form)
+        if self.entropy:
+            assert outputs.entropies is not None, "the learner computed no entropies"
+            terms["entropy_loss"] = -self.entropy * outputs.entropies
+        terms |= self.more_terms(batch, outputs)
+        parts = {
+            name: aggregate(term, kept, batch, agg=self.agg, turn_length=self.turn_length)
+            for name, term in terms.items()
+        }
+        total = torch.stack([part for part, _ in parts.values()]).sum()
+        sums = {"clip_share": float((clipped * kept).sum())}
+        if self._correction in REJECTS:
+            sums["rejected"] = float((mask - kept).sum())
+        if len(parts) > 1:
+            sums |= {name: float(part.detach()) for name, (part, _) in parts.items()}
+        return Loss(total=total, count=parts["policy_loss"][1], sums=sums)
+
+    def objective(
+        self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """What each id adds to the policy's objective [N], and where that is clipped [N]."""
+        return clipped_objective(
+            logprobs, anchor, advantages,
+            low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
+        )  # fmt: skip
+
+    def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        """Further losses of single ids [N], by name; PPO's value loss is one."""
+        return {}
+
+    @property
+    def _correction(self) -> Correction:
+        return self.correction or ("token_tis" if self.anchor == "learner" else "none")

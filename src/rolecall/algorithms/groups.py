@@ -1,4 +1,4 @@
-"""Episodes in, group-relative advantages on their turns out.
+"""Turns and their episodes in, group-relative advantages on them out.
 
 Statistics run over *samples*: every turn is one (`count: turn`), or every agent of an episode is
 one, the mean of its scores (`count: episode_agent`). All numbers are float64.
@@ -6,7 +6,6 @@ one, the mean of its scores (`count: episode_agent`). All numbers are float64.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import Literal
@@ -17,76 +16,84 @@ from rolecall.core import Episode, Turn, by, spread
 
 Count = Literal["turn", "episode_agent"]
 Said = tuple[Episode, Turn]
-# (the scores of a group's samples) -> a function from one score to its advantage
-Norm = Callable[[list[float]], Callable[[float], float]]
+Samples = dict[tuple[str, Hashable], float]  # (episode id, what else tells samples apart) -> score
+# (samples of a group) -> a function from a score and its episode id to an advantage
+Norm = Callable[[Samples], Callable[[float, str], float]]
+OwnReward = Callable[[Episode, Turn], float]
 
 
-def standardised(samples: list[float]) -> Callable[[float], float]:
-    """s -> (s - mean) / (std + 1e-6), std with n - 1; 0 where nothing can be compared.
+def is_constant(samples: Samples) -> bool:
+    """Whether nothing can be compared: fewer than two samples, or all equal.
 
     The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
     """
-    if len(samples) < 2 or max(samples) == min(samples):
-        return lambda score: 0.0
-    mean, std = float(np.mean(samples)), float(np.std(samples, ddof=1))
-    return lambda score: (score - mean) / (std + 1e-6)
+    return len(samples) < 2 or max(samples.values()) == min(samples.values())
+
+
+def standardised(samples: Samples) -> Callable[[float, str], float]:
+    """s -> (s - mean) / (std + 1e-6), std with n - 1; 0 where nothing can be compared."""
+    if is_constant(samples):
+        return lambda score, episode: 0.0
+    scores = list(samples.values())
+    mean, std = float(np.mean(scores)), float(np.std(scores, ddof=1))
+    return lambda score, episode: (score - mean) / (std + 1e-6)
+
+
+def left_out(samples: Samples) -> Callable[[float, str], float]:
+    """s -> s - mean of the samples of the other episodes; [1, 0, 0] -> 1, -.5, -.5."""
+    if is_constant(samples):
+        return lambda score, episode: 0.0
+
+    def advantage(score: float, episode: str) -> float:
+        others = [value for (other, _), value in samples.items() if other != episode]
+        return score - float(np.mean(others)) if others else 0.0
+
+    return advantage
 
 
 def compare(
-    episodes: list[Episode],
-    *,
-    keys: tuple[str, ...],
-    count: Count,
-    norm: Norm,
-    mask_truncated: bool,
+    said: list[Said], *, keys: tuple[str, ...], count: Count, norm: Norm, own: OwnReward
 ) -> None:
-    """Write the advantages of all trained turns, each compared with the turns of equal `keys`.
+    """Write the advantages of turns, each compared with the turns of equal `keys`.
 
     Where agents are compared with themselves (or only one is trained) the statistics run over
     s_t, outcome plus own reward. Where they are pooled they run over outcomes, and an agent's own
     reward is compared with that agent's other turns only, so that a penalty of one agent moves
     no other's advantages.
     """
-    episode_of = {turn.id: e for e in episodes for turn in e.turns if _is_trained(turn)}
-    turns = [turn for e in episodes for turn in e.turns if _is_trained(turn)]
-    for turn in turns:
-        turn.advantages = spread(turn, 0.0)
-    turns = [turn for turn in turns if not (mask_truncated and turn.finish == "length")]
-    for turn in turns:
-        if not math.isfinite(episode_of[turn.id].total(turn)):
-            raise ValueError(f"the score of {turn.agent} in {episode_of[turn.id].id} is not finite")
+    episode_of = {turn.id: episode for episode, turn in said}
+    turns = [turn for _, turn in said]
     alone = "agent" in keys or len({turn.agent for turn in turns}) <= 1
     for group in by(turns, *keys):
-        said = [(episode_of[turn.id], turn) for turn in group]
+        members = [(episode_of[turn.id], turn) for turn in group]
         if alone:
-            _against_itself(said, count=count, norm=norm)
+            _against_itself(members, count=count, norm=norm, own=own)
         else:
-            _pooled(said, count=count, norm=norm)
+            _pooled(members, count=count, norm=norm, own=own)
 
 
-def _is_trained(turn: Turn) -> bool:
-    return turn.trained and turn.chosen and turn.tokens is not None
-
-
-def _against_itself(group: list[Said], *, count: Count, norm: Norm) -> None:
-    scores: dict[Hashable, list[float]] = defaultdict(list)
+def _against_itself(group: list[Said], *, count: Count, norm: Norm, own: OwnReward) -> None:
+    score = {turn.id: episode.outcome(turn.agent) + own(episode, turn) for episode, turn in group}
+    scores: dict[tuple[str, Hashable], list[float]] = defaultdict(list)
     for episode, turn in group:
-        sample = turn.id if count == "turn" else (episode.id, turn.agent)
-        scores[sample].append(episode.total(turn))
-    advantage = norm([float(np.mean(values)) for values in scores.values()])
+        scores[episode.id, turn.id if count == "turn" else turn.agent].append(score[turn.id])
+    advantage = norm({sample: float(np.mean(values)) for sample, values in scores.items()})
     for episode, turn in group:
-        turn.advantages = spread(turn, advantage(episode.total(turn)))
+        turn.advantages = spread(turn, advantage(score[turn.id], episode.id))
 
 
-def _pooled(group: list[Said], *, count: Count, norm: Norm) -> None:
-    outcomes: dict[Hashable, float] = {}
-    own: dict[str, list[float]] = defaultdict(list)
+def _pooled(group: list[Said], *, count: Count, norm: Norm, own: OwnReward) -> None:
+    outcomes: Samples = {}
+    reward = {turn.id: own(episode, turn) for episode, turn in group}
+    of_agent: dict[str, list[float]] = defaultdict(list)
     for episode, turn in group:
-        sample = turn.id if count == "turn" else (episode.id, episode.owner(turn.agent))
-        outcomes[sample] = episode.outcome(turn.agent)
-        own[turn.agent].append(turn.score)
-    advantage = norm(list(outcomes.values()))
+        sample = turn.id if count == "turn" else episode.owner(turn.agent)
+        outcomes[episode.id, sample] = episode.outcome(turn.agent)
+        of_agent[turn.agent].append(reward[turn.id])
+    advantage = norm(outcomes)
     for episode, turn in group:
-        scores = own[turn.agent]
-        extra = 0.0 if max(scores) == min(scores) else turn.score - float(np.mean(scores))
-        turn.advantages = spread(turn, advantage(episode.outcome(turn.agent)) + extra)
+        rewards = of_agent[turn.agent]
+        same = max(rewards) == min(rewards)
+        extra = 0.0 if same else reward[turn.id] - float(np.mean(rewards))
+        outcome = episode.outcome(turn.agent)
+        turn.advantages = spread(turn, advantage(outcome, episode.id) + extra)

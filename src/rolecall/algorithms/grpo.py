@@ -26,9 +26,9 @@ class Grpo(Algorithm):
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every id of the attempts."""
         compare(
-            episodes,
+            self.said(episodes),
             keys=self.keys,
             count=self.count,
             norm=standardised,
-            mask_truncated=self.mask_truncated,
+            own=self.own_reward,
         )

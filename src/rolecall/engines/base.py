@@ -73,7 +73,10 @@ class Engine(Protocol):
         ...
 
     async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
-        """Publish weights. None: the engine samples with the learner's own tensors."""
+        """Publish weights. None: the engine samples with the learner's own tensors.
+
+        Rows in flight go on with the new weights; `versions` say which id came from which.
+        """
         ...
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:

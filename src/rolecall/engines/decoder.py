@@ -1,89 +1,69 @@
-"""One policy's rows in, one more id for each per step out: prefill, decode, and the cache rows.
+"""Rows of all policies of one model in, one more id for each per step out: prefill and decode.
+
+Policies that train adapters of one base share its rows, its cache and its forward passes.
 
 Legend: row i of the cache belongs to active[i]; when rows end, the last ones fill the holes.
 """
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.attention import Cache, Decode, Prefill
-from rolecall.engines.base import Completion, Request
+from rolecall.attention import Cache, Decode, Layout, Prefill
+from rolecall.engines.base import Request
+from rolecall.engines.rows import Row, rows_of
 from rolecall.engines.sampling import draw
-from rolecall.models import LanguageModel
-from rolecall.seeds import seed_of
+from rolecall.models import LanguageModel, mixed_logits
 
 PREFILL_IDS = 4096  # most prompt ids in one forward pass
 CACHE_STEP = 64  # cache lengths are multiples of it, so that a cache is seldom grown
 
 
-@dataclass(slots=True)
-class Row:
-    """One completion that is being sampled."""
-
-    request: Request
-    done: asyncio.Future[Completion]
-    uniforms: list[float]  # [limit] the draws, fixed before the first id is sampled
-    limit: int  # most ids it may have
-    ends: frozenset[int]
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    finish: str = ""
-
-    @property
-    def length(self) -> int:
-        return len(self.request.prompt) + len(self.tokens)
-
-
 class Decoder:
-    """The rows of one policy: cache row i belongs to active[i]."""
+    """The rows of the policies of one model."""
 
-    def __init__(self, model: LanguageModel, *, max_rows: int, cache_bytes: int) -> None:
-        self.model = model
-        self.version = 0
+    def __init__(
+        self, policies: dict[str, LanguageModel], *, max_rows: int, cache_bytes: int
+    ) -> None:
+        self.policies = policies
+        self.model = next(iter(policies.values()))  # all of them have its sizes and its tokenizer
+        self.versions = dict.fromkeys(policies, 0)
+        self.stale: set[str] = set()  # policies published since their rows were last read
         self.waiting: list[Row] = []
         self.active: list[Row] = []
         self.cache: Cache | None = None
         self.max_rows = max_rows
-        number = next(model.model.parameters())
-        per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
+        number = next(self.model.model.parameters())
+        per_id = 2 * self.model.num_layers * self.model.num_kv_heads * self.model.head_size
         self.max_ids = cache_bytes // (per_id * number.element_size())
 
-    def row(self, request: Request, *, ordinal: int) -> Row:
-        """A row for one completion. Raises ValueError if the prompt leaves no room."""
-        sampling = request.sampling
+    def add(self, request: Request) -> list[Row]:
+        """Let a request wait for its turn. Raises ValueError if the prompt leaves no room."""
         longest = min(self.model.max_length, self.max_ids)
-        room = longest - len(request.prompt)
-        if room < 1:
-            raise ValueError(
-                f"the prompt of {request.id} has {len(request.prompt)} ids; policy "
-                f"{request.policy!r} has room for {longest - 1} (model {self.model.max_length}, "
-                f"cache {self.max_ids})"
-            )
-        limit = min(sampling.max_tokens, room)
-        seed = request.seed if request.n == 1 else seed_of(request.seed, ordinal)
-        return Row(
-            request=request,
-            done=asyncio.get_running_loop().create_future(),
-            uniforms=np.random.default_rng(seed).random(limit).tolist(),
-            limit=limit,
-            ends=frozenset((*self.model.end_ids, *sampling.stop_ids)),
-        )
+        rows = rows_of(request, longest=longest, ends=self.model.end_ids)
+        self.waiting += rows
+        return rows
+
+    def publish(self, policy: str, version: int) -> None:
+        """The policy's weights have changed: its rows go on with what the new ones would see."""
+        self.versions[policy] = version
+        self.stale.add(policy)
 
     def step(self) -> None:
         """Prefill what has come and fits, give every other row one more id, drop what ended."""
+        self._drop_over()
+        if self.stale:
+            self._refresh()
         if self.waiting and len(self.active) < self.max_rows:
             self._admit()
-            self._drop_ended()
+            self._drop_over()
         if self.active:
             self._decode()
-            self._drop_ended()
+            self._drop_over()
 
     def fail(self, error: Exception) -> None:
         for row in (*self.waiting, *self.active):
@@ -96,8 +76,16 @@ class Decoder:
         need = len(row.request.prompt) + row.limit
         return -(-need // CACHE_STEP) * CACHE_STEP
 
+    def _refresh(self) -> None:
+        """Read the rows in flight of published policies again: keys and values of new weights."""
+        places = [i for i, row in enumerate(self.active) if row.request.policy in self.stale]
+        for chunk in _chunks([self.active[i] for i in places]):
+            self._read(chunk, places=places[: len(chunk)])
+            del places[: len(chunk)]
+        self.stale = set()
+
     def _admit(self) -> None:
-        self.waiting.sort(key=lambda row: row.request.order)
+        self.waiting.sort(key=lambda row: (row.request.order, row.request.policy))
         length = max((self.room(row) for row in self.active), default=0)
         fresh: list[Row] = []
         for row in self.waiting:
@@ -112,11 +100,11 @@ class Decoder:
             rows=len(self.active) + len(fresh),
             length=max(self.room(row) for row in (*self.active, *fresh)),
         )
-        while fresh:
-            chunk = [fresh.pop(0)]
-            while fresh and sum(r.length for r in (*chunk, fresh[0])) <= PREFILL_IDS:
-                chunk.append(fresh.pop(0))
-            self._prefill(chunk)
+        for chunk in _chunks(fresh):
+            first = len(self.active)
+            logits = self._read(chunk, places=list(range(first, first + len(chunk))))
+            self._record(chunk, logits)
+            self.active += chunk
             del self.waiting[: len(chunk)]  # only now: a failure must find them
 
     def _reserve(self, *, rows: int, length: int) -> None:
@@ -133,16 +121,15 @@ class Decoder:
                 wider, longer = rows, length
             self.cache = cache.resized(rows=wider, length=longer, held=len(self.active))
 
-    def _prefill(self, rows: list[Row]) -> None:
+    def _read(self, rows: list[Row], *, places: list[int]) -> Tensor:
+        """Fill the cache rows `places` with what the rows have read; logits after it [rows, V]."""
         assert self.cache is not None
-        device = self.model.device
-        lengths = [len(row.request.prompt) for row in rows]
-        layout = Prefill(lengths, cache=self.cache, first=len(self.active))
-        tokens = torch.from_numpy(np.concatenate([row.request.prompt for row in rows])).long()
-        last = torch.tensor(lengths, device=device).cumsum(0) - 1
-        logits = self.model.logits(tokens.to(device), layout.position, layout=layout, keep=last)
-        self._record(rows, logits)
-        self.active += rows
+        device, read = self.model.device, [row.read for row in rows]
+        counts = [len(ids) for ids in read]
+        layout = Prefill(counts, cache=self.cache, rows=places)
+        tokens = torch.from_numpy(np.concatenate(read)).long().to(device)
+        last = torch.tensor(counts, device=device).cumsum(0) - 1
+        return self._logits(rows, counts, tokens, layout.position, layout=layout, keep=last)
 
     def _decode(self) -> None:
         assert self.cache is not None
@@ -152,8 +139,23 @@ class Decoder:
         longest = -(-max(row.length for row in rows) // CACHE_STEP) * CACHE_STEP
         layout = Decode(position, cache=self.cache, length=min(longest, self.cache.length))
         keep = torch.arange(len(rows), device=device)
-        logits = self.model.logits(tokens, position, layout=layout, keep=keep)
+        counts = [1] * len(rows)
+        logits = self._logits(rows, counts, tokens, position, layout=layout, keep=keep)
         self._record(rows, logits)
+
+    def _logits(
+        self,
+        rows: list[Row],
+        counts: list[int],
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        layout: Layout,
+        keep: Tensor,
+    ) -> Tensor:
+        owners = [self.policies[row.request.policy] for row in rows]
+        pairs = list(zip(owners, counts, strict=True))
+        return mixed_logits(pairs, tokens, positions, layout=layout, keep=keep)
 
     def _record(self, rows: list[Row], logits: Tensor) -> None:
         uniforms = torch.tensor(
@@ -163,31 +165,17 @@ class Decoder:
             logits, uniforms.to(logits.device), [row.request.sampling for row in rows]
         )
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
-            row.tokens.append(token)
-            row.logprobs.append(logprob)
-            row.versions.append(self.version)
-            if token in row.ends or self._stopped(row):
-                row.finish = "stop"
-            elif len(row.tokens) >= row.limit:
-                row.finish = "length"
+            version = self.versions[row.request.policy]
+            row.append(token, logprob, version=version, tokenizer=self.model.tokenizer)
 
-    def _stopped(self, row: Row) -> bool:
-        stops = row.request.sampling.stop
-        if not stops:
-            return False
-        # An id holds at least one byte of text.
-        tail = row.tokens[-(max(len(stop.encode()) for stop in stops) + 4) :]
-        text = self.model.tokenizer.decode(tail)
-        return any(stop in text for stop in stops)
-
-    def _drop_ended(self) -> None:
-        keep = [i for i, row in enumerate(self.active) if not (row.finish or row.done.done())]
+    def _drop_over(self) -> None:
+        keep = [i for i, row in enumerate(self.active) if not row.over]
         if len(keep) == len(self.active):
             return
         assert self.cache is not None
         for row in self.active:
-            if row.finish and not row.done.done():
-                row.done.set_result(_completion(row))
+            if row.finish:
+                row.complete()
         holes = sorted(set(range(len(keep))) - set(keep))
         movers = [i for i in keep if i >= len(keep)]
         if movers:
@@ -198,10 +186,15 @@ class Decoder:
             self.active[hole] = rows[mover]
 
 
-def _completion(row: Row) -> Completion:
-    return Completion(
-        tokens=np.array(row.tokens, dtype=np.int32),
-        logprobs=np.array(row.logprobs, dtype=np.float32),
-        versions=np.array(row.versions, dtype=np.int32),
-        finish=row.finish,
-    )
+def _chunks(rows: list[Row]) -> Iterator[list[Row]]:
+    """Rows in order, as many at a time as one forward pass should read."""
+    chunk: list[Row] = []
+    ids = 0
+    for row in rows:
+        if chunk and ids + row.length > PREFILL_IDS:
+            yield chunk
+            chunk, ids = [], 0
+        chunk.append(row)
+        ids += row.length
+    if chunk:
+        yield chunk

@@ -1,9 +1,10 @@
 """Requests of running episodes in, sampled ids out: batches decoded over the trained weights.
 
 `generate` consumes one request and waits; the pump takes all that have come, prefills them, and
-gives every running row one more id per step; the end of a row unblocks its caller. In
-deterministic mode the pump steps only while every live coroutine waits for it, and rows stand in
-the order of (task, attempt, path), so a batch holds the same rows in every run.
+gives every running row one more id per step; the end of a row unblocks its caller. Policies that
+train adapters of one base stand in the same batches. In deterministic mode the pump steps only
+while every live coroutine waits for it, and rows stand in the order of (task, attempt, path), so
+a batch holds the same rows in every run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rolecall.models import LanguageModel
 
 
 class TorchEngine:
-    """The embedded engine: one process, models that transformers loads, weights never copied."""
+    """The embedded engine: one process, models that transformers loads, no weights of its own."""
 
     def __init__(
         self,
@@ -35,20 +36,22 @@ class TorchEngine:
         max_rows: int = 256,
         cache_gb: float = 2.0,
     ) -> None:
-        self._decoders = {
-            name: Decoder(model, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
-            for name, model in sorted(models.items())
-        }
+        sharing: dict[int, dict[str, LanguageModel]] = {}
+        for name, model in sorted(models.items()):
+            sharing.setdefault(id(model.model), {})[name] = model
+        self._distinct = [
+            Decoder(policies, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
+            for policies in sharing.values()
+        ]
+        self._decoders = {name: d for d in self._distinct for name in d.policies}  # by policy
         self._quiet = quiet
         self._deterministic = deterministic
         self._rows: dict[str, list[Row]] = {}  # request id -> its completions
         self._pump: asyncio.Task[None] | None = None
 
     async def generate(self, request: Request) -> list[Completion]:
-        decoder = self._decoders[request.policy]
-        rows = [decoder.row(request, ordinal=ordinal) for ordinal in range(request.n)]
+        rows = self._decoders[request.policy].add(request)
         self._rows[request.id] = rows
-        decoder.waiting += rows
         if self._pump is None or self._pump.done():
             # Started outside of the caller's scope: the pump is nobody's child.
             self._pump = asyncio.get_running_loop().create_task(self._run(), context=Context())
@@ -67,10 +70,10 @@ class TorchEngine:
             decoder.waiting = [row for row in decoder.waiting if not row.done.done()]
 
     async def _run(self) -> None:
-        while any(d.waiting or d.active for d in self._decoders.values()):
+        while any(d.waiting or d.active for d in self._distinct):
             if self._deterministic:
                 await self._quiet.wait()
-            for decoder in self._decoders.values():
+            for decoder in self._distinct:
                 try:
                     with torch.no_grad():
                         decoder.step()
@@ -81,11 +84,11 @@ class TorchEngine:
     async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
         decoder = self._decoders[policy]
         if weights is not None:
-            decoder.model.model.load_state_dict(weights, strict=False)
-        decoder.version = version
+            decoder.policies[policy].take(weights)
+        decoder.publish(policy, version)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        model = self._decoders[policy].model
+        model = self._decoders[policy].policies[policy]
         ids = torch.from_numpy(np.concatenate([prompt, tokens])).long().to(model.device)
         layout = Rows([len(ids)], device=model.device)
         keep = torch.arange(len(prompt) - 1, len(ids) - 1, device=model.device)
@@ -95,7 +98,7 @@ class TorchEngine:
         return logprobs.cpu().numpy()
 
     async def sleep(self) -> None:
-        for decoder in self._decoders.values():
+        for decoder in self._distinct:
             if not decoder.active:
                 decoder.cache = None
 

@@ -17,7 +17,8 @@ class Observation:
 
     text: str
     key: str = ""  # identity of the state; by default the text
-    reward: float = 0.0
+    reward: float = 0.0  # of the agent that acted
+    team: float = 0.0  # of the whole team, for the state it is in now
     done: bool = False
     info: dict[str, Any] = field(default_factory=dict)
 
@@ -30,6 +31,14 @@ class World:
 
     async def step(self, agent: str, action: str) -> Observation:
         raise ValueError(f"{type(self).__name__} has no steps: agents only talk in it")
+
+    async def fork(self) -> World:
+        """The same state again, which goes its own way: for candidates that are tried out."""
+        raise ValueError(f"{type(self).__name__} cannot fork: it has no way to copy its state")
+
+    async def become(self, fork: World) -> None:
+        """Go on from the state of a fork: the candidate that was played."""
+        vars(self).update(vars(fork))
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """Outcome in [0, 1] for the "team" or for single agents."""

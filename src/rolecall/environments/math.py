@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from rolecall.core import Episode, Task
-from rolecall.environments.base import World
+from rolecall.environments.base import Observation, World
 from rolecall.environments.generated import Generated, Kind
 from rolecall.environments.rows import locate, math_tasks
 from rolecall.rewards.answers import extract
 from rolecall.rewards.equivalence import MathJudge
+from rolecall.tags import find_tag
 
 GENERATED = "generated"
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
@@ -75,6 +76,25 @@ class MathWorld(World):
 
     def __init__(self, task: Task, judge: MathJudge) -> None:
         self.task, self.judge = task, judge
+        self.solved = False  # whether the newest proposed answer is right
+
+    async def fork(self) -> MathWorld:
+        fork = MathWorld(self.task, self.judge)
+        fork.solved = self.solved
+        return fork
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """A `<verify>` tag is a verdict on the newest answer; anything else proposes an answer.
+
+        A right verdict earns its agent 1; a right answer earns the team 1.
+        """
+        verdict = find_tag(action, "verify")
+        if verdict is not None:
+            right = (verdict.strip().lower() == "approve") == self.solved
+            return Observation(action, reward=float(right), team=float(self.solved))
+        given = extract(action)
+        self.solved = given is not None and (await self.judge.equal(given, self.task.answer)).equal
+        return Observation(action, team=float(self.solved))
 
     async def score(self, episode: Episode) -> dict[str, float]:
         given = extract(episode.answer)

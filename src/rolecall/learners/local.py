@@ -1,71 +1,114 @@
-"""Micro-batches of one policy in, an optimizer step on its weights out, in this process."""
+"""Micro-batches of one policy in, optimizer steps on its weights out, in this process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rolecall.algorithms.base import Algorithm, Loss, Outputs
-from rolecall.attention import Rows
-from rolecall.core import NO_PARENT, Batch
+from rolecall.attention import layout_of
+from rolecall.core import Batch, Turn
+from rolecall.critics.heads import ValueHead
 from rolecall.learners.mismatch import Mismatch
-from rolecall.learners.optim import Optimizer
+from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.learners.updates import Update
 from rolecall.models import LanguageModel
-from rolecall.packing import one_turn
+from rolecall.packing import one_turn, pack
 
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
+Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]
 
 
 class DivergedError(RuntimeError):
     """Several updates in a row had no finite loss or gradient."""
 
 
-@dataclass(slots=True)
-class Update:
-    """What one optimizer step did."""
-
-    grad_norm: float = 0.0  # of the policy, before clipping
-    agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
-    lr: float = 0.0
-    agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    skipped: str = ""  # the turn that had no finite loss or gradient
-
-
 class LocalLearner:
-    """Trains one policy with the model handle that the engine samples from."""
+    """Trains one policy, and its value head if it has one.
 
-    def __init__(self, model: LanguageModel, optimizer: Optimizer, *, total_updates: int) -> None:
-        self.model = model
-        self.config = optimizer
+    `model` is the handle that the engine samples from, unless the engine has a copy. `reference`
+    is what KL and DPO compare with: a frozen model, or "base" for an adapter switched off.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: Optimizer,
+        *,
+        total_updates: int,
+        reference: LanguageModel | Literal["base"] | None = None,
+        head: Optimizer | None = None,
+    ) -> None:
+        self.model, self.reference = model, reference
         self.parameters = [p for _, p in model.named_parameters()]
-        self.optimizer = optimizer.make(self.parameters)
-        self.total_updates = total_updates
-        self.num_updates = 0
+        self.stepper = Stepper(self.parameters, optimizer, total=total_updates)
+        self.head: ValueHead | None = None
+        self.head_stepper: Stepper | None = None
+        if head is not None:
+            self.head = ValueHead(model.hidden_size).to(model.device)
+            self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
+        self.version = 0  # updates that changed the weights
         self.num_skipped = 0  # in a row
 
-    def forward(self, batch: Batch) -> Outputs:
-        """Log-probs of the sampled ids at their sampling temperature."""
-        device = self.model.device
-        starts = np.flatnonzero(batch.parent == NO_PARENT)
-        lengths = np.diff(np.append(starts, len(batch.tokens))).tolist()
+    def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
+        """Log-probs of the sampled ids at their sampling temperature, and values with a head."""
+        model = self.model
+        off = reference and self.reference == "base"
+        if reference and isinstance(self.reference, LanguageModel):
+            model = self.reference
+        device = model.device
         tokens = torch.from_numpy(batch.tokens).long().to(device)
         target = torch.from_numpy(np.flatnonzero(batch.mask)).to(device)
-        keep = torch.from_numpy(batch.parent).long().to(device)[target]
-        logits = self.model.logits(
+        with_values = self.head is not None and not reference
+        logits, hidden = model.forward(
             tokens,
             torch.from_numpy(batch.positions).long().to(device),
-            layout=Rows(lengths, device=device),
-            keep=keep,
+            layout=layout_of(batch.parent, batch.positions, device=device),
+            keep=torch.from_numpy(batch.parent).long().to(device)[target],
+            hidden=with_values,
+            adapter_off=off,
         )
         temperature = torch.from_numpy(batch.temperature).to(device)[target]
-        sampled = (logits / temperature[:, None]).log_softmax(-1)
-        sampled = sampled.gather(-1, tokens[target, None])[:, 0]
-        return Outputs(sampled.new_zeros(len(batch.tokens)).index_put((target,), sampled))
+        logprobs = (logits / temperature[:, None]).log_softmax(-1)
+        sampled = logprobs.gather(-1, tokens[target, None])[:, 0]
+
+        def whole(values: Tensor) -> Tensor:
+            return values.new_zeros(len(batch.tokens)).index_put((target,), values)
+
+        found = Outputs(whole(sampled))
+        if entropy:
+            found.entropies = whole(-(logprobs.exp() * logprobs).sum(-1))
+        if with_values:
+            assert self.head is not None
+            assert hidden is not None
+            found.values = whole(self.head(hidden)[:, 0])
+        return found
+
+    async def annotate(self, turns: list[Turn], what: set[Annotation], *, budget: int) -> None:
+        """Write the named arrays [T] of these turns, of this policy, with the weights as they are.
+
+        Raises ValueError for `ref_logprobs` without a reference.
+        """
+        if "ref_logprobs" in what and self.reference is None:
+            raise ValueError("the policy has no reference")
+        own = what - {"ref_logprobs"}
+        with torch.no_grad():
+            for batch in pack(turns, budget=budget) if turns and what else []:
+                columns: dict[Annotation, Tensor] = {}
+                if own:
+                    found = self.forward(batch)
+                    columns |= dict.fromkeys(own - {"values"}, found.logprobs)
+                    if "values" in own:
+                        assert found.values is not None, "the policy has no value head"
+                        columns["values"] = found.values
+                if "ref_logprobs" in what:
+                    columns["ref_logprobs"] = self.forward(batch, reference=True).logprobs
+                _write(turns, batch, {name: c.cpu().numpy() for name, c in columns.items()})
 
     async def update(
         self, steps: list[list[Batch]], algorithm: Algorithm, *, per_agent: bool
@@ -77,10 +120,12 @@ class LocalLearner:
         of the gradient where several agents speak with this policy. Raises DivergedError after
         three steps in a row without a finite gradient.
         """
-        return [self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        updates = [self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        self.version += any(not update.skipped for update in updates)
+        return updates
 
     def _step(self, batches: list[Batch], algorithm: Algorithm, *, per_agent: bool) -> Update:
-        update = Update(lr=self.config.lr_at(self.num_updates, total=self.total_updates))
+        update = Update()
         count = 0.0
         summed: list[Tensor] | None = None
         by_agent = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
@@ -96,18 +141,18 @@ class LocalLearner:
         if summed is not None:
             for parameter, part in zip(self.parameters, summed, strict=True):
                 parameter.grad = part
-        gradient = [p.grad for p in self.parameters if p.grad is not None]
-        torch._foreach_mul_(gradient, 1.0 / count)
-        update.grad_norm = _norm(gradient)
+        count = max(count, 1.0)  # every id may have been rejected
+        finite = self.stepper.step(count)
+        if self.head_stepper is not None:
+            finite = self.head_stepper.step(count) and finite
+        update.grad_norm, update.lr = self.stepper.grad_norm, self.stepper.lr
         if apart:
             update.agent_grad_norms = {agent: norm / count for agent, norm in norms.items()}
         elif len(by_agent) == 1:
             update.agent_grad_norms = {by_agent[0][0]: update.grad_norm}
-        if np.isfinite(update.grad_norm):
-            self._apply(gradient, update)
-        else:
+        self.num_skipped = 0 if finite else self.num_skipped + 1
+        if not finite:
             self._skip(batches, algorithm, update)
-        self.optimizer.zero_grad(set_to_none=True)
         return update
 
     def _backward(
@@ -115,35 +160,28 @@ class LocalLearner:
     ) -> list[Loss]:
         losses, mismatch = [], Mismatch()
         for batch in batches:
-            outputs = self.forward(batch)
+            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
             loss = algorithm.loss(batch, outputs)
             loss.total.backward()
             losses.append(loss)
-            mismatch.add(outputs.logprobs.detach(), batch)
-        count = sum(loss.count for loss in losses)
+            if batch.old_logprobs is not None:
+                prox = batch.prox_logprobs
+                before = outputs.logprobs.detach() if prox is None else torch.from_numpy(prox)
+                mismatch.add(before, batch.mask, batch.old_logprobs)
+        count = max(sum(loss.count for loss in losses), 1.0)
         metrics = {"loss": sum(float(loss.total.detach()) for loss in losses) / count}
         for name in losses[0].sums:
             metrics[name] = sum(loss.sums[name] for loss in losses) / count
-        update.agent_metrics[agent] = metrics | mismatch.metrics()
+        update.agent_metrics[agent] = metrics | (mismatch.metrics() if mismatch.count else {})
         return losses
 
     def _take_gradient(self) -> list[Tensor]:
         taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        self.optimizer.zero_grad(set_to_none=True)
+        self.stepper.optimizer.zero_grad(set_to_none=True)
         return taken
-
-    def _apply(self, gradient: list[Tensor], update: Update) -> None:
-        if update.grad_norm > self.config.clip:
-            torch._foreach_mul_(gradient, self.config.clip / update.grad_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = update.lr
-        self.optimizer.step()
-        self.num_updates += 1
-        self.num_skipped = 0
 
     def _skip(self, batches: list[Batch], algorithm: Algorithm, update: Update) -> None:
         update.skipped = self._find_broken(batches, algorithm)
-        self.num_skipped += 1
         if self.num_skipped >= MOST_SKIPPED:
             raise DivergedError(
                 f"{MOST_SKIPPED} updates in a row had no finite loss or gradient; "
@@ -154,10 +192,12 @@ class LocalLearner:
         """The first turn whose own loss or gradient is not finite."""
         for batch in batches:
             for number, turn_id in enumerate(batch.turn_ids):
-                self.optimizer.zero_grad(set_to_none=True)
                 alone = one_turn(batch, number)
-                algorithm.loss(alone, self.forward(alone)).total.backward()
-                if not np.isfinite(_norm([p.grad for p in self.parameters if p.grad is not None])):
+                outputs = self.forward(alone, entropy=algorithm.entropy > 0)
+                algorithm.loss(alone, outputs).total.backward()
+                norm = _norm([p.grad for p in self.parameters if p.grad is not None])
+                self.stepper.optimizer.zero_grad(set_to_none=True)
+                if not np.isfinite(norm):
                     return turn_id
         return "(none alone: only their sum overflows)"
 
@@ -165,18 +205,34 @@ class LocalLearner:
         """Weights that `from_pretrained` reads, and the optimizer's state beside them."""
         self.model.save(folder)
         state = {
-            "optimizer": self.optimizer.state_dict(),
-            "num_updates": self.num_updates,
+            "stepper": self.stepper.state_dict(),
+            "version": self.version,
             "num_skipped": self.num_skipped,
         }
+        if self.head is not None and self.head_stepper is not None:
+            state |= {
+                "head": self.head.state_dict(),
+                "head_stepper": self.head_stepper.state_dict(),
+            }
         torch.save(state, folder / "learner.pt")
 
     def load(self, folder: Path) -> None:
         """Continue from `save`: bit for bit the same weights and moments."""
         state = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
         self.model.load(folder)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.num_updates, self.num_skipped = state["num_updates"], state["num_skipped"]
+        self.stepper.load_state_dict(state["stepper"])
+        self.version, self.num_skipped = state["version"], state["num_skipped"]
+        if self.head is not None and self.head_stepper is not None:
+            self.head.load_state_dict(state["head"])
+            self.head_stepper.load_state_dict(state["head_stepper"])
+
+
+def _write(turns: list[Turn], batch: Batch, columns: dict[Annotation, np.ndarray]) -> None:
+    by_id = {turn.id: turn for turn in turns}
+    for number, turn_id in enumerate(batch.turn_ids):
+        places = (batch.turn == number) & (batch.mask > 0)
+        for name, column in columns.items():
+            setattr(by_id[turn_id], name, column[places].astype(np.float32))
 
 
 def _norm(gradient: list[Tensor]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rolecall.core import Batch
+from rolecall.core import Floats
 
 RATIO_LOW, RATIO_HIGH = 0.5, 2.0
 
@@ -20,10 +20,10 @@ class Mismatch:
         self.count = 0
         self.distance = self.k3 = self.outside = self.largest = 0.0
 
-    def add(self, logprobs: Tensor, batch: Batch) -> None:
-        mask = torch.from_numpy(batch.mask > 0).to(logprobs.device)
-        old = torch.from_numpy(batch.old_logprobs).to(logprobs.device)
-        d = (logprobs - old)[mask]
+    def add(self, logprobs: Tensor, mask: Floats, old_logprobs: Floats) -> None:
+        """Learner's log-probs, mask and sampler's log-probs of one batch, each [N]."""
+        old = torch.from_numpy(old_logprobs).to(logprobs.device)
+        d = (logprobs - old)[torch.from_numpy(mask > 0).to(logprobs.device)]
         ratio = d.clamp(-20.0, 20.0).exp()
         self.count += len(d)
         self.distance += float(d.abs().sum())

@@ -1,10 +1,10 @@
-"""Hyperparameters in, an AdamW optimizer and its learning rate at each update out."""
+"""Hyperparameters and gradients in, an AdamW step at the scheduled learning rate out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,3 +56,42 @@ class Optimizer(BaseModel):
             "cosine": 0.5 * (1.0 + math.cos(math.pi * share)),
         }
         return self.lr * max(0.0, fall[self.schedule])
+
+
+class Stepper:
+    """An optimizer, its schedule, and what it has done so far."""
+
+    def __init__(
+        self, parameters: list[torch.nn.Parameter], config: Optimizer, *, total: int
+    ) -> None:
+        self.parameters, self.config, self.total = parameters, config, total
+        self.optimizer = config.make(parameters)
+        self.num_steps = 0
+        self.grad_norm = 0.0  # of the last step, before clipping
+        self.lr = config.lr_at(0, total=total)
+
+    def step(self, count: float) -> bool:
+        """Divide the summed gradients by `count`, clip, step. False: they were not finite."""
+        import torch
+
+        gradient = [p.grad for p in self.parameters if p.grad is not None]
+        torch._foreach_mul_(gradient, 1.0 / count)
+        self.grad_norm = float(torch.nn.utils.get_total_norm(gradient))
+        self.lr = self.config.lr_at(self.num_steps, total=self.total)
+        finite = math.isfinite(self.grad_norm)
+        if finite:
+            if self.grad_norm > self.config.clip:
+                torch._foreach_mul_(gradient, self.config.clip / self.grad_norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr
+            self.optimizer.step()
+            self.num_steps += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        return finite
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "num_steps": self.num_steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.num_steps = state["num_steps"]

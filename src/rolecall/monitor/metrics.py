@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rolecall.core import Episode, Turn
-from rolecall.learners.local import Update
+from rolecall.learners.updates import Update
 from rolecall.rollout import Rollout
 
 
@@ -21,6 +21,8 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
     found: dict[str, float] = {
         "rollout/episodes": len(episodes),
         "rollout/dropped_groups": rollout.num_dropped,
+        "rollout/refused_groups": rollout.num_refused,
+        "rollout/stale_groups": rollout.num_stale,
         "rollout/failures": sum(rollout.failures.values()),
     }
     for name, count in rollout.failures.items():

@@ -30,6 +30,9 @@ class Workflow:
     play: Play  # play(team, task, world, **options) -> the answer
     roles: tuple[str, ...]
     calls_others: bool = False  # it may call agents that its source does not name
+    draws: bool = False  # its source draws candidates
+    chooses: bool = False  # its source says which candidate is played
+    forks: bool = False  # its source forks the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
     demonstrate: Demonstrate | None = None  # for `rolecall tiny build`
     tags: tuple[str, ...] = ()  # texts that the embedded model's tokenizer keeps whole
@@ -65,12 +68,18 @@ def workflow(
     def made(function: Play) -> Workflow:
         if not inspect.iscoroutinefunction(function):
             raise ValueError(f"workflow {function.__name__!r} must be an async function")
-        roles, calls_others = _roles(function)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        roles, calls_others = _roles(tree, next(iter(inspect.signature(function).parameters)))
+        called = _called(tree)
+        tries = "play_best" in called
         return Workflow(
             name=function.__name__,
             play=function,
             roles=roles,
             calls_others=calls_others,
+            draws=tries or "candidates" in called,
+            chooses=tries or "choose" in called,
+            forks=tries or "fork" in called,
             parsers=parsers or {},
             demonstrate=demonstrate,
             tags=tags,
@@ -79,9 +88,14 @@ def workflow(
     return made if play is None else made(play)
 
 
-def _roles(function: Play) -> tuple[tuple[str, ...], bool]:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    team = next(iter(inspect.signature(function).parameters))
+def _called(tree: ast.AST) -> set[str]:
+    """Names of all functions and methods that are called."""
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = {call.id for call in calls if isinstance(call, ast.Name)}
+    return names | {call.attr for call in calls if isinstance(call, ast.Attribute)}
+
+
+def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:
     found: dict[str, None] = {}
     mentions = 0
     for node in ast.walk(tree):
@@ -101,5 +115,6 @@ def _roles(function: Play) -> tuple[tuple[str, ...], bool]:
                 mentions -= 1
             case ast.Name(id=owner) if owner == team:
                 mentions += 1
-    found.pop("role", None)
+    for method in ("role", "choose", "saw"):
+        found.pop(method, None)
     return tuple(found), mentions > 0

@@ -7,6 +7,7 @@ solution. The last round has no verifier: nobody would act on its word.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from rolecall.agents import Member, Team
@@ -14,8 +15,10 @@ from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed, one_of
 from rolecall.workflows.base import workflow
+from rolecall.workflows.candidates import play_best
 from rolecall.workflows.habits import solver_verifier_habits
 
+Ask = Callable[..., Awaitable[Turn]]
 OnUnparsable = Literal["reject", "approve", "retry"]
 
 
@@ -30,31 +33,38 @@ async def solver_verifier(
     world: World,
     rounds: int = 2,
     on_unparsable: OnUnparsable = "reject",
+    candidates: int = 1,
 ) -> Turn:
     """At most `rounds` solutions; several agents may play the verifier, and all must approve.
 
     A verdict without a readable tag counts as `on_unparsable` says; `retry` asks once more and
-    then rejects.
+    then rejects. With `candidates` above 1, each turn is the best of so many (for AT-GRPO).
     """
-    said: list[Turn] = [await team.solver(task.prompt)]
+
+    async def ask(member: Member, *said: str | Turn) -> Turn:
+        if candidates == 1:
+            return await member(*said)
+        return await play_best(member, world, *said, number=candidates)
+
+    said: list[Turn] = [await ask(team.solver, task.prompt)]
     for _ in range(rounds - 1):
         verdicts = await asyncio.gather(
-            *(_verdict(v, task, said, on_unparsable) for v in team.role("verifier"))
+            *(_verdict(ask, v, task, said, on_unparsable) for v in team.role("verifier"))
         )
         solution = said[-1]
         said += [turn for turn, _ in verdicts]
         if all(approved for _, approved in verdicts):
             return solution
-        said.append(await team.solver(task.prompt, *said))
+        said.append(await ask(team.solver, task.prompt, *said))
     return said[-1]
 
 
 async def _verdict(
-    verifier: Member, task: Task, said: list[Turn], on_unparsable: OnUnparsable
+    ask: Ask, verifier: Member, task: Task, said: list[Turn], on_unparsable: OnUnparsable
 ) -> tuple[Turn, bool]:
-    turn = await verifier(task.prompt, *said)
+    turn = await ask(verifier, task.prompt, *said)
     if not turn.valid and on_unparsable == "retry":
-        turn = await verifier(task.prompt, *said)
+        turn = await ask(verifier, task.prompt, *said)
     if not turn.valid:
         return turn, on_unparsable == "approve"
     return turn, turn.tag("verify") == "approve"

@@ -1,0 +1,39 @@
+"""AT-GRPO (2510.11062): a turn is compared with the candidates drawn at that very point.
+
+Degenerate: one candidate has nobody to be compared with and gets 0; a candidate whose world
+raised is an error and in no comparison.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import Samples, standardised
+from rolecall.core import Episode, Turn, by, spread
+
+
+class AtGrpo(Algorithm):
+    """Groups are candidates with one prompt; the score is what the turn itself earned."""
+
+    min_group: ClassVar[int] = 1
+    compares_candidates: ClassVar[bool] = True
+    needs_candidates: ClassVar[bool] = True
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
+        episode_of = {t.id: e for e, t in self.said(episodes) if "candidate_error" not in t.info}
+        turns = [t for e in episodes for t in e.turns if t.id in episode_of]
+        for group in by(turns, "task", "agent", "index", "state", _prompt):
+            samples: Samples = {
+                (turn.id, ""): self.own_reward(episode_of[turn.id], turn) for turn in group
+            }
+            advantage = standardised(samples)
+            for turn in group:
+                turn.advantages = spread(turn, advantage(samples[turn.id, ""], turn.id))
+
+
+def _prompt(turn: Turn) -> bytes:
+    return np.ascontiguousarray(turn.ids[0]).tobytes()

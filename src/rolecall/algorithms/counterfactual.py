@@ -1,0 +1,91 @@
+"""Counterfactual baseline (after COMA, 1705.08926): what would the team have earned without a turn?
+
+Episodes are replayed from just before the turn with something else in its place and the same
+seeds; no critic. Degenerate: the same text again gives exactly 0; a replay that fails leaves the
+turn to RLOO, as turns that were not drawn for a replay are.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from rolecall.algorithms.base import Algorithm, Replay
+from rolecall.algorithms.groups import compare, left_out
+from rolecall.core import Episode, Group, Swap, Turn, spread
+from rolecall.seeds import seed_of
+
+NOTE = "counterfactual"  # key in Turn.info: mean outcome of the replays
+
+
+class Counterfactual(Algorithm):
+    """A = outcome - mean outcome of the replays, divided by the agent's spread."""
+
+    keys: ClassVar[tuple[str, ...]] = ("task", "agent")
+
+    baseline: Literal["same", "text"] = "same"
+    """What stands in the turn's place: a new sample of the same policy, or `text`."""
+    text: str = ""
+    """The text of `baseline: text`."""
+    replays: int = Field(1, ge=1)
+    """Replays of each turn that is probed."""
+    fraction: float = Field(0.25, gt=0, le=1)
+    """Share of the turns that are probed."""
+    scale: bool = True
+    """Divide by the spread of the agent's advantages."""
+    _variances: list[tuple[float, float]] = PrivateAttr(default_factory=list)
+    _failed: int = PrivateAttr(default=0)
+
+    async def prepare(self, group: Group, replay: Replay) -> None:
+        """Replay each probed turn and note what the team earned without it."""
+        for episode in group:
+            for turn in episode.turns:
+                if turn.trained and turn.chosen and turn.tokens is not None and self._drawn(turn):
+                    await self._probe(episode, turn, replay)
+
+    async def _probe(self, episode: Episode, turn: Turn, replay: Replay) -> None:
+        text = self.text if self.baseline == "text" else None
+        outcomes = []
+        for draw in range(self.replays):
+            other = await replay(episode, Swap(turn.path, text, draw))
+            if other.error is None:
+                outcomes.append(other.outcome(turn.agent))
+            else:
+                turn.info["replay_error"] = other.error
+        if outcomes:
+            turn.info[NOTE] = float(np.mean(outcomes))
+
+    def _drawn(self, turn: Turn) -> bool:
+        return seed_of(turn.id, NOTE) % 10_000 < self.fraction * 10_000
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
+        said = self.said(episodes)
+        compare(said, keys=self.keys, count="episode_agent", norm=left_out, own=self.own_reward)
+        self._variances, self._failed = [], 0
+        for agent in sorted({turn.agent for _, turn in said}):
+            turns = [(episode, turn) for episode, turn in said if turn.agent == agent]
+            shared = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
+            for episode, turn in turns:
+                self._failed += "replay_error" in turn.info
+                if NOTE in turn.info:
+                    gain = episode.outcome(agent) - turn.info[NOTE]
+                    turn.advantages = spread(turn, gain + self.own_reward(episode, turn))
+            found = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
+            self._variances.append((float(np.var(shared)), float(np.var(found))))
+            if self.scale and len(found) > 1 and max(found) > min(found):
+                for (_, turn), value in zip(turns, found, strict=True):
+                    turn.advantages = spread(turn, value / (float(np.std(found, ddof=1)) + 1e-6))
+
+    def metrics(self) -> dict[str, float]:
+        """Variances of the advantages without and with the replays, before scaling."""
+        if not self._variances:
+            return {}
+        shared, probed = np.mean(self._variances, axis=0)
+        return {
+            "variance_without_replays": float(shared),
+            "variance_with_replays": float(probed),
+            "failed_replays": float(self._failed),
+        }

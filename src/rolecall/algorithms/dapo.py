@@ -1,0 +1,53 @@
+"""DAPO (2503.14476): clip higher, draw tasks until there is signal, mean over ids, soft limit.
+
+Degenerate: a group whose owners all earned the same in every attempt is refused.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rolecall.algorithms.grpo import Grpo
+from rolecall.algorithms.losses import Aggregation
+from rolecall.core import Episode, Group, Turn
+
+
+class Dapo(Grpo):
+    """GRPO on groups that can teach something."""
+
+    refuses: ClassVar[bool] = True
+
+    clip_high: float = Field(0.28, ge=0)
+    """The probability ratio counts no higher than 1 + clip_high."""
+    agg: Aggregation = "token"
+    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
+    longest: int | None = Field(None, ge=1)
+    """Ids from which a turn pays the whole length penalty of 1; by default the largest
+    max_tokens of the team."""
+    length_cache: int | None = Field(None, ge=0)
+    """Ids below `longest` at which the penalty begins; by default a fifth of it."""
+
+    def admit(self, group: Group) -> bool:
+        """[1, 1, 1, 1] is refused and [1, 1, 1, 0] admitted, whatever the lengths."""
+        owners = {owner for episode in group for owner in episode.rewards}
+        return any(
+            len({episode.rewards.get(owner, 0.0) for episode in group}) > 1 for owner in owners
+        )
+
+    def own_reward(self, episode: Episode, turn: Turn) -> float:
+        assert self.longest is not None, "the config fills in the longest turn"
+        cache = self.longest // 5 if self.length_cache is None else self.length_cache
+        penalty = length_penalty(len(turn.ids[1]), longest=self.longest, cache=cache)
+        return super().own_reward(episode, turn) + penalty
+
+
+def length_penalty(length: int, *, longest: int, cache: int) -> float:
+    """0 up to longest - cache, then falling to -1 at `longest`.
+
+    longest 20480, cache 4096: 16384 -> 0, 17408 -> -.25, 20480 and beyond -> -1.
+    """
+    if length >= longest:
+        return -1.0
+    return -max(0.0, length - (longest - cache)) / cache if cache else 0.0

@@ -1,0 +1,87 @@
+"""HAPPO (2109.11251): policies are updated one after another, each against the others' new ones.
+
+A waiting policy's turn weighs what the updated ones changed around it, M = product of pi_new /
+pi_old over their turns. Degenerate: one policy is MAPPO; a policy that did not move gives M = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import PrivateAttr
+
+from rolecall.algorithms.mappo import Mappo
+from rolecall.core import Episode, Turn
+
+
+class Happo(Mappo):
+    """MAPPO with the sequential factor M in `turn.weight`."""
+
+    one_policy_at_a_time: ClassVar[bool] = True
+
+    factor: Literal["round", "before", "episode"] = "round"
+    """Which updated turns count: those of the same `index` (the joint step of the paper), all that
+    are not descendants of the turn, or all of the episode."""
+    ratio: Literal["sequence", "geometric"] = "sequence"
+    """Exact product over ids, or its mean per id: biased, but it stays near 1 for long turns."""
+    clamp: bool = True
+    """Keep M in [0.5, 2]."""
+    _updated: list[str] = PrivateAttr(default_factory=list)
+    _clamped: int = PrivateAttr(default=0)
+
+    def credit(self, episodes: list[Episode]) -> None:
+        super().credit(episodes)
+        self._updated, self._clamped = [], 0
+        for episode in episodes:
+            for turn in episode.turns:
+                turn.weight = 1.0
+
+    def after_update(self, policy: str, episodes: list[Episode]) -> None:
+        """Token log-ratios .1, .1, -.05 of one updated turn: M 1.161834, geometric 1.051271."""
+        self._updated.append(policy)
+        for episode in episodes:
+            moved = [turn for turn in episode.turns if self._moved(turn)]
+            for turn in episode.turns:
+                if turn.policy not in self._updated:
+                    around = [u for u in moved if self._counts(u, turn, episode)]
+                    turn.weight = self._bounded(math.exp(sum(map(self.log_ratio, around))))
+
+    def metrics(self) -> dict[str, float]:
+        return {"clamped_factors": float(self._clamped)}
+
+    def log_ratio(self, turn: Turn) -> float:
+        """log pi_new(u) / pi_anchor(u), over all ids or per id."""
+        old = turn.prox_logprobs if self.anchor == "learner" else turn.logprobs
+        assert old is not None, f"turn {turn.id} has no log-probs of before"
+        assert turn.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"
+        d = turn.new_logprobs.astype(np.float64) - old
+        found = d.sum() if self.ratio == "sequence" else d.mean()
+        return float(np.clip(found, -20.0, 20.0))
+
+    def _moved(self, turn: Turn) -> bool:
+        return turn.policy in self._updated and turn.new_logprobs is not None
+
+    def _counts(self, updated: Turn, waiting: Turn, episode: Episode) -> bool:
+        if self.factor == "round":
+            return updated.index == waiting.index
+        return self.factor == "episode" or not _descends(updated, waiting, episode)
+
+    def _bounded(self, factor: float) -> float:
+        if not self.clamp or 0.5 <= factor <= 2.0:
+            return factor
+        self._clamped += 1
+        return min(2.0, max(0.5, factor))
+
+
+def _descends(turn: Turn, ancestor: Turn, episode: Episode) -> bool:
+    """Whether `turn` was told, directly or through others, what `ancestor` said."""
+    by_id = {t.id: t for t in episode.turns}
+    seen, left = set(), list(turn.parents)
+    while left:
+        found = left.pop()
+        if found not in seen and found in by_id:
+            seen.add(found)
+            left += by_id[found].parents
+    return ancestor.id in seen

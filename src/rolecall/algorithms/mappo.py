@@ -1,0 +1,82 @@
+"""MAPPO (2103.01955): one critic that reads the whole conversation, at training time only.
+
+An episode is a chain of stages; agents that did not hear each other share a stage and its
+advantage. Degenerate: one agent with one turn is PPO with a value for the turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rolecall.algorithms import gae
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.whitening import whiten_turns
+from rolecall.core import Episode, Turn, spread, stages
+
+if TYPE_CHECKING:
+    from rolecall.critics.joint import JointCritic
+
+
+class Mappo(Algorithm):
+    """Credit of a turn: what the team earned after it, less what the team critic expected."""
+
+    min_group: ClassVar[int] = 1
+    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "team"
+
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one stage to the next."""
+    lam: float = Field(0.95, ge=0, le=1)
+    """1 trusts returns, 0 trusts values."""
+    whiten: bool = True
+    """Give the advantages of all turns of a step mean 0 and spread 1."""
+    passes: int = Field(4, ge=1)
+    """Passes over the turns of a step."""
+    critic_passes: int = Field(4, ge=1)
+    """Passes of the critic over the episodes of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Values [.5, .7, .4] of three stages, outcome 1, lam .95 -> [.4565, .27, .6]."""
+        said = {turn.id: turn for _, turn in self.said(episodes)}
+        for episode in episodes:
+            for agent in sorted({turn.agent for turn in episode.turns}):
+                chain = stages(episode)
+                values, found = self.chain(episode, chain, agent)
+                for stage, value, advantage in zip(chain, values, found, strict=True):
+                    for turn in stage:
+                        if turn.agent == agent and turn.id in said:
+                            turn.advantages = spread(turn, advantage)
+                            turn.returns = spread(turn, advantage + value)
+        if self.whiten:
+            whiten_turns(list(said.values()))
+
+    def chain(
+        self, episode: Episode, chain: list[list[Turn]], agent: str
+    ) -> tuple[gae.Doubles, gae.Doubles]:
+        """Values and advantages of an agent at each stage, [stages]."""
+        rewards = np.array([sum(self.own_reward(episode, t) for t in stage) for stage in chain])
+        rewards[-1] += episode.outcome(agent)
+        values = np.array([value_at(stage, agent) for stage in chain])
+        discounts = np.full(len(chain), self.gamma)
+        return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
+
+    def fit(self, episodes: list[Episode], critic: JointCritic) -> dict[str, float]:
+        """Regress the critic on the returns, [stages, agents] of each episode."""
+        targets = []
+        for episode in episodes:
+            chain = stages(episode)
+            returns = [sum(self.chain(episode, chain, agent)) for agent in critic.agents]
+            targets.append(np.stack(returns, axis=1))
+        return critic.fit(episodes, targets, passes=self.critic_passes)
+
+
+def value_at(stage: list[Turn], agent: str) -> float:
+    """The critic's value of a stage for an agent; where it has one for all, that one."""
+    turn = next((turn for turn in stage if turn.agent == agent), stage[0])
+    by_agent = turn.info.get("values")
+    if by_agent is not None:
+        return float(by_agent[agent])
+    assert turn.values is not None, f"no critic valued turn {turn.id}"
+    return float(turn.values[0])

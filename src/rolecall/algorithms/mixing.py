@@ -1,0 +1,76 @@
+"""VDN (1706.05296) and QMIX (1803.11485) as policy gradients on utterances.
+
+The team's value is a sum, or a monotone mix, of utilities of single agents: q of what an agent
+said, v of what it could expect before. This use of them for language models is our own
+formulation. Degenerate: one agent under VDN has A = q - v, an actor-critic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import Samples, standardised
+from rolecall.core import Episode, by, spread, stages
+
+if TYPE_CHECKING:
+    from rolecall.critics.utilities import UtilityCritic
+
+
+class Vdn(Algorithm):
+    """Credit of a turn: the mixed value with its q less the same with its v."""
+
+    min_group: ClassVar[int] = 1
+    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "mixer"
+    mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
+
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one stage to the next."""
+    lam: float = Field(0.8, ge=0, le=1)
+    """1 trusts returns, 0 trusts utilities."""
+    eta: float = Field(1.0, ge=0, le=1)
+    """1: credit from utilities only; below, the rest is the target less the mixed v, which all
+    agents of a stage share."""
+    critic_passes: int = Field(20, ge=1)
+    """Passes of the critic over the episodes of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """q (1.2, .3), v (1.0, .5): A +.2, -.2, then mean 0 and spread 1 for each agent."""
+        said = [turn for _, turn in self.said(episodes)]
+        target: dict[str, float] = {}
+        for episode in episodes:
+            for stage, value in zip(stages(episode), self.targets(episode), strict=True):
+                target |= {turn.id: value for turn in stage}
+        for turns in by(said, "agent"):
+            found: Samples = {}
+            for turn in turns:
+                gain, shared = turn.info["gain"], target[turn.id] - turn.info["mixed_v"]
+                found[turn.id, ""] = self.eta * gain + (1 - self.eta) * shared
+            norm = standardised(found)
+            for turn in turns:
+                turn.advantages = spread(turn, norm(found[turn.id, ""], turn.id))
+
+    def targets(self, episode: Episode) -> list[float]:
+        """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
+        from rolecall.critics.mixers import lambda_targets
+
+        chain = stages(episode)
+        rewards = [sum(self.own_reward(episode, turn) for turn in stage) for stage in chain]
+        agents = {turn.agent for turn in episode.turns}
+        rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))
+        following = [stage[0].info["mixed_q"] for stage in chain[1:]]
+        return list(lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
+
+    def fit(self, episodes: list[Episode], critic: UtilityCritic) -> dict[str, float]:
+        """Regress the mixed q on the targets, and each v on its own q."""
+        targets = [self.targets(episode) for episode in episodes]
+        return critic.fit(episodes, targets, passes=self.critic_passes)
+
+
+class Qmix(Vdn):
+    """The same with a mix that is monotone in every utility and depends on the conversation."""
+
+    mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"

@@ -1,0 +1,75 @@
+"""PPO (1707.06347) with a value head on each agent's own policy: IPPO (2011.09533) for a team.
+
+The turns of an agent in an episode are one chain of ids; other agents' words between them are
+skipped. Degenerate: lam = gamma = 1 gives A = G - V.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rolecall.algorithms import gae
+from rolecall.algorithms.base import Algorithm, Outputs, Said
+from rolecall.algorithms.losses import value_loss
+from rolecall.algorithms.whitening import whiten
+from rolecall.core import Batch, Episode, by
+
+
+class Ppo(Algorithm):
+    """Credit of an id: what came after it, less what the agent's value head expected."""
+
+    min_group: ClassVar[int] = 1
+    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "agent"
+
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one id of a turn to the next."""
+    gamma_turn: float = Field(1.0, gt=0, le=1)
+    """Discount from the last id of a turn to the first of the agent's next turn."""
+    lam: float = Field(0.95, ge=0, le=1)
+    """1 trusts returns, 0 trusts values."""
+    clip_value: float = Field(0.2, gt=0)
+    """The value may move this far in one update."""
+    value_coef: float = Field(0.1, ge=0)
+    """Weight of the value loss beside the policy's."""
+    whiten: bool = True
+    """Give the advantages of a policy's ids mean 0 and spread 1."""
+    passes: int = Field(4, ge=1)
+    """Passes over the turns of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Values [.5, .6] and [.2], outcome 1, lam .95 -> [.442, .36] and [.8]."""
+        said = self.said(episodes)
+        episode_of = {turn.id: episode for episode, turn in said}
+        for turns in by([turn for _, turn in said], "episode", "agent"):
+            self._chain([(episode_of[turn.id], turn) for turn in turns])
+        if self.whiten:
+            whiten(said, centre=True)
+
+    def _chain(self, said: list[Said]) -> None:
+        lengths = [len(turn.ids[1]) for _, turn in said]
+        ends = np.cumsum(lengths) - 1
+        rewards = np.concatenate([self.kl_rewards(turn) for _, turn in said]).astype(np.float64)
+        rewards[ends] += [turn.score for _, turn in said]
+        episode, last = said[-1]
+        rewards[-1] += episode.outcome(last.agent)
+        discounts = np.full(len(rewards), self.gamma)
+        discounts[ends] = self.gamma_turn
+        values = np.concatenate([turn.values for _, turn in said])
+        found = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
+        for (_, turn), end, length in zip(said, ends, lengths, strict=True):
+            place = slice(end + 1 - length, end + 1)
+            turn.advantages = found[place].astype(np.float32)
+            turn.returns = (found[place] + values[place]).astype(np.float32)
+
+    def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        assert outputs.values is not None, "PPO needs its value head"
+        assert batch.values is not None, "PPO needs values of before"
+        device = outputs.values.device
+        old, returns = (torch.from_numpy(c).to(device) for c in (batch.values, batch.returns))
+        loss = value_loss(outputs.values, old, returns, clip=self.clip_value)
+        return {"value_loss": self.value_coef * loss}

@@ -1,0 +1,75 @@
+"""REINFORCE++ (2501.03262): KL as a cost of each id, returns to go, one whitening over the batch.
+
+Degenerate: constant returns give 0. The baseline variant first centres each task's attempts, so
+that a constant group stays at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import Samples, compare, is_constant
+from rolecall.algorithms.losses import Estimator
+from rolecall.algorithms.whitening import whiten
+from rolecall.core import Episode
+
+
+class ReinforcePlusPlus(Algorithm):
+    """Return of an id: what its turn earns from here on; compared over all ids of a policy."""
+
+    min_group: ClassVar[int] = 1
+
+    kl: float = Field(0.01, ge=0)
+    """Coefficient of the KL to the reference; above 0 the policies need one."""
+    kl_in: Literal["loss", "reward"] = "reward"
+    """Whether the KL is a loss, or taken from the reward of each id (as old - ref)."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one id of a turn to the next."""
+    reward_clip: float = Field(10.0, gt=0)
+    """Scores count within plus and minus this."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Turns of 1 and 3 ids with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
+        said = self.said(episodes)
+        for episode, turn in said:
+            score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)
+            rewards = self.kl_rewards(turn).astype(np.float64)
+            rewards[-1] += score
+            for place in range(len(rewards) - 2, -1, -1):
+                rewards[place] += self.gamma * rewards[place + 1]
+            turn.returns = turn.advantages = rewards.astype(np.float32)
+        whiten(said, centre=True)
+
+
+class ReinforcePlusPlusBaseline(Algorithm):
+    """Each agent centred on its attempts at a task, then divided by the spread over the batch."""
+
+    min_group: ClassVar[int] = 2
+
+    kl: float = Field(0.01, ge=0)
+    """Coefficient of the KL to the reference; above 0 the policies need one."""
+    kl_form: Estimator = "k2"
+    """Estimator of the KL as a loss."""
+    reward_clip: float = Field(10.0, gt=0)
+    """Scores count within plus and minus this."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
+        said = self.said(episodes)
+        limit = self.reward_clip
+
+        def centred(samples: Samples) -> Callable[[float, str], float]:
+            if is_constant(samples):
+                return lambda score, episode: 0.0
+            mean = float(np.mean(np.clip(list(samples.values()), -limit, limit)))
+            return lambda score, episode: float(np.clip(score, -limit, limit)) - mean
+
+        compare(
+            said, keys=("task", "agent"), count="episode_agent", norm=centred, own=self.own_reward
+        )
+        whiten(said, centre=False)

@@ -1,0 +1,32 @@
+"""Advantages of a whole step in, the same with spread 1 out; constant ones become 0."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rolecall.core import Episode, Turn, spread
+
+
+def whiten(said: list[tuple[Episode, Turn]], *, centre: bool) -> None:
+    """Divide advantages by their spread over all ids of a policy, once; constant ones become 0."""
+    for policy in sorted({turn.policy for _, turn in said}):
+        turns = [turn for _, turn in said if turn.policy == policy]
+        values = np.concatenate([turn.advantages for turn in turns]).astype(np.float64)
+        if len(values) < 2 or values.max() == values.min():
+            for turn in turns:
+                turn.advantages = spread(turn, 0.0)
+            continue
+        mean, std = (values.mean() if centre else 0.0), values.std(ddof=1)
+        for turn in turns:
+            assert turn.advantages is not None
+            scaled = (turn.advantages.astype(np.float64) - mean) / (std + 1e-8)
+            turn.advantages = scaled.astype(np.float32)
+
+
+def whiten_turns(turns: list[Turn]) -> None:
+    """Mean 0 and spread 1 over turns; every turn is one sample."""
+    values = [float(turn.advantages[0]) for turn in turns if turn.advantages is not None]
+    constant = len(values) < 2 or max(values) == min(values)
+    mean, std = (0.0, 0.0) if constant else (float(np.mean(values)), float(np.std(values, ddof=1)))
+    for turn, value in zip(turns, values, strict=True):
+        turn.advantages = spread(turn, 0.0 if constant else (value - mean) / (std + 1e-8))

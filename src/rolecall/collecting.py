@@ -1,0 +1,129 @@
+"""The number of a step in, its groups out: tasks are drawn, played, and refused groups replaced.
+
+Consumes tasks and a journal, produces admitted and prepared groups; unblocked by the last episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from rolecall import scope
+from rolecall.assembly import Run
+from rolecall.core import Episode, Group, Swap, Task
+from rolecall.environments.base import ENDLESS
+from rolecall.rollout import Rollout, collect, replay
+from rolecall.runs import Journal, RunFolder, journal_path
+from rolecall.seeds import seed_of
+
+log = logging.getLogger("rolecall")
+T = TypeVar("T")
+MOST_ROUNDS = 10  # in which a step looks for groups that are admitted
+
+
+class Collector:
+    """Collects the groups of any step; what it draws depends on the seed and the step only."""
+
+    def __init__(self, run: Run, folder: RunFolder) -> None:
+        self.run, self.folder = run, folder
+
+    async def collect(self, step: int) -> Rollout:
+        """Raises what the journal's disk raises; a failed episode is in `failures`."""
+        wanted = self.run.config.rollout.groups
+        if self.run.data:
+            return Rollout(groups=_drawn(self.run.data, wanted, seed=self._seed, step=step))
+        journal = Journal(journal_path(self.folder, step))
+        whole = Rollout(groups=[])
+        try:
+            for number in range(MOST_ROUNDS):
+                tasks = self._draw(step, number, wanted - len(whole.groups), whole)
+                if not tasks:
+                    break
+                whole.add(await self._round(step, tasks, journal))
+                if len(whole.groups) >= wanted or not self._refuses:
+                    break
+        finally:
+            journal.close()
+        if len(whole.groups) < wanted and self._refuses:
+            log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), wanted)
+        await self._prepare(whole.groups)
+        return whole
+
+    async def _round(self, step: int, tasks: list[Task], journal: Journal) -> Rollout:
+        config = self.run.config
+        names = {task.id for task in tasks}
+        finished = [episode for episode in journal.read() if episode.task.id in names]
+        if config.deterministic and len(finished) < len(tasks) * config.rollout.group_size:
+            # Rows of a batch depend on which episodes share it, so a part of a round cannot be
+            # continued bit for bit: it is played again.
+            journal.drop(finished)
+            finished = []
+        rollout = await collect(
+            self.run.stage,
+            tasks,
+            step=step,
+            group_size=config.rollout.group_size,
+            min_group=max(part.algorithm.min_group for part in self.run.credits),
+            journal=journal,
+            finished=finished,
+        )
+        refused = [group for group in rollout.groups if not self._admits(group)]
+        rollout.groups = [group for group in rollout.groups if group not in refused]
+        rollout.unused += [episode for group in refused for episode in group]
+        rollout.num_refused = len(refused)
+        return rollout
+
+    def _draw(self, step: int, number: int, missing: int, whole: Rollout) -> list[Task]:
+        """New tasks for round `number` of a step; none that the step has played already."""
+        config = self.run.config.rollout
+        if number == 0:
+            return _drawn(self.run.train, config.groups, seed=self._seed, step=step)
+        seen = {e.task.id for e in (*whole.episodes, *whole.unused)}
+        order = seed_of(self._seed, "more", step, number)
+        offered = _drawn(
+            self.run.train, min(len(self.run.train), missing + len(seen)), seed=order, step=1
+        )
+        return [task for task in offered if task.id not in seen][:missing]
+
+    @property
+    def _seed(self) -> int:
+        return self.run.config.trainer.seed
+
+    @property
+    def _refuses(self) -> bool:
+        return any(part.algorithm.refuses for part in self.run.credits)
+
+    def _admits(self, group: Group) -> bool:
+        return all(part.algorithm.admit(group) for part in self.run.credits)
+
+    async def _prepare(self, groups: list[Group]) -> None:
+        """Let algorithms replay episodes; all groups at once."""
+        stage = self.run.stage
+
+        async def again(episode: Episode, swap: Swap | None) -> Episode:
+            return await replay(stage, episode, swap)
+
+        async def one(group: Group) -> None:
+            with scope.entered((), quiet=stage.quiet):
+                for part in self.run.credits:
+                    await part.algorithm.prepare(group, again)
+
+        async with asyncio.TaskGroup() as together:
+            for group in groups:
+                together.create_task(one(group))
+
+
+def _drawn(items: Sequence[T], number: int, *, seed: int, step: int) -> list[T]:
+    """An endless sequence is taken in its order, a finite one is shuffled anew each epoch."""
+    size = len(items)
+    if size >= ENDLESS:
+        first = seed_of(seed, "tasks") % (size // 2) + (step - 1) * number
+        return [items[(first + i) % size] for i in range(number)]
+    per_epoch = max(1, size // number)  # a step never holds one item twice
+    epoch, place = divmod(step - 1, per_epoch)
+    order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
+    return [items[int(i)] for i in order[place * number : (place + 1) * number]]

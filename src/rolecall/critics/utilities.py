@@ -1,0 +1,196 @@
+"""Episodes in, utilities of what each agent said and a mix of them for the team out (VDN, QMIX).
+
+Two heads read each policy's own model, frozen for this purpose: v where the prompt ends, q where
+the turn ends. The mixer reads the conversation so far through a frozen language model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rolecall import attention
+from rolecall.core import Episode, Turn, stages
+from rolecall.critics.mixers import Qmix, Vdn, advantages
+from rolecall.critics.transcript import transcript
+from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.models import LanguageModel
+from rolecall.packing import pack
+
+HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
+
+
+@dataclass(slots=True)
+class Stages:
+    """All stages of some episodes, agents in the order of the team."""
+
+    turns: list[list[Turn]]  # [B]
+    active: Tensor  # [B, A] bool
+    state: Tensor  # [B, hidden size of the reader], zeros for VDN
+
+
+class UtilityCritic:
+    """q and v of every turn, and the mixer; trained together on the team's targets."""
+
+    def __init__(
+        self,
+        models: dict[str, LanguageModel],
+        optimizer: Optimizer,
+        *,
+        agents: list[str],
+        mixer: Literal["vdn", "qmix"],
+        reader: LanguageModel | None,
+        budget: int,
+        total_updates: int,
+        seed: int = 0,
+    ) -> None:
+        assert reader is not None or mixer == "vdn", "QMIX needs a model that reads the state"
+        self.models, self.agents, self.reader, self.budget = models, agents, reader, budget
+        device = next(iter(models.values())).device
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            self.heads = nn.ModuleDict({name: _head(m) for name, m in sorted(models.items())})
+            self.project = nn.Linear(1 if reader is None else reader.hidden_size, HIDDEN)
+        self.mixer = Vdn() if mixer == "vdn" else Qmix(len(agents), HIDDEN, seed=seed)
+        self.whole = nn.ModuleList([self.heads, self.project, self.mixer]).to(device)
+        self.stepper = Stepper(list(self.whole.parameters()), optimizer, total=total_updates)
+        self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
+
+    def annotate(self, episodes: list[Episode]) -> None:
+        """Write `values` [T + 1] (v first, q last) of every played turn, and what the mixer says.
+
+        `info["gain"]`: mixed q less the same with the turn's v in place of its q; of the turn's
+        stage `info["mixed_q"]` and `info["mixed_v"]`.
+        """
+        with torch.no_grad():
+            self._read(episodes)
+            found = self._stages(episodes)
+            v, q = self._utilities(found)
+            state = self._project(found)
+            gains = advantages(self.mixer, q, v, state, found.active)
+            mixed_q = self.mixer(q, state, found.active).tolist()
+            mixed_v = self.mixer(v, state, found.active).tolist()
+        for row, turns in enumerate(found.turns):
+            for turn in turns:
+                column = self.agents.index(turn.agent)
+                turn.values = np.zeros(len(turn.ids[1]) + 1, dtype=np.float32)
+                turn.values[0], turn.values[-1] = float(v[row, column]), float(q[row, column])
+                turn.info["gain"] = float(gains[row, column])
+                turn.info["mixed_q"], turn.info["mixed_v"] = mixed_q[row], mixed_v[row]
+
+    def fit(
+        self, episodes: list[Episode], targets: list[list[float]], *, passes: int
+    ) -> dict[str, float]:
+        """(Q - y)^2 + mean of (v_i - q_i)^2 over stages; `targets` [stages] of each episode."""
+        found = self._stages(episodes)
+        wanted = torch.tensor([y for one in targets for y in one], device=found.active.device)
+        first = {}
+        for number in range(passes):
+            v, q = self._utilities(found)
+            team = self.mixer(q, self._project(found), found.active)
+            own = ((v - q.detach()) ** 2)[found.active]
+            loss_q, loss_v = ((team - wanted) ** 2).sum(), own.sum()
+            (loss_q + loss_v).backward()
+            self.stepper.step(len(wanted))
+            if number == 0:
+                first = {"loss": loss_q.item() / len(wanted), "loss_v": loss_v.item() / len(own)}
+        return first
+
+    def _utilities(self, found: Stages) -> tuple[Tensor, Tensor]:
+        """v and q, [B, A]; zeros for inactive agents."""
+        values = torch.zeros(*found.active.shape, 2, device=found.active.device)
+        for policy, head in self.heads.items():
+            places = [
+                (row, self.agents.index(turn.agent), self._seen[turn.id])
+                for row, turns in enumerate(found.turns)
+                for turn in turns
+                if turn.policy == policy
+            ]
+            if places:
+                rows, columns, seen = zip(*places, strict=True)
+                both = head(torch.stack(seen))  # [n, 2 places, 2 heads]
+                own = torch.stack([both[:, 0, 0], both[:, 1, 1]], -1)
+                values = values.index_put((torch.tensor(rows), torch.tensor(columns)), own)
+        return values[..., 0], values[..., 1]
+
+    def _project(self, found: Stages) -> Tensor:
+        state: Tensor = self.project(found.state)
+        return state
+
+    def _stages(self, episodes: list[Episode]) -> Stages:
+        turns = [stage for episode in episodes for stage in stages(episode)]
+        device = next(self.project.parameters()).device
+        active = torch.zeros(len(turns), len(self.agents), dtype=torch.bool, device=device)
+        for row, stage in enumerate(turns):
+            for turn in stage:
+                active[row, self.agents.index(turn.agent)] = True
+        return Stages(turns, active, self._state(episodes).to(device))
+
+    def _state(self, episodes: list[Episode]) -> Tensor:
+        """Mean hidden state of the transcript before each stage: [B, hidden size]."""
+        if self.reader is None:
+            return torch.zeros(sum(len(stages(e)) for e in episodes), 1)
+        states, reader = [], self.reader
+        with torch.no_grad():
+            for episode in episodes:
+                row = transcript(episode, reader.tokenizer, longest=reader.max_length)
+                layout = attention.Rows([len(row.ids)], device=reader.device)
+                tokens = torch.from_numpy(row.ids).long().to(reader.device)
+                everywhere = torch.arange(len(tokens), device=reader.device)
+                _, hidden = reader.forward(
+                    tokens, layout.position, layout=layout, keep=everywhere, hidden=True
+                )
+                assert hidden is not None
+                reads = torch.from_numpy(row.reads).long()
+                states.append(hidden.cumsum(0)[reads] / (reads[:, None] + 1))
+        return torch.cat(states)
+
+    def _read(self, episodes: list[Episode]) -> None:
+        """Hidden states where the prompt and where the turn ends, of every played turn."""
+        self._seen = {}
+        for policy, model in sorted(self.models.items()):
+            turns = [
+                turn
+                for episode in episodes
+                for turn in episode.turns
+                if turn.policy == policy and turn.chosen
+            ]
+            for batch in pack(turns, budget=self.budget) if turns else []:
+                sampled = [
+                    np.flatnonzero((batch.turn == number) & (batch.mask > 0))
+                    for number in range(len(batch.turn_ids))
+                ]
+                ends = [(batch.parent[places[0]], places[-1]) for places in sampled]
+                device = model.device
+                _, hidden = model.forward(
+                    torch.from_numpy(batch.tokens).long().to(device),
+                    torch.from_numpy(batch.positions).long().to(device),
+                    layout=attention.layout_of(batch.parent, batch.positions, device=device),
+                    keep=torch.from_numpy(np.array(ends).ravel()).long().to(device),
+                    hidden=True,
+                )
+                assert hidden is not None
+                pairs = hidden.reshape(len(ends), 2, -1)
+                self._seen |= dict(zip(batch.turn_ids, pairs, strict=True))
+
+    def save(self, folder: Path) -> None:
+        state = {"whole": self.whole.state_dict(), "stepper": self.stepper.state_dict()}
+        torch.save(state, folder / "critic.pt")
+
+    def load(self, folder: Path) -> None:
+        state = torch.load(folder / "critic.pt", weights_only=True)
+        self.whole.load_state_dict(state["whole"])
+        self.stepper.load_state_dict(state["stepper"])
+
+
+def _head(model: LanguageModel) -> nn.Sequential:
+    """Two utilities of a hidden state; zero at first."""
+    last = nn.Linear(HIDDEN, 2)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(model.hidden_size, HIDDEN), nn.ReLU(), last)

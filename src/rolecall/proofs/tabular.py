@@ -1,0 +1,158 @@
+"""Softmax tables in place of language models; everything after that is the framework's own code.
+
+A turn is one sampled id, the action; the last id of its prompt is the state, a row of the table.
+Legend: N episodes, A agents, S states, U actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rolecall.algorithms.base import Algorithm, Outputs
+from rolecall.core import Batch, Episode, Task, Turn
+from rolecall.packing import pack
+
+Ints = NDArray[np.int32]
+Doubles = NDArray[np.float64]
+
+BUDGET = 1 << 20  # ids of a batch: everything is in one
+
+
+class Table(nn.Module):
+    """Logits of each action in each state, [S, U], and a value of each state, [S]."""
+
+    def __init__(self, probabilities: Sequence[Sequence[float]]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(probabilities, dtype=torch.float64).log().float())
+        self.values = nn.Parameter(torch.zeros(len(self.logits)))
+
+    def probabilities(self) -> Doubles:
+        """[S, U]."""
+        return self.logits.detach().double().softmax(-1).numpy()
+
+    def logprobs(self, states: Ints, actions: Ints) -> NDArray[np.float32]:
+        """Of actions [N] in states [N], as the forward pass computes them: [N]."""
+        return self.logits.detach().log_softmax(-1).numpy()[states, actions]
+
+    def sample(self, states: Ints, random: np.random.Generator) -> Ints:
+        """One action in each of the states [N]."""
+        below = np.cumsum(self.probabilities(), axis=1)[states, :-1]
+        return (random.random((len(states), 1)) > below).sum(1).astype(np.int32)
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """What a language model would say of the batch."""
+        places = np.flatnonzero(batch.mask)
+        states = torch.from_numpy(batch.tokens[batch.parent[places]]).long()
+        actions = torch.from_numpy(batch.tokens[places]).long()
+        where = (torch.from_numpy(places),)
+        empty = torch.zeros(len(batch.tokens))
+        logprobs = self.logits.log_softmax(-1)[states, actions]
+        return Outputs(
+            logprobs=empty.index_put(where, logprobs),
+            values=empty.index_put(where, self.values[states]),
+        )
+
+
+def episodes_of(
+    team: dict[str, Table],
+    actions: Ints,
+    rewards: dict[str, Doubles],
+    *,
+    states: Ints | None = None,
+    attempts: int | None = None,
+    in_turn: bool = False,
+) -> list[Episode]:
+    """N episodes in which every agent, with a policy of its own, says one id.
+
+    actions [N, A], rewards [N] by owner, states [N] (0 by default). `attempts` episodes in a row
+    share a task, by default all. With `in_turn` an agent is told what those before it said;
+    otherwise they speak at once.
+    """
+    num = len(actions)
+    states = np.zeros(num, dtype=np.int32) if states is None else states
+    columns = [actions[:, place].astype(np.int32) for place in range(len(team))]
+    logprobs = [t.logprobs(states, c) for t, c in zip(team.values(), columns, strict=True)]
+    size = attempts or num
+    tasks = [Task(str(number), "") for number in range(-(-num // size))]
+    paid = {owner: found.tolist() for owner, found in rewards.items()}
+    episodes = []
+    for n in range(num):
+        turns: list[Turn] = []
+        for place, agent in enumerate(team):
+            turn = Turn(
+                id=f"{n}/{place}",
+                task=tasks[n // size].id,
+                episode=str(n),
+                agent=agent,
+                policy=agent,
+                path=(place,),
+                parents=tuple(turn.id for turn in turns) if in_turn else (),
+                prompt=states[n : n + 1],
+                tokens=columns[place][n : n + 1],
+                logprobs=logprobs[place][n : n + 1],
+            )
+            turns.append(turn)
+        outcome = {owner: found[n] for owner, found in paid.items()}
+        episodes.append(Episode(str(n), tasks[n // size], n % size, n, turns, outcome))
+    return episodes
+
+
+def turns_of(episodes: list[Episode], agent: str) -> list[Turn]:
+    """All turns of an agent."""
+    return [turn for episode in episodes for turn in episode.turns if turn.agent == agent]
+
+
+def first_advantages(turns: list[Turn]) -> Doubles:
+    """The advantage of each turn's only id, [N]."""
+    return np.array([turn.advantages[0] for turn in turns], dtype=np.float64)  # type: ignore[index]
+
+
+def value(turns: list[Turn], values: Doubles | float) -> None:
+    """Write what a critic expected before each turn: one number, or [N]."""
+    for turn, expected in zip(turns, np.broadcast_to(values, len(turns)), strict=True):
+        turn.values = np.full(1, expected, dtype=np.float32)
+
+
+def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
+    """Of each turn's ids under the table as it is: [1] each."""
+    found = table.logprobs(*(np.concatenate(ids) for ids in zip(*(t.ids for t in turns), strict=True)))
+    return [found[n : n + 1] for n in range(len(turns))]
+
+
+def packed(turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
+    """As the trainer packs them."""
+    pairs = algorithm.pairs(turns) if algorithm.keep_together else None
+    return pack(turns, budget=BUDGET, skip_zero=algorithm.skips_zero, pairs=pairs)
+
+
+def backward(table: Table, batches: list[Batch], algorithm: Algorithm) -> float:
+    """Fill the table's gradients, divided once by the count of all batches; returns the loss."""
+    table.zero_grad()
+    losses = [algorithm.loss(batch, table.outputs(batch)) for batch in batches]
+    total, count = torch.stack([x.total for x in losses]).sum(), sum(x.count for x in losses)
+    (total / count).backward()
+    return float(total.detach()) / count
+
+
+def gradient(table: Table, turns: list[Turn], algorithm: Algorithm) -> Tensor:
+    """Of the loss, on the logits: [S, U]."""
+    backward(table, packed(turns, algorithm), algorithm)
+    assert table.logits.grad is not None
+    return table.logits.grad.clone()
+
+
+def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) -> None:
+    """One SGD step on all turns for each of the algorithm's passes."""
+    if algorithm.needs_prox:
+        for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
+            turn.prox_logprobs = logprobs
+    batches = packed(turns, algorithm)
+    sgd = torch.optim.SGD(table.parameters(), lr=lr)
+    for _ in range(algorithm.passes if batches else 0):
+        backward(table, batches, algorithm)
+        sgd.step()

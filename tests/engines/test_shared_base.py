@@ -1,0 +1,153 @@
+"""Policies that train adapters of one base: one batch for all of them, and nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.config import Adapter
+from rolecall.engines.base import Completion, Request, Sampling
+from rolecall.engines.torch import TorchEngine
+from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.scope import Quiet
+from tests.toy import CPU, language_model
+
+PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84]]
+ENDS = tuple(range(200, 220))  # so that rows end at different times
+
+
+def adapters(folder, *names: str) -> dict[str, LanguageModel]:
+    base = load_model(str(folder), device=CPU, dtype=torch.float32)
+    sizes = {name: Adapter(rank=2 + place, alpha=4.0) for place, name in enumerate(names)}
+    models = with_adapters(base, load_tokenizer(str(folder)), sizes, seed=0)
+    for place, name in enumerate(names):
+        change(models[name], seed=place)
+    return models
+
+
+def change(model: LanguageModel, *, seed: int) -> None:
+    torch.manual_seed(seed)
+    for _, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+
+
+def engine(models: dict[str, LanguageModel], **options) -> TorchEngine:
+    return TorchEngine(models, quiet=Quiet(), **options)
+
+
+def requests(*policies: str, number: int = 5, max_tokens: int = 12) -> list[Request]:
+    """`number` requests of each policy, in turn; a request's draws depend on its place only."""
+    return [
+        Request(
+            id=f"{policy}{place}",
+            policy=policy,
+            prompt=np.array(PROMPTS[place % len(PROMPTS)], dtype=np.int32),
+            sampling=Sampling(temperature=0.8, max_tokens=max_tokens, stop_ids=ENDS),
+            seed=place,
+            order=("t", place, (0,)),
+        )
+        for place in range(number)
+        for policy in policies
+    ]
+
+
+def generate(made: TorchEngine, asked: list[Request]) -> dict[str, Completion]:
+    async def all_of_them():
+        said = await asyncio.gather(*map(made.generate, asked))
+        return {request.id: one for request, [one] in zip(asked, said, strict=True)}
+
+    return asyncio.run(all_of_them())
+
+
+def same(one: Completion, other: Completion) -> bool:
+    return (
+        one.tokens.tolist() == other.tokens.tolist()
+        and np.abs(one.logprobs - other.logprobs).max() <= 1e-5
+    )
+
+
+def forward_passes(model: LanguageModel) -> list[int]:
+    """Ids of every forward pass from now on."""
+    sizes: list[int] = []
+    model.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, inputs: sizes.append(inputs[0].numel())
+    )
+    return sizes
+
+
+def test_two_adapters_of_one_base_share_every_batch(model_folder):
+    models = adapters(model_folder, "a", "b")
+    sizes = forward_passes(models["a"])
+    said = generate(engine(models), requests("a", "b"))
+    longest = max(len(one.tokens) for one in said.values())
+    assert len(sizes) == longest  # one prefill, then one pass for an id of every row
+    assert sizes[0] == 2 * sum(len(PROMPTS[i % 4]) for i in range(5))
+    assert sizes[1] == sum(len(one.tokens) > 1 for one in said.values())
+    assert {name[0] for name, one in said.items() if len(one.tokens) > 1} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"max_rows": 3}, {"max_rows": 4, "cache_gb": 70e-6}], ids=str
+)
+def test_mixed_batches_sample_what_separate_engines_sample(any_model_folder, options):
+    models = adapters(any_model_folder, "a", "b", "c")
+    asked = requests("c", "a", "b")
+    mixed = generate(engine(models, **options), asked)
+    for name, model in models.items():
+        alone = generate(engine({name: model}), [r for r in asked if r.policy == name])
+        assert len(alone) == 5
+        assert all(same(mixed[key], alone[key]) for key in alone)
+    lengths = Counter(len(one.tokens) for one in mixed.values())
+    assert len(lengths) > 1  # rows ended at different times, so cache rows were moved
+
+
+def test_engine_logprobs_equal_those_of_each_adapter(model_folder):
+    """Contract 1 in a mixed batch: `score` runs the plain path of the one adapter."""
+    models = adapters(model_folder, "a", "b")
+    made = engine(models)
+    asked = requests("a", "b")
+    for request, said in zip(asked, generate(made, asked).values(), strict=True):
+        found = asyncio.run(
+            made.score(request.policy, request.prompt, said.tokens, temperature=0.8)
+        )
+        assert np.abs(found - said.logprobs).max() <= 1e-4
+
+
+def test_changing_one_adapter_changes_only_its_own_samples(model_folder):
+    models = adapters(model_folder, "a", "b")
+    made = engine(models)
+    asked = requests("a", "b")
+    before = generate(made, asked)
+    change(models["b"], seed=7)
+    after = generate(made, asked)
+    for name in before:
+        if name.startswith("a"):
+            assert same(after[name], before[name])
+        else:
+            assert not same(after[name], before[name])
+
+
+def test_each_row_records_the_version_of_its_own_policy(model_folder):
+    made = engine(adapters(model_folder, "a", "b"))
+    asyncio.run(made.load("a", 3, None))
+    asyncio.run(made.load("b", 8, None))
+    said = generate(made, requests("a", "b"))
+    for name, one in said.items():
+        assert set(one.versions.tolist()) == {3 if name.startswith("a") else 8}
+
+
+def test_whole_weights_keep_a_batch_of_their_own(model_folder):
+    models = adapters(model_folder, "a", "b")
+    whole = language_model(model_folder)
+    made = engine({**models, "whole": whole})
+    assert made._decoders["a"] is made._decoders["b"]
+    assert made._decoders["whole"] is not made._decoders["a"]
+    sizes = forward_passes(whole)
+    said = generate(made, requests("a", "whole"))
+    alone = generate(engine({"whole": whole}), requests("whole"))
+    assert all(same(said[key], alone[key]) for key in alone)
+    assert sizes[0] == sum(len(PROMPTS[i % 4]) for i in range(5))
