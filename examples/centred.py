@@ -1,24 +1,22 @@
 """A new algorithm on one page: GRPO without its division by the spread (Dr. GRPO, 2503.20783)."""
 
-from rolecall.algorithms.groups import compare
+from rolecall.algorithms.groups import Samples, compare, mean_of
 from rolecall.algorithms.grpo import Grpo
 from rolecall.core import Episode
 
 
-def centred(scores: list[float]):
+def centred(samples: Samples):
     """s -> s - mean; exactly 0 where all are equal. [1, 0, 0, 0] -> .75, -.25, -.25, -.25."""
-    if len(scores) < 2 or max(scores) == min(scores):
-        return lambda score: 0.0
-    mean = sum(scores) / len(scores)
-    return lambda score: score - mean
+    mean = mean_of(samples.values())
+    return lambda score, episode: score - mean
 
 
 class Centred(Grpo):
     def credit(self, episodes: list[Episode]) -> None:
         compare(
-            episodes,
+            self.said(episodes),
             keys=self.keys,
             count=self.count,
             norm=centred,
-            mask_truncated=self.mask_truncated,
+            own=self.own_reward,
         )

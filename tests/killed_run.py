@@ -16,7 +16,7 @@ import torch
 from rolecall import checkpoint, runs, trainer
 from rolecall.assembly import assemble
 from rolecall.config import load
-from rolecall.learners.local import LocalLearner
+from rolecall.learners.optim import Stepper
 from rolecall.runs import Journal, RunFolder
 
 
@@ -43,7 +43,7 @@ def arm(point: str, count: int) -> None:
         whole = Journal.append
         Journal.append = kill_at(count, whole, before=lambda j, e: _cut(whole, j, e))
     elif point == "before the optimizer steps":
-        LocalLearner._apply = kill_at(count, LocalLearner._apply)
+        Stepper.step = kill_at(count, Stepper.step)
     elif point == "after an update":
         trainer.metrics.of_rollout = kill_at(count, trainer.metrics.of_rollout)
     elif point == "in the middle of a checkpoint":

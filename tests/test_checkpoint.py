@@ -21,7 +21,7 @@ def learners(model_folder) -> dict[str, LocalLearner]:
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint_usable(learners, tmp_path, monkeypatch):
-    checkpoint.save(tmp_path, 1, learners, keep=2)
+    checkpoint.save(tmp_path, 1, learners, states=[{}], keep=2)
     before = {n: p.detach().clone() for n, p in learners["a"].model.named_parameters()}
     with torch.no_grad():
         learners["a"].parameters[0].add_(1.0)
@@ -32,18 +32,19 @@ def test_a_full_disk_leaves_the_previous_checkpoint_usable(learners, tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
         with pytest.raises(checkpoint.CheckpointError, match=r"step-2.*No space left"):
-            checkpoint.save(tmp_path, 2, learners, keep=2)
+            checkpoint.save(tmp_path, 2, learners, states=[{}], keep=2)
     found = checkpoint.pointed(tmp_path, checkpoint.LATEST)
     assert found == tmp_path / "step-1"
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["step-1"]
-    assert checkpoint.load(found, learners) == 1
+    assert checkpoint.load(found, learners) == [{}]
+    assert checkpoint.step_of(found) == 1
     after = dict(learners["a"].model.named_parameters())
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_old_checkpoints_go_but_the_best_stays(learners, tmp_path):
     for step in range(1, 6):
-        checkpoint.save(tmp_path, step, learners, keep=2)
+        checkpoint.save(tmp_path, step, learners, states=[{}], keep=2)
         if step == 2:
             checkpoint.point(tmp_path, checkpoint.BEST, step)
     names = sorted(p.name for p in tmp_path.glob("step-*"))

@@ -132,7 +132,7 @@ def test_overrides_beat_the_file(config, tmp_path, capsys):
         ("team.left.sampling.top_p=0.5", ["team.left.sampling", "top_p"]),
         ("rollout.allow_filtered_sampling=true", ["no effect"]),
         ("team.left.invalid_penalty=0.1", ["team.left.invalid_penalty", "no effect"]),
-        ("algorithm.turn_length=5", ["algorithm.turn_length", "no effect"]),
+        ("algorithm.turn_length=5", ["algorithm", "turn_length has no effect"]),
         ("evaluation.k=9", ["evaluation.k"]),
         ("policies.spare.base=tiny:math", ["policies.spare", "no agent"]),
         ("team.idle.policy=a", ["team.idle", "never calls"]),

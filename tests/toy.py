@@ -16,9 +16,10 @@ from rolecall import cli
 from rolecall.agents import Agent, Policy
 from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import Sampling
-from rolecall.environments.base import World
+from rolecall.environments.base import Observation, World
 from rolecall.models import LanguageModel, load_model, load_tokenizer
 from rolecall.workflows.base import workflow
+from rolecall.workflows.candidates import play_best
 
 CPU = torch.device("cpu")
 
@@ -102,6 +103,14 @@ class LettersWorld(World):
         if self.max_delay_s:
             await asyncio.sleep(random.SystemRandom().random() * self.max_delay_s)
 
+    async def fork(self) -> World:
+        await self.pause()
+        return LettersWorld(self.task, 0, self.max_delay_s, 0.0)
+
+    async def step(self, agent: str, action: str) -> Observation:
+        await self.pause()
+        return Observation("", reward=len(set(action)) / 20)
+
     async def score(self, episode: Episode) -> dict[str, float]:
         await self.pause()
         if self.fails:
@@ -123,6 +132,20 @@ async def relay(team, task, world):
 async def _after_pause(world, member, task):
     await world.pause()
     return await member(task.prompt)
+
+
+@workflow
+async def crew(team, task, world, candidates: int = 1):
+    """Parallel workers of one role, then one who reads them all; the last word is the answer."""
+
+    async def ask(member, *said):
+        await world.pause()
+        if candidates == 1:
+            return await member(*said)
+        return await play_best(member, world, *said, number=candidates)
+
+    drafts = await asyncio.gather(*(ask(w, task.prompt) for w in team.role("worker")))
+    return await ask(team.last, task.prompt, *drafts)
 
 
 @workflow
@@ -157,6 +180,62 @@ def relay_config(folder: Path, **changes) -> dict:
         "evaluation": {"tasks": 2, "samples": 2, "k": 2},
     }
     return changed(config, changes)
+
+
+def crew_config(folder: Path, **changes) -> dict:
+    """Two parallel workers on one policy and one reader on another, rewarded for variety."""
+    here = Path(__file__).resolve()
+    config = relay_config(folder)
+    sampling = {"max_tokens": 8}
+    config["team"] = {
+        "first": {"policy": "a", "role": "worker", "sampling": sampling},
+        "second": {"policy": "a", "role": "worker", "sampling": sampling},
+        "last": {"policy": "b", "sampling": sampling},
+    }
+    config["workflow"] = {"name": f"{here}:crew"}
+    config["rewards"] = {f"{here}:wordy": 1.0}
+    return changed(config, changes)
+
+
+def algorithm_cases(folder: Path) -> dict[str, dict]:
+    """What each algorithm needs in a config, by name."""
+    base = str(folder)
+    reference = {
+        "policies": {
+            name: {"base": base, "optimizer": {"lr": 1e-3}, "reference": "initial"}
+            for name in ("a", "b")
+        }
+    }
+    adapters = {
+        "policies": {
+            name: {"base": base, "optimizer": {"lr": lr}, "adapter": {"rank": 4}}
+            for name, lr in (("a", 1e-3), ("b", 3e-3))
+        }
+    }
+    team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
+    several = {"name": "drmas", "passes": 2, "minibatches": 2, "entropy": 0.01}
+    return {
+        "grpo": {"algorithm": "grpo"},
+        "grpo with kl": {"algorithm": {"name": "grpo", "kl": 0.1}, **reference},
+        "several steps": {"algorithm": several},
+        "adapters": {"algorithm": "drmas", **adapters},
+        "engine copy": {"algorithm": "drmas", "engine": {"copy": True}},
+        "rloo": {"algorithm": "rloo"},
+        "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
+        "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
+        "dapo": {"algorithm": "dapo"},
+        "ppo": {"algorithm": "ppo", "critics": {"agent": {"optimizer": {"lr": 1e-2}}}},
+        "mappo": {"algorithm": "mappo", **team},
+        "happo": {"algorithm": "happo", **team},
+        "vdn": {"algorithm": "vdn", "critics": {"mixer": {"optimizer": {"lr": 1e-3}}}},
+        "qmix": {
+            "algorithm": "qmix",
+            "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
+        },
+        "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
+        "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
+        "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
+    }
 
 
 def solo_config(folder: Path, **changes) -> dict:

@@ -85,12 +85,14 @@ class Team:
         call_seed: int,
         swap: Swap | None = None,
         recorded: dict[tuple[int, ...], Turn] | None = None,
+        tries_out: bool = True,
     ) -> None:
         self._agents = agents
         self._episode = episode
         self._call_seed = call_seed
         self._swap = swap  # what a replay changes
         self._recorded = recorded or {}  # turns of the episode that is replayed
+        self._tries_out = tries_out
         self._state = ""
 
     def __getattr__(self, name: str) -> Member:
@@ -138,13 +140,14 @@ class Member:
     def candidates(self, number: int) -> Callable[..., Awaitable[list[Turn]]]:
         """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
 
-        The workflow plays one with `team.choose(turn)`; raises ValueError for less than one.
+        The workflow plays one with `team.choose(turn)`. An evaluation draws only one, because no
+        world tells a team which of its answers is right. Raises ValueError for less than one.
         """
         if number < 1:
             raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
 
         async def ask(*said: Said) -> list[Turn]:
-            return await self._ask(said, number)
+            return await self._ask(said, number if self.team._tries_out else 1)
 
         return ask
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 from pydantic import BaseModel, ValidationError
 
-from rolecall import checks, needs, registry
+from rolecall import checkpoint, checks, needs, registry
 from rolecall.agents import Agent, Policy
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.mixing import Vdn
@@ -73,12 +73,20 @@ class Run:
         return next(part for part in self.credits if part.agents & agents)
 
     @property
-    def critics(self) -> dict[str, Critic]:
-        return {
-            part.algorithm.critic: part.critic
+    def parts(self) -> dict[str, checkpoint.Saved]:
+        """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
+        critics = {
+            f"critic.{part.algorithm.critic}": part.critic
             for part in self.credits
-            if part.critic is not None and part.algorithm.critic is not None
+            if part.critic is not None
         }
+        return {**self.learners, **critics}
+
+    def restore(self, saved: Path) -> None:
+        """Take over a checkpoint's weights, critics and algorithm states."""
+        states = checkpoint.load(saved, self.parts)
+        for part, state in zip(self.credits, states, strict=True):
+            part.algorithm.load_state_dict(state)
 
 
 def assemble(config: Config) -> Run:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from rolecall.runs import write_aside
-
-if TYPE_CHECKING:
-    from rolecall.assembly import Run
 
 LATEST, BEST = "latest", "best"  # pointer files
 
@@ -31,8 +29,12 @@ class CheckpointError(RuntimeError):
     """A checkpoint could not be written; the previous one is untouched."""
 
 
-def save(folder: Path, step: int, run: Run, *, keep: int) -> Path:
+def save(
+    folder: Path, step: int, parts: Mapping[str, Saved], *, states: list[Any], keep: int
+) -> Path:
     """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
+
+    It gets a folder for each part (policies, critics), and the states of the algorithms.
 
     Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
     """
@@ -40,14 +42,10 @@ def save(folder: Path, step: int, run: Run, *, keep: int) -> Path:
     aside = folder / f".tmp-step-{step}"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        for name, part in _parts(run).items():
+        for name, part in parts.items():
             (aside / name).mkdir(parents=True)
             part.save(aside / name)
-        state = {
-            "step": step,
-            "policies": list(run.learners),
-            "algorithms": [credit.algorithm.state_dict() for credit in run.credits],
-        }
+        state = {"step": step, "parts": list(parts), "algorithms": states}
         (aside / "state.json").write_text(json.dumps(state))
         _flush(aside)
     except Exception as error:  # torch and safetensors have their own types for a full disk
@@ -81,20 +79,12 @@ def step_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / "state.json").read_text())["step"])
 
 
-def load(checkpoint: Path, run: Run) -> int:
-    """Restore weights, moments, critics and counts. Returns the step that was saved."""
-    for name, part in _parts(run).items():
+def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
+    """Restore weights, moments, critics. Returns the algorithms' states that were saved."""
+    for name, part in parts.items():
         part.load(checkpoint / name)
-    state = json.loads((checkpoint / "state.json").read_text())
-    for credit, saved in zip(run.credits, state["algorithms"], strict=True):
-        credit.algorithm.load_state_dict(saved)
-    return step_of(checkpoint)
-
-
-def _parts(run: Run) -> dict[str, Saved]:
-    """Folder name -> what is in it; a policy cannot have a name with a dot."""
-    critics = {f"critic.{name}": critic for name, critic in run.critics.items()}
-    return {**run.learners, **critics}
+    states: list[Any] = json.loads((checkpoint / "state.json").read_text())["algorithms"]
+    return states
 
 
 def _drop_old(folder: Path, *, keep: int) -> None:

@@ -81,6 +81,27 @@ def show(
 
 
 @app.command()
+def prove(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Run the papers in the small: what must come out beside what does. Status 1 if one fails."""
+    from rolecall.monitor.claims import show_claims
+    from rolecall.proofs.all import prove as command
+
+    try:
+        with people_elsewhere(json_file):
+            found = show_claims(command(names))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    emit(found, json_file)
+    if not all(claim["ok"] for claim in found):
+        raise typer.Exit(1)
+
+
+@app.command()
 def info(json_file: Json = None) -> None:
     """Versions, devices, extras, and what a config can name."""
     from rolecall.info import collect

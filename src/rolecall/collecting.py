@@ -35,7 +35,7 @@ class Collector:
         """Raises what the journal's disk raises; a failed episode is in `failures`."""
         wanted = self.run.config.rollout.groups
         if self.run.data:
-            return Rollout(groups=_drawn(self.run.data, wanted, seed=self._seed, step=step))
+            return Rollout(groups=drawn(self.run.data, wanted, seed=self._seed, step=step))
         journal = Journal(journal_path(self.folder, step))
         whole = Rollout(groups=[])
         try:
@@ -81,10 +81,10 @@ class Collector:
         """New tasks for round `number` of a step; none that the step has played already."""
         config = self.run.config.rollout
         if number == 0:
-            return _drawn(self.run.train, config.groups, seed=self._seed, step=step)
+            return drawn(self.run.train, config.groups, seed=self._seed, step=step)
         seen = {e.task.id for e in (*whole.episodes, *whole.unused)}
         order = seed_of(self._seed, "more", step, number)
-        offered = _drawn(
+        offered = drawn(
             self.run.train, min(len(self.run.train), missing + len(seen)), seed=order, step=1
         )
         return [task for task in offered if task.id not in seen][:missing]
@@ -117,7 +117,7 @@ class Collector:
                 together.create_task(one(group))
 
 
-def _drawn(items: Sequence[T], number: int, *, seed: int, step: int) -> list[T]:
+def drawn(items: Sequence[T], number: int, *, seed: int, step: int) -> list[T]:
     """An endless sequence is taken in its order, a finite one is shuffled anew each epoch."""
     size = len(items)
     if size >= ENDLESS:

@@ -80,7 +80,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = assemble(config)
     if folder:
-        checkpoint.load(_checkpoint(folder, checkpoint_name), run)
+        run.restore(_checkpoint(folder, checkpoint_name))
     try:
         found = asyncio.run(_evaluate(run))
     finally:

@@ -86,7 +86,7 @@ async def evaluate(
             for name, a in agents.items()
         }
     rollout = await collect(
-        replace(stage, agents=agents), tasks, step="evaluation", group_size=samples
+        replace(stage, agents=agents, tries_out=False), tasks, step="evaluation", group_size=samples
     )
     if not rollout.groups:
         raise RuntimeError(f"every evaluation episode failed; the last: {rollout.last_error}")

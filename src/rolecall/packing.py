@@ -170,16 +170,21 @@ def one_turn(batch: Batch, number: int) -> Batch:
     while (place := int(batch.parent[place])) != NO_PARENT:
         keep[place] = True
     columns = (
-        "tokens", "positions", "old_logprobs", "advantages", "returns", "weight", "temperature",
-        "prox_logprobs", "ref_logprobs", "values",
+        "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
+        "ref_logprobs", "values",
     )  # fmt: skip
+    found = {name: getattr(batch, name) for name in columns}
+    # What other turns sampled stands here as context, and has none of their numbers.
     cut: dict[str, Any] = {
-        name: None if (values := getattr(batch, name)) is None else values[keep] for name in columns
+        name: None if values is None else np.where(sampled, values, 0)[keep]
+        for name, values in found.items()
     }
     size = int(keep.sum())
     return Batch(
         policy=batch.policy,
         agent=batch.agent,
+        tokens=batch.tokens[keep],
+        positions=batch.positions[keep],
         parent=np.arange(NO_PARENT, size - 1, dtype=np.int32),
         mask=sampled[keep].astype(np.float32),
         turn=np.zeros(size, dtype=np.int32),

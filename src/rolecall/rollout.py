@@ -40,6 +40,7 @@ class Stage:
     retries: int = 2  # repeats of an episode that raised
     concurrency: int = 256  # episodes under way at once
     quiet: scope.Quiet = field(default_factory=scope.Quiet)
+    tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
 
 
 class Journal(Protocol):
@@ -183,6 +184,7 @@ async def _play(
         call_seed=seed_of(episode.seed, "call"),
         swap=swap,
         recorded=recorded,
+        tries_out=stage.tries_out,
     )
     with scope.entered((), quiet=stage.quiet):
         try:

@@ -93,7 +93,8 @@ class Trainer:
     async def _resume(self) -> None:
         found = checkpoint.pointed(self.folder.checkpoints, checkpoint.LATEST)
         if found is not None:
-            self.done = self.saved = checkpoint.load(found, self.run)
+            self.run.restore(found)
+            self.done = self.saved = checkpoint.step_of(found)
             log.info("resumed step=%d", self.done)
         self.folder.forget_after(self.done)
         for step, path in journals(self.folder):
@@ -175,7 +176,13 @@ class Trainer:
     def _save(self) -> None:
         if self.saved == self.done:
             return
-        checkpoint.save(self.folder.checkpoints, self.done, self.run, keep=self.config.trainer.keep)
+        checkpoint.save(
+            self.folder.checkpoints,
+            self.done,
+            self.run.parts,
+            states=[part.algorithm.state_dict() for part in self.run.credits],
+            keep=self.config.trainer.keep,
+        )
         self.saved = self.done
         for step, path in journals(self.folder):
             if step <= self.done:

@@ -1,4 +1,4 @@
-"""A softmax without a network, and small teams whose turns carry all that a learner may annotate."""
+"""A softmax without a network, and small teams whose turns carry all that a learner annotates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from rolecall.packing import join
 from tests.toy import episode, turn
 
 NAMES = sorted(registry.BUILT_IN["algorithm"])
-WITHOUT_VALUES = {"ppo": {"lam": 1.0}, "mappo": {"lam": 1.0}, "happo": {"lam": 1.0}}
 
 
 def algorithm(name: str, **options) -> Algorithm:
-    """A built-in algorithm as a config makes it; DAPO's limits lie above the turns made here."""
+    """A built-in algorithm with those of the options that it has.
+
+    DAPO's length limit, which a config takes from the team, lies above the turns made here.
+    """
     kind = registry.resolve("algorithm", name, key="algorithm.name")
     if name == "dapo":
         options = {"longest": 100, **options}
-    known = inspect.signature(kind).parameters
+    known = set(inspect.signature(kind).parameters) - set(kind.without_effect)
     return kind(**{key: value for key, value in options.items() if key in known})
 
 
@@ -38,7 +40,9 @@ def said(episodes: list[Episode], agent: str) -> list[float]:
 def singles(rewards: Sequence[float], *, task: str = "x", length: int = 2) -> list[Episode]:
     """One turn of one agent an episode."""
     return [
-        episode(i, [turn(task=task, episode=f"{task}{i}", tokens=[7] * length)], {"team": r}, task=task)
+        episode(
+            i, [turn(task=task, episode=f"{task}{i}", tokens=[7] * length)], {"team": r}, task=task
+        )
         for i, r in enumerate(rewards)
     ]
 
@@ -91,7 +95,8 @@ class Unigram:
     def forward(self, batch: Batch) -> Outputs:
         mask = torch.from_numpy(batch.mask)
         logprobs = self.logits.log_softmax(0)
-        sampled = logprobs[torch.from_numpy(batch.tokens).long()] * mask
+        ids = torch.from_numpy(batch.tokens).long() * mask.long()  # a prompt may hold any id
+        sampled = logprobs[ids] * mask
         entropies = -(logprobs.exp() * logprobs).sum() * mask
         return Outputs(sampled, entropies=entropies, values=self.logits[0] * mask)
 
@@ -107,6 +112,10 @@ class Unigram:
         gradient = self.gradient(batches, algorithm)
         with torch.no_grad():
             self.logits -= lr * gradient
+
+    def sample(self, number: int, draw: np.random.Generator) -> list[int]:
+        p = self.logits.detach().double().softmax(0).numpy()
+        return draw.choice(len(p), number, p=p / p.sum()).tolist()
 
     def logprob(self, token: int) -> float:
         return float(self.logits.detach().log_softmax(0)[token])

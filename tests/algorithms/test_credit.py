@@ -9,20 +9,10 @@ import numpy as np
 import pytest
 
 from rolecall.algorithms.drmas import DrMas
+from rolecall.algorithms.groups import compare, left_out, mean_of, standardised
 from rolecall.algorithms.grpo import Grpo
+from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
-
-
-def said(episodes, agent: str) -> list[float]:
-    return [float(t.advantages[0]) for e in episodes for t in e.turns if t.agent == agent]
-
-
-def singles(rewards: list[float], *, task: str = "x"):
-    """One turn of one agent an episode."""
-    return [
-        episode(i, [turn(task=task, episode=f"{task}{i}")], {"team": r}, task=task)
-        for i, r in enumerate(rewards)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +112,93 @@ def test_constant_rewards_give_zero_advantage(algorithm, value, size):
     algorithm.credit(episodes)
     assert all(a == 0.0 for a in said(episodes, "solver"))
     assert not any(np.signbit(t.advantages).any() for e in episodes for t in e.turns)
+
+
+def test_equal_scores_have_exactly_their_own_mean():
+    """In float64 three times 0.1, added and divided by 3, is not 0.1."""
+    assert np.mean([0.1] * 3) != 0.1
+    assert all(mean_of([x] * n) == x for x in (0.1, 0.7, -1e9 - 0.1) for n in range(1, 50))
+    assert mean_of([0.0, 1.0, 0.5]) == 0.5
+
+
+def test_a_team_reward_counts_once_per_episode_however_many_agents_and_turns_carry_it():
+    """Rule 11: entries of one episode with the same owner are one sample."""
+    winner = [turn("solver", episode="0"), turn("verifier", episode="0", path=(1,))]
+    loser = [
+        turn(name, episode="1", path=(k,)) for k, name in enumerate(["solver"] * 3 + ["verifier"])
+    ]
+    episodes = [episode(0, winner, {"team": 1}), episode(1, loser, {"team": 0})]
+    Grpo().credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([0.707106] + [-0.707106] * 3, abs=1.5e-6)
+    assert said(episodes, "verifier") == pytest.approx([0.707106, -0.707106], abs=1.5e-6)
+    Grpo(count="turn").credit(episodes)  # samples 1, 1, 0, 0, 0, 0: mean 1/3, spread .516398
+    assert said(episodes, "verifier") == pytest.approx([1.290992, -0.645496], abs=2.5e-6)
+
+
+def test_an_agent_with_a_reward_of_its_own_is_a_sample_beside_the_team():
+    """Rule 11: owners. R = 1 + .5 and 1 of the first episode, 0 and -1 of the second."""
+    episodes = [
+        episode(i, [turn("a", episode=f"{i}"), turn("b", episode=f"{i}", path=(1,))], rewards)
+        for i, rewards in enumerate([{"a": 0.5, "team": 1}, {"b": -1, "team": 0}])
+    ]
+    Grpo().credit(episodes)
+    spread = np.std([1.5, 1, 0, -1], ddof=1)
+    expected = [(x - 0.375) / (spread + 1e-6) for x in (1.5, 0.0, 1.0, -1.0)]
+    found = said(episodes, "a") + said(episodes, "b")
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_in_a_pooled_team_an_own_reward_is_compared_with_the_agents_other_turns_only():
+    """Rule 12: A = norm(R) + r - mean of r; a pooled form gave the verifiers -+.7071."""
+    episodes = [
+        episode(i, [turn("s", episode=f"{i}"), turn("v", episode=f"{i}", path=(1,))], {"team": r})
+        for i, r in enumerate([1, 1, 0, 0])
+    ]
+    episodes[0].turns[0].rewards = {"invalid": -0.1}
+    Grpo().credit(episodes)
+    norms = [0.866024, 0.866024, -0.866024, -0.866024]
+    extra = [-0.075, 0.025, 0.025, 0.025]
+    expected = [a + b for a, b in zip(norms, extra, strict=True)]
+    assert said(episodes, "s") == pytest.approx(expected, abs=1.5e-6)
+    assert said(episodes, "v") == pytest.approx(norms, abs=1.5e-6)
+
+
+def test_in_a_team_of_one_trainable_agent_statistics_run_over_whole_scores():
+    """Rule 12: scores 1 - .1 and 0, however a frozen teammate was rewarded."""
+    episodes = pairs([1, 0], [5, 9])
+    for e in episodes:
+        e.turns[1].trained = False
+    episodes[0].turns[0].rewards = {"invalid": -0.1}
+    Grpo().credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([0.707106, -0.707106], abs=1.5e-6)
+
+
+def test_compare_takes_any_keys_any_count_any_norm_and_any_own_reward():
+    """Here: agents of one index, every turn a sample, against the others, own reward 10 a turn."""
+    episodes = [
+        episode(i, [turn(episode=f"{i}"), turn(episode=f"{i}", path=(1,))], {"team": r})
+        for i, r in enumerate([3, 1, 2])
+    ]
+    for e in episodes:
+        e.turns[1].index = 1
+    both = [(e, t) for e in episodes for t in e.turns]
+    keys = ("task", "agent", "index")
+    compare(both, keys=keys, count="turn", norm=left_out, own=lambda e, t: 10.0 * t.index)
+    assert [float(t.advantages[0]) for _, t in both] == [1.5, 1.5, -1.5, -1.5, 0.0, 0.0]
+    compare(
+        both, keys=("task",), count="episode_agent", norm=standardised, own=lambda e, t: t.index
+    )  # samples 3.5, 1.5, 2.5: mean 2.5, spread 1
+    expected = [0.5, 1.5, -1.5, -0.5, -0.5, 0.5]
+    assert [float(t.advantages[0]) for _, t in both] == pytest.approx(expected, abs=2e-6)
+
+
+def test_a_copied_episode_changes_no_advantage():
+    """Rule 7."""
+    for algorithm in (Grpo(), DrMas()):
+        plain, copied = singles([1, 0, 0]), singles([1, 0, 0])
+        algorithm.credit(plain)
+        algorithm.credit([*copied, copied[0]])
+        assert said(copied, "solver") == said(plain, "solver")
 
 
 @pytest.mark.parametrize("algorithm", [Grpo(), DrMas()])

@@ -25,6 +25,11 @@ def learner_of(folder, **options) -> LocalLearner:
     )
 
 
+def flat(turns):
+    """Every turn a tree of its own."""
+    return join([[turn] for turn in turns])
+
+
 def update(learner, batches, *, per_agent=True):
     [done] = asyncio.run(learner.update([batches], DrMas(), per_agent=per_agent))
     return done
@@ -40,10 +45,10 @@ def test_gradient_norms_per_agent_are_exact_though_they_share_a_policy(model_fol
     count = sum(len(t.tokens) for t in turns)
     for name in ("solver", "verifier"):
         mine = [t for t in turns if t.agent == name]
-        _, alone = gradient(model_folder, [join(mine)], DrMas())
+        _, alone = gradient(model_folder, [flat(mine)], DrMas())
         share = sum(len(t.tokens) for t in mine) / count
         assert done.agent_grad_norms[name] == pytest.approx(float(alone.norm()) * share, rel=1e-4)
-    _, whole = gradient(model_folder, [join(turns)], DrMas())
+    _, whole = gradient(model_folder, [flat(turns)], DrMas())
     assert done.grad_norm == pytest.approx(float(whole.norm()), rel=1e-4)
 
 
@@ -61,10 +66,10 @@ def test_a_large_gradient_is_clipped_to_its_norm(model_folder):
     """With plain SGD-like moments the first Adam step hides the scale, so look at the gradient."""
     learner = learner_of(model_folder, clip=0.01)
     seen = []
-    learner.optimizer.register_step_pre_hook(
+    learner.stepper.optimizer.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([p.grad.flatten() for p in learner.parameters]).norm())
     )
-    done = update(learner, [join(turns_of(5))])
+    done = update(learner, [flat(turns_of(5))])
     assert done.grad_norm > 0.01
     assert float(seen[0]) == pytest.approx(0.01, rel=1e-4)
 
@@ -77,19 +82,19 @@ def test_a_loss_that_is_not_finite_skips_the_update_and_names_the_turn(model_fol
     done = update(learner, pack(turns, budget=60, skip_zero=True))
     assert done.skipped == turns[3].id
     assert torch.equal(weights(learner), before)
-    assert learner.num_updates == 0
-    fine = update(learner, [join(turns_of(4))])
-    assert (fine.skipped, learner.num_updates, learner.num_skipped) == ("", 1, 0)
+    assert learner.version == 0
+    fine = update(learner, [flat(turns_of(4))])
+    assert (fine.skipped, learner.version, learner.num_skipped) == ("", 1, 0)
 
 
 def test_three_broken_updates_in_a_row_stop_the_run(model_folder):
     turns = turns_of(2)
     turns[1].advantages[:] = np.nan
     learner = learner_of(model_folder)
-    update(learner, [join(turns)])
-    update(learner, [join(turns)])
+    update(learner, [flat(turns)])
+    update(learner, [flat(turns)])
     with pytest.raises(DivergedError, match=r"e1/solver"):
-        update(learner, [join(turns)])
+        update(learner, [flat(turns)])
 
 
 def test_the_learning_rate_warms_up_and_falls():
@@ -101,7 +106,7 @@ def test_the_learning_rate_warms_up_and_falls():
 
 
 def test_saved_and_loaded_learners_go_on_bit_for_bit(model_folder, tmp_path):
-    batches = [join(turns_of(5, seed=s)) for s in range(3)]
+    batches = [flat(turns_of(5, seed=s)) for s in range(3)]
     straight, first = learner_of(model_folder), learner_of(model_folder)
     for batch in batches:
         update(straight, [batch])
@@ -113,7 +118,7 @@ def test_saved_and_loaded_learners_go_on_bit_for_bit(model_folder, tmp_path):
     for batch in batches[1:]:
         update(second, [batch])
     assert torch.equal(weights(second), weights(straight))
-    assert second.num_updates == 3
+    assert second.version == 3
 
 
 def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder, tmp_path):
@@ -129,7 +134,7 @@ def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder,
     first, second = both(), both()
     other = weights(first["lora"])
     for seed in range(3):
-        update(first["a"], [join(turns_of(5, seed=seed))])
+        update(first["a"], [flat(turns_of(5, seed=seed))])
     assert torch.equal(weights(first["lora"]), other)
     assert not torch.equal(weights(first["a"]), weights(second["a"]))
     for name, learner in first.items():
@@ -139,7 +144,7 @@ def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder,
         assert torch.equal(weights(second[name]), weights(learner))
     base = load_model(str(model_folder), device=CPU, dtype=torch.float32)
     alone = PeftModel.from_pretrained(base, tmp_path / "a").eval()
-    batch = join(turns_of(3))
+    batch = flat(turns_of(3))
     with torch.no_grad():
         ours = first["a"].forward(batch).logprobs
         theirs = (
@@ -155,7 +160,7 @@ def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder,
 def test_mismatch_is_measured_on_sampled_ids(model_folder):
     turns = turns_of(3)
     learner = learner_of(model_folder)
-    batch = join(turns)
+    batch = flat(turns)
     with torch.no_grad():
         exact = learner.forward(batch).logprobs.numpy()
     batch.old_logprobs = (exact - np.float32(math.log(3.0)) * batch.mask).astype(np.float32)

@@ -24,7 +24,7 @@ class AtGrpo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
-        episode_of = {t.id: e for e, t in self.said(episodes) if "candidate_error" not in t.info}
+        episode_of = {t.id: e for e, t in self.said(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
         for group in by(turns, "task", "agent", "index", "state", _prompt):
             samples: Samples = {

@@ -197,7 +197,9 @@ class Algorithm(BaseModel, ABC):
                     continue
                 if not (turn.chosen or self.compares_candidates):
                     continue
-                turn.advantages = spread(turn, 0.0)
+                if "candidate_error" in turn.info:
+                    continue  # its world raised: no data, and in no normaliser
+                turn.advantages, turn.weight = spread(turn, 0.0), 1.0
                 if self.mask_truncated and turn.finish == "length":
                     continue
                 if not math.isfinite(episode.total(turn)):
@@ -206,7 +208,9 @@ class Algorithm(BaseModel, ABC):
         return found
 
     def own_reward(self, episode: Episode, turn: Turn) -> float:
-        """r_t, less the KL to the reference where that is part of the reward."""
+        """r_t, less the KL to the reference where that is part of a trained turn's reward."""
+        if not turn.trained or turn.tokens is None:
+            return turn.score
         return turn.score + float(self.kl_rewards(turn).sum(dtype="float64"))
 
     def kl_rewards(self, turn: Turn) -> Floats:
@@ -250,7 +254,10 @@ class Algorithm(BaseModel, ABC):
             for name, term in terms.items()
         }
         total = torch.stack([part for part, _ in parts.values()]).sum()
-        sums = {"clip_share": float((clipped * kept).sum())}
+        # Means over ids or over turns: with the count of the loss, both are shares of 1.
+        mean: Aggregation = "token" if self.agg == "token" else "turn_mean"
+        share, _ = aggregate(clipped.float(), kept, batch, agg=mean, turn_length=None)
+        sums = {"clip_share": float(share)}
         if self._correction in REJECTS:
             sums["rejected"] = float((mask - kept).sum())
         if len(parts) > 1:

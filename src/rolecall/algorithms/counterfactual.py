@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from rolecall.algorithms.base import Algorithm, Replay
 from rolecall.algorithms.groups import compare, left_out
@@ -38,6 +38,12 @@ class Counterfactual(Algorithm):
     _variances: list[tuple[float, float]] = PrivateAttr(default_factory=list)
     _failed: int = PrivateAttr(default=0)
 
+    @model_validator(mode="after")
+    def _check_text(self) -> Counterfactual:
+        if "text" in self.model_fields_set and self.baseline != "text":
+            raise ValueError("text has no effect unless baseline is text")
+        return self
+
     async def prepare(self, group: Group, replay: Replay) -> None:
         """Replay each probed turn and note what the team earned without it."""
         for episode in group:
@@ -47,9 +53,10 @@ class Counterfactual(Algorithm):
 
     async def _probe(self, episode: Episode, turn: Turn, replay: Replay) -> None:
         text = self.text if self.baseline == "text" else None
+        call = turn.path if turn.candidate is None else turn.path[:-1]
         outcomes = []
         for draw in range(self.replays):
-            other = await replay(episode, Swap(turn.path, text, draw))
+            other = await replay(episode, Swap(call, text, draw))
             if other.error is None:
                 outcomes.append(other.outcome(turn.agent))
             else:

@@ -64,7 +64,7 @@ class Dpo(Algorithm):
         found: list[Pair] = []
         scored = [turn for turn in turns if turn.returns is not None]
         for group in by(scored, "task", "agent", "index", "state", _prompt):
-            ranked = sorted(group, key=_score, reverse=True)
+            ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
             if self.pair_up == "all":
                 found += [(a, b) for a, b in combinations(ranked, 2) if _score(a) > _score(b)]
             elif _score(ranked[0]) > _score(ranked[-1]):
@@ -75,7 +75,8 @@ class Dpo(Algorithm):
         """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""
         assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
         device = outputs.logprobs.device
-        gain = per_turn(outputs.logprobs - torch.from_numpy(batch.ref_logprobs).to(device), batch)
+        ref, mask = (torch.from_numpy(c).to(device) for c in (batch.ref_logprobs, batch.mask))
+        gain = per_turn((outputs.logprobs - ref) * mask, batch)
         better, worse = torch.from_numpy(batch.pairs).long().to(device).T
         logits = self.beta * (gain[better] - gain[worse])
         losses = pair_loss(logits, smoothing=self.smoothing)

@@ -7,7 +7,7 @@ one, the mean of its scores (`count: episode_agent`). All numbers are float64.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Literal
 
 import numpy as np
@@ -22,31 +22,36 @@ Norm = Callable[[Samples], Callable[[float, str], float]]
 OwnReward = Callable[[Episode, Turn], float]
 
 
-def is_constant(samples: Samples) -> bool:
-    """Whether nothing can be compared: fewer than two samples, or all equal.
+def mean_of(values: Collection[float]) -> float:
+    """The mean; of equal numbers exactly that number, so that equal scores earn exactly 0.
 
-    The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
+    In float64 the sum of three times 0.1, divided by 3, is not 0.1.
     """
-    return len(samples) < 2 or max(samples.values()) == min(samples.values())
+    lowest = min(values)
+    return lowest if lowest == max(values) else float(np.mean(list(values)))
 
 
 def standardised(samples: Samples) -> Callable[[float, str], float]:
-    """s -> (s - mean) / (std + 1e-6), std with n - 1; 0 where nothing can be compared."""
-    if is_constant(samples):
-        return lambda score, episode: 0.0
+    """s -> (s - mean) / (std + 1e-6), std with n - 1; 0 for fewer than two samples or equal ones.
+
+    The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
+    """
     scores = list(samples.values())
-    mean, std = float(np.mean(scores)), float(np.std(scores, ddof=1))
+    if len(scores) < 2 or max(scores) == min(scores):
+        return lambda score, episode: 0.0
+    mean, std = mean_of(scores), float(np.std(scores, ddof=1))
     return lambda score, episode: (score - mean) / (std + 1e-6)
 
 
 def left_out(samples: Samples) -> Callable[[float, str], float]:
-    """s -> s - mean of the samples of the other episodes; [1, 0, 0] -> 1, -.5, -.5."""
-    if is_constant(samples):
-        return lambda score, episode: 0.0
+    """s -> s - mean of the samples of the other episodes; [1, 0, 0] -> 1, -.5, -.5.
+
+    0 where no other episode has a sample.
+    """
 
     def advantage(score: float, episode: str) -> float:
         others = [value for (other, _), value in samples.items() if other != episode]
-        return score - float(np.mean(others)) if others else 0.0
+        return score - mean_of(others) if others else 0.0
 
     return advantage
 
@@ -77,7 +82,7 @@ def _against_itself(group: list[Said], *, count: Count, norm: Norm, own: OwnRewa
     scores: dict[tuple[str, Hashable], list[float]] = defaultdict(list)
     for episode, turn in group:
         scores[episode.id, turn.id if count == "turn" else turn.agent].append(score[turn.id])
-    advantage = norm({sample: float(np.mean(values)) for sample, values in scores.items()})
+    advantage = norm({sample: mean_of(values) for sample, values in scores.items()})
     for episode, turn in group:
         turn.advantages = spread(turn, advantage(score[turn.id], episode.id))
 
@@ -92,8 +97,6 @@ def _pooled(group: list[Said], *, count: Count, norm: Norm, own: OwnReward) -> N
         of_agent[turn.agent].append(reward[turn.id])
     advantage = norm(outcomes)
     for episode, turn in group:
-        rewards = of_agent[turn.agent]
-        same = max(rewards) == min(rewards)
-        extra = 0.0 if same else reward[turn.id] - float(np.mean(rewards))
+        extra = reward[turn.id] - mean_of(of_agent[turn.agent])
         outcome = episode.outcome(turn.agent)
         turn.advantages = spread(turn, advantage(outcome, episode.id) + extra)

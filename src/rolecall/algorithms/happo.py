@@ -34,9 +34,6 @@ class Happo(Mappo):
     def credit(self, episodes: list[Episode]) -> None:
         super().credit(episodes)
         self._updated, self._clamped = [], 0
-        for episode in episodes:
-            for turn in episode.turns:
-                turn.weight = 1.0
 
     def after_update(self, policy: str, episodes: list[Episode]) -> None:
         """Token log-ratios .1, .1, -.05 of one updated turn: M 1.161834, geometric 1.051271."""
@@ -46,7 +43,8 @@ class Happo(Mappo):
             for turn in episode.turns:
                 if turn.policy not in self._updated:
                     around = [u for u in moved if self._counts(u, turn, episode)]
-                    turn.weight = self._bounded(math.exp(sum(map(self.log_ratio, around))))
+                    together = min(20.0, max(-20.0, sum(map(self.log_ratio, around))))
+                    turn.weight = self._bounded(math.exp(together))
 
     def metrics(self) -> dict[str, float]:
         return {"clamped_factors": float(self._clamped)}

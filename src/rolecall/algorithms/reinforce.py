@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Samples, compare, is_constant
+from rolecall.algorithms.groups import Samples, compare, mean_of
 from rolecall.algorithms.losses import Estimator
 from rolecall.algorithms.whitening import whiten
 from rolecall.core import Episode
@@ -64,9 +64,9 @@ class ReinforcePlusPlusBaseline(Algorithm):
         limit = self.reward_clip
 
         def centred(samples: Samples) -> Callable[[float, str], float]:
-            if is_constant(samples):
+            if len(samples) < 2:
                 return lambda score, episode: 0.0
-            mean = float(np.mean(np.clip(list(samples.values()), -limit, limit)))
+            mean = mean_of(np.clip(list(samples.values()), -limit, limit).tolist())
             return lambda score, episode: float(np.clip(score, -limit, limit)) - mean
 
         compare(

@@ -112,7 +112,7 @@ def advantages(mixer: Mixer, q: Tensor, v: Tensor, state: Tensor, active: Tensor
     """A_i = f(q_i, q_-i; s) - f(v_i, q_-i; s): what the team gained by agent i's words.
 
     q, v, active [B, A], state [B, S] -> [B, A], 0 for inactive agents, no gradient. VDN, where A_i
-    is q_i - v_i: q (1.2, .3), v (1.0, .5) -> (.2, -.2). Source: ALGORITHMS 2.14, this project's.
+    is q_i - v_i: q (1.2, .3), v (1.0, .5) -> (.2, -.2). The formulation is our own.
     """
     team = mixer(q, state, active)
     gains = torch.zeros_like(q)

@@ -70,14 +70,19 @@ class TorchEngine:
             decoder.waiting = [row for row in decoder.waiting if not row.done.done()]
 
     async def _run(self) -> None:
+        """Every caller learns of an error, none waits for ever."""
         while any(d.waiting or d.active for d in self._distinct):
-            if self._deterministic:
-                await self._quiet.wait()
+            try:
+                if self._deterministic:
+                    await self._quiet.wait()
+            except RuntimeError as error:  # an engine belongs to one event loop
+                for decoder in self._distinct:
+                    decoder.fail(error)
             for decoder in self._distinct:
                 try:
                     with torch.no_grad():
                         decoder.step()
-                except Exception as error:  # every caller learns of it, none waits for ever
+                except Exception as error:
                     decoder.fail(error)
             await asyncio.sleep(0)
 

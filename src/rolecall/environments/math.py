@@ -91,10 +91,14 @@ class MathWorld(World):
         verdict = find_tag(action, "verify")
         if verdict is not None:
             right = (verdict.strip().lower() == "approve") == self.solved
-            return Observation(action, reward=float(right), team=float(self.solved))
+            return self._seen(action, reward=float(right))
         given = extract(action)
         self.solved = given is not None and (await self.judge.equal(given, self.task.answer)).equal
-        return Observation(action, team=float(self.solved))
+        return self._seen(action)
+
+    def _seen(self, action: str, reward: float = 0.0) -> Observation:
+        solved = float(self.solved)
+        return Observation(action, key=str(solved), reward=reward, team=solved)
 
     async def score(self, episode: Episode) -> dict[str, float]:
         given = extract(episode.answer)

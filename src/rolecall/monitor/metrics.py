@@ -56,8 +56,9 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
     with_ids = [turn for turn in turns if turn.tokens is not None]
     if with_ids:
         found["ids"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
-        # The mean surprise of sampled ids estimates the entropy at temperature 1.
-        found["entropy"] = -float(np.mean(np.concatenate([t.logprobs for t in with_ids])))
+    surprise = [-turn.logprobs for turn in with_ids if turn.logprobs is not None]
+    if surprise:  # of sampled ids, its mean estimates the entropy at temperature 1
+        found["entropy"] = float(np.mean(np.concatenate(surprise)))
     trained = [t.advantages for t in with_ids if t.advantages is not None]
     if trained:
         per_turn = [float(np.mean(advantages)) for advantages in trained]

@@ -11,7 +11,7 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Doubles, Table, episodes_of, first_advantages, turns_of
 
-NUM_EPISODES = 10_000
+NUM_EPISODES = 2000
 TOLERANCE = 0.01
 
 

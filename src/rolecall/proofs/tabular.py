@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rolecall.algorithms.base import Algorithm, Outputs
@@ -65,29 +65,30 @@ def episodes_of(
     *,
     states: Ints | None = None,
     attempts: int | None = None,
+    start: int = 0,
     in_turn: bool = False,
 ) -> list[Episode]:
     """N episodes in which every agent, with a policy of its own, says one id.
 
     actions [N, A], rewards [N] by owner, states [N] (0 by default). `attempts` episodes in a row
-    share a task, by default all. With `in_turn` an agent is told what those before it said;
-    otherwise they speak at once.
+    share a task, by default all; `start` is the number of the first episode. With `in_turn` an
+    agent is told what those before it said; otherwise they speak at once.
     """
     num = len(actions)
     states = np.zeros(num, dtype=np.int32) if states is None else states
     columns = [actions[:, place].astype(np.int32) for place in range(len(team))]
     logprobs = [t.logprobs(states, c) for t, c in zip(team.values(), columns, strict=True)]
-    size = attempts or num
-    tasks = [Task(str(number), "") for number in range(-(-num // size))]
     paid = {owner: found.tolist() for owner, found in rewards.items()}
+    size = attempts or num
     episodes = []
     for n in range(num):
+        name, task = str(start + n), Task(str((start + n) // size), "")
         turns: list[Turn] = []
         for place, agent in enumerate(team):
             turn = Turn(
-                id=f"{n}/{place}",
-                task=tasks[n // size].id,
-                episode=str(n),
+                id=f"{name}/{place}",
+                task=task.id,
+                episode=name,
                 agent=agent,
                 policy=agent,
                 path=(place,),
@@ -98,7 +99,7 @@ def episodes_of(
             )
             turns.append(turn)
         outcome = {owner: found[n] for owner, found in paid.items()}
-        episodes.append(Episode(str(n), tasks[n // size], n % size, n, turns, outcome))
+        episodes.append(Episode(name, task, n % size, start + n, turns, outcome))
     return episodes
 
 
@@ -112,15 +113,17 @@ def first_advantages(turns: list[Turn]) -> Doubles:
     return np.array([turn.advantages[0] for turn in turns], dtype=np.float64)  # type: ignore[index]
 
 
-def value(turns: list[Turn], values: Doubles | float) -> None:
+def value(turns: list[Turn], values: ArrayLike) -> None:
     """Write what a critic expected before each turn: one number, or [N]."""
     for turn, expected in zip(turns, np.broadcast_to(values, len(turns)), strict=True):
         turn.values = np.full(1, expected, dtype=np.float32)
 
 
 def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
-    """Of each turn's ids under the table as it is: [1] each."""
-    found = table.logprobs(*(np.concatenate(ids) for ids in zip(*(t.ids for t in turns), strict=True)))
+    """Of each turn's only id under the table as it is: [1] each."""
+    states = np.array([turn.ids[0][-1] for turn in turns], dtype=np.int32)
+    actions = np.array([turn.ids[1][0] for turn in turns], dtype=np.int32)
+    found = table.logprobs(states, actions)
     return [found[n : n + 1] for n in range(len(turns))]
 
 
@@ -146,13 +149,23 @@ def gradient(table: Table, turns: list[Turn], algorithm: Algorithm) -> Tensor:
     return table.logits.grad.clone()
 
 
-def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) -> None:
-    """One SGD step on all turns for each of the algorithm's passes."""
+def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
+    """The batches of an update that is about to begin."""
     if algorithm.needs_prox:
         for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
             turn.prox_logprobs = logprobs
-    batches = packed(turns, algorithm)
-    sgd = torch.optim.SGD(table.parameters(), lr=lr)
+    return packed(turns, algorithm)
+
+
+def descend(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
+    """One SGD step on all batches for each of the algorithm's passes."""
     for _ in range(algorithm.passes if batches else 0):
         backward(table, batches, algorithm)
-        sgd.step()
+        for parameter in table.parameters():
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-lr)
+
+
+def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) -> None:
+    """As the trainer updates a policy, but with SGD."""
+    descend(table, prepared(table, turns, algorithm), algorithm, lr=lr)

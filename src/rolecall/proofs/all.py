@@ -1,0 +1,47 @@
+"""Names of proofs in, their claims out, one by one as they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rolecall.proofs import (
+    Claim,
+    bandits,
+    candidates,
+    dummy_agent,
+    independent_bandits,
+    kl,
+    preferences,
+    replays,
+    second_moments,
+    sequential,
+    team_value,
+    value_games,
+)
+
+PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
+    "kl": kl.claims,
+    "replays": replays.claims,
+    "preferences": preferences.claims,
+    "second_moments": second_moments.claims,
+    "team_value": team_value.claims,
+    "candidates": candidates.claims,
+    "dummy_agent": dummy_agent.claims,
+    "bandits": bandits.claims,
+    "independent_bandits": independent_bandits.claims,
+    "sequential": sequential.claims,
+    "value_games": value_games.claims,
+}
+
+
+def prove(names: Sequence[str] | None = None) -> Iterator[Claim]:
+    """The claims of these proofs (of all, if none is named), lazily and in a fixed order.
+
+    Raises ValueError for an unknown name, before anything is computed.
+    """
+    unknown = sorted(set(names or ()) - set(PROOFS))
+    if unknown:
+        raise ValueError(f"no proof {unknown[0]!r}; there are {', '.join(PROOFS)}")
+    return (
+        claim for name, claims in PROOFS.items() if not names or name in names for claim in claims()
+    )

@@ -1,0 +1,80 @@
+"""A bandit in; how often an agent draws its best arm after some steps of an algorithm out.
+
+Every step draws samples, gives credit, packs them and descends the algorithm's own loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.dapo import Dapo
+from rolecall.algorithms.reinforce import ReinforcePlusPlus
+from rolecall.algorithms.rloo import Rloo
+from rolecall.core import Episode, Group
+from rolecall.proofs import Claim
+from rolecall.proofs.tabular import Table, episodes_of, logprobs_of, turns_of, update
+
+PAYS = (0.2, 0.5, 0.8)  # how often each arm pays 1
+BEST = 2
+NUM_TASKS, ATTEMPTS = 16, 8
+NUM_SAMPLES = NUM_TASKS * ATTEMPTS
+NUM_STEPS, LEARNING_RATE = 60, 1.0
+NUM_SEEDS = 3
+MOST_ROUNDS = 10  # of tasks that replace refused ones
+KNOWN = 0.95  # P(best) that every seed reaches; the lowest of ten measured ones had .954
+
+
+def groups(table: Table, random: np.random.Generator, *, start: int) -> list[Group]:
+    """Attempts at one round of tasks."""
+    arms = table.sample(np.zeros(NUM_SAMPLES, dtype=np.int32), random)
+    paid = (random.random(NUM_SAMPLES) < np.array(PAYS)[arms]).astype(np.float64)
+    episodes = episodes_of(
+        {"solver": table}, arms[:, None], {"team": paid}, attempts=ATTEMPTS, start=start
+    )
+    return [episodes[n : n + ATTEMPTS] for n in range(0, NUM_SAMPLES, ATTEMPTS)]
+
+
+def admitted(algorithm: Algorithm, table: Table, random: np.random.Generator) -> list[Episode]:
+    """The episodes of a step: groups that the algorithm refuses are replaced, as in training."""
+    found: list[Group] = []
+    for number in range(MOST_ROUNDS):
+        drawn = groups(table, random, start=number * NUM_SAMPLES)
+        found += [group for group in drawn if algorithm.admit(group)]
+        if len(found) >= NUM_TASKS:
+            break
+    return [episode for group in found[:NUM_TASKS] for episode in group]
+
+
+def bandit(algorithm: Algorithm, *, seed: int) -> float:
+    """P(best) at the end."""
+    random = np.random.default_rng(seed)
+    table, reference = (Table([[1 / 3] * 3]) for _ in range(2))
+    for _ in range(NUM_STEPS):
+        episodes = admitted(algorithm, table, random)
+        turns = turns_of(episodes, "solver")
+        if algorithm.needs_reference:
+            for turn, logprobs in zip(turns, logprobs_of(reference, turns), strict=True):
+                turn.ref_logprobs = logprobs
+        algorithm.credit(episodes)
+        update(table, turns, algorithm, lr=LEARNING_RATE)
+    return float(table.probabilities()[0, BEST])
+
+
+def claims() -> Iterator[Claim]:
+    """Each algorithm at its defaults; one id is the longest answer there is."""
+    for name, algorithm in (
+        ("RLOO", Rloo()),
+        ("REINFORCE++", ReinforcePlusPlus()),
+        ("DAPO", Dapo(longest=2)),
+    ):
+        found = [bandit(algorithm, seed=seed) for seed in range(NUM_SEEDS)]
+        yield Claim(
+            f"Bandit with arms that pay {PAYS}: P(best) after {NUM_STEPS} steps of {NUM_SAMPLES} "
+            f"samples by {name}.",
+            f"> {KNOWN} in every seed",
+            ", ".join(f"{p:.3f}" for p in found),
+            min(found) > KNOWN,
+        )

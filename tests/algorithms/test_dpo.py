@@ -1,0 +1,191 @@
+"""DPO: pairs of answers to one prompt, and a loss of pairs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.algorithms.base import Outputs
+from rolecall.algorithms.dpo import Dpo, pair_loss
+from rolecall.packing import join, pack
+from tests.algorithms.small import Unigram, floats
+from tests.toy import episode, turn
+
+
+def answers(scores, **changes):
+    """One answer an episode, all to one prompt."""
+    made = []
+    for i, score in enumerate(scores):
+        one = turn(episode=f"{i}", tokens=[i])
+        one.ref_logprobs = one.logprobs
+        for key, value in changes.items():
+            setattr(one, key, value)
+        made.append(episode(i, [one], {"team": score}))
+    return made
+
+
+def paired(episodes, **options):
+    algorithm = Dpo(**options)
+    algorithm.credit(episodes)
+    turns = [t for e in episodes for t in e.turns]
+    place = {t.id: i for i, t in enumerate(turns)}
+    return [(place[a.id], place[b.id]) for a, b in algorithm.pairs(turns)]
+
+
+def test_best_and_worst_or_every_two_with_different_scores():
+    assert paired(answers([0.5, 1, 0])) == [(1, 2)]
+    assert sorted(paired(answers([0.5, 1, 0]), pair_up="all")) == [(0, 2), (1, 0), (1, 2)]
+    assert sorted(paired(answers([1, 0, 1]), pair_up="all")) == [(0, 1), (2, 1)]
+
+
+def test_ties_make_no_pair():
+    """Degenerate: no pair in a step is no update."""
+    for options in ({}, {"pair_up": "all"}):
+        assert paired(answers([1, 1, 1]), **options) == []
+        assert paired(answers([1]), **options) == []
+
+
+def test_which_of_two_equal_answers_is_paired_does_not_depend_on_their_order():
+    """Rule 9."""
+
+    def names(order):
+        episodes = answers([1, 1, 0, 0])
+        algorithm, shuffled = Dpo(), [episodes[i] for i in order]
+        algorithm.credit(shuffled)
+        [(a, b)] = algorithm.pairs([t for e in shuffled for t in e.turns])
+        return a.id, b.id
+
+    assert len({names(order) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 3, 0])}) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("prompt", np.array([5, 7], dtype=np.int32)),
+        ("prompt", np.array([5], dtype=np.int32)),
+        ("state", "other"),
+        ("index", 1),
+        ("agent", "verifier"),
+        ("task", "y"),
+    ],
+)
+def test_answers_to_different_prompts_are_never_paired(key, value):
+    """Pitfall: best and worst of different prompts."""
+    episodes = answers([1, 0.5, 0])
+    setattr(episodes[0].turns[0], key, value)
+    assert paired(episodes) == paired(episodes, pair_up="all") == [(1, 2)]
+
+
+def test_own_rewards_decide_between_candidates_of_one_episode():
+    turns = []
+    for k, score in enumerate([0.2, 0.7, 0.4]):
+        one = turn(episode="0", tokens=[k], path=(0, k), rewards={"own": score})
+        one.candidate, one.chosen = k, k == 1
+        turns.append(one)
+    assert paired([episode(0, turns, {"team": 1.0})]) == [(1, 0)]
+
+
+def test_credit_marks_both_sides_of_a_pair():
+    episodes = answers([0.5, 1, 0])
+    Dpo().credit(episodes)
+    marks = [float(e.turns[0].advantages[0]) for e in episodes]
+    assert marks == [0.0, 1.0, -1.0]
+
+
+def batch_of(better, worse, *, lengths=(2, 3)):
+    """A pair whose log-probs exceed the reference's by `better` and `worse` in all."""
+    turns = [
+        turn(tokens=[7] * size, episode=f"e{i}", advantage=1.0) for i, size in enumerate(lengths)
+    ]
+    for one in turns:
+        one.ref_logprobs = floats([-2.0] * len(one.tokens))
+    batch = join([[turns[0]], [turns[1]]], pairs=[(turns[0], turns[1])])
+    logprobs = torch.zeros(len(batch.tokens))
+    for number, (gain, size) in enumerate(zip((better, worse), lengths, strict=True)):
+        places = torch.from_numpy((batch.turn == number) & (batch.mask > 0))
+        logprobs[places] = -2.0 + gain / size
+    return batch, logprobs.requires_grad_()
+
+
+def test_at_the_reference_the_loss_is_ln_2():
+    batch, logprobs = batch_of(0.0, 0.0)
+    loss = Dpo().loss(batch, Outputs(logprobs))
+    assert (loss.total.item(), loss.count) == (pytest.approx(0.693147, abs=5e-7), 1.0)
+
+
+def test_known_answers():
+    """lp_w - ref_w = 1, lp_l - ref_l = -.5: logit .15, loss .620957, gradient -.046257 an id."""
+    batch, logprobs = batch_of(1.0, -0.5)
+    loss = Dpo().loss(batch, Outputs(logprobs))
+    loss.total.backward()
+    assert loss.total.item() == pytest.approx(0.620957, abs=1e-6)
+    assert loss.sums == {"pair_accuracy": 1.0, "margin": pytest.approx(0.15, abs=1e-6)}
+    sampled = batch.mask > 0
+    assert logprobs.grad[torch.from_numpy(sampled & (batch.turn == 0))].tolist() == pytest.approx(
+        [-0.046257] * 2, abs=5e-7
+    )
+    assert logprobs.grad[torch.from_numpy(sampled & (batch.turn == 1))].tolist() == pytest.approx(
+        [0.046257] * 3, abs=5e-7
+    )
+    assert not logprobs.grad[torch.from_numpy(~sampled)].any()
+
+
+def test_smoothing_takes_a_share_of_the_labels_to_be_wrong():
+    logits = torch.tensor([0.15])
+    right, wrong = math.log(1 + math.exp(-0.15)), math.log(1 + math.exp(0.15))
+    assert pair_loss(logits, smoothing=0.0).item() == pytest.approx(right, rel=1e-6)
+    found = pair_loss(logits, smoothing=0.1).item()
+    assert found == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-6)
+
+
+def test_the_loss_is_a_mean_over_the_pairs_of_the_step_however_they_are_packed():
+    """keep_together: global over micro-batches; a turn may be in several pairs."""
+    draw = np.random.default_rng(0)
+    episodes = answers([1, 0.5, 0, 0.2, 0.9])
+    for e in episodes:
+        e.turns[0].ref_logprobs = floats(draw.normal(size=1))
+    algorithm, policy = Dpo(pair_up="all"), Unigram(draw.normal(size=5).tolist())
+    algorithm.credit(episodes)
+    turns = [t for e in episodes for t in e.turns]
+    pairs = algorithm.pairs(turns)
+    assert len(pairs) == 10
+    lp, ref = policy.logits.log_softmax(0), [float(t.ref_logprobs[0]) for t in turns]
+    losses = [
+        -torch.nn.functional.logsigmoid(0.1 * ((lp[w] - ref[w]) - (lp[b] - ref[b])))
+        for w, b in [(int(w.tokens[0]), int(b.tokens[0])) for w, b in pairs]
+    ]
+    expected = torch.autograd.grad(torch.stack(losses).mean(), policy.logits)[0]
+    for budget in (4, 6, 9, 1000):
+        batches = pack(turns, budget=budget, pairs=pairs)
+        assert sum(len(batch.pairs) for batch in batches) == 10
+        assert torch.allclose(policy.gradient(batches, algorithm), expected, atol=1e-6)
+
+
+def test_three_symbol_softmax():
+    """First gradient [.025, .025, -.05]; after 200 SGD steps at lr 5 P(best) is 1, loss .072."""
+    policy, algorithm = Unigram([0.0, 0.0, 0.0]), Dpo(pair_up="all")
+    episodes = answers([0, 0, 1], ref_logprobs=floats([math.log(1 / 3)]))
+    algorithm.credit(episodes)
+    turns = [t for e in episodes for t in e.turns]
+    batches = pack(turns, budget=100, pairs=algorithm.pairs(turns))
+    first = policy.gradient(batches, algorithm).tolist()
+    assert first == pytest.approx([0.025, 0.025, -0.05], abs=1e-6)
+    for _ in range(200):
+        policy.descend(batches, algorithm, lr=5.0)
+    assert policy.probability(2) == pytest.approx(1.0, abs=5e-4)
+    losses = [algorithm.loss(batch, policy.forward(batch)) for batch in batches]
+    mean = sum(x.total.item() for x in losses) / sum(x.count for x in losses)
+    assert mean == pytest.approx(0.072, abs=5e-4)
+
+
+def test_what_it_declares():
+    algorithm = Dpo()
+    assert algorithm.keep_together
+    assert algorithm.compares_candidates
+    assert algorithm.needs_reference
+    assert not algorithm.needs_prox
+    assert not algorithm.skips_zero
+    assert (algorithm.beta, algorithm.smoothing, algorithm.pair_up) == (0.1, 0.0, "best_worst")

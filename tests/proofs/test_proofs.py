@@ -1,0 +1,91 @@
+"""Every claim of the cheap proofs; of the dear ones fewer seeds, and what makes a claim false."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from rolecall.algorithms.at_grpo import AtGrpo
+from rolecall.algorithms.counterfactual import Counterfactual
+from rolecall.algorithms.happo import Happo
+from rolecall.core import Episode
+from rolecall.proofs import bandits, candidates, independent_bandits, replays, sequential
+from rolecall.proofs.all import PROOFS, prove
+
+
+def false_ones(claims) -> list:
+    found = list(claims)
+    assert found
+    return [claim for claim in found if not claim.ok]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kl", "replays", "preferences", "second_moments", "team_value", "candidates", "dummy_agent"],
+)
+def test_every_claim_of_a_cheap_proof_holds(name):
+    assert false_ones(prove([name])) == []
+
+
+def test_each_bandit_is_learned(monkeypatch):
+    monkeypatch.setattr(bandits, "NUM_SEEDS", 1)
+    assert false_ones(bandits.claims()) == []
+
+
+def test_ppo_learns_two_bandits_at_once():
+    assert false_ones(islice(independent_bandits.claims(), 1)) == []
+
+
+def test_sequential_updates_beat_simultaneous_ones():
+    assert false_ones(sequential.exact_claims(Happo)) == []
+    assert false_ones(sequential.sampled_claims(Happo, num_seeds=1)) == []
+
+
+class Forgetful(Happo):
+    """HAPPO without its factor."""
+
+    def after_update(self, policy: str, episodes: list[Episode]) -> None:
+        pass
+
+
+def test_without_its_factor_happo_is_not_sequential():
+    of_happo = [c for c in sequential.exact_claims(Forgetful) if "HAPPO" in c.claim]
+    assert [claim.ok for claim in of_happo] == [False, False]
+    sampled = list(sequential.sampled_claims(Forgetful, num_seeds=1))
+    assert [claim.ok for claim in sampled] == [True, False, False]  # clip .2 shows nothing
+
+
+def test_candidates_of_mixed_nodes_have_no_signal(monkeypatch):
+    class Pooled(AtGrpo):
+        """Forgets that the turns of a task were asked different things."""
+
+        def credit(self, episodes: list[Episode]) -> None:
+            for episode in episodes:
+                for turn in episode.turns:
+                    turn.prompt, turn.state, turn.index = turn.ids[0] * 0, "", 0
+            super().credit(episodes)
+            for episode in episodes:
+                for turn in episode.turns:
+                    turn.prompt = turn.ids[0] + [0, int(episode.id)]
+
+    assert candidates.per_node(seed=0).ratio > 5
+    monkeypatch.setattr(candidates, "AtGrpo", Pooled)
+    assert candidates.per_node(seed=0).ratio < 0.5
+
+
+def test_a_scaled_counterfactual_is_not_the_published_one():
+    scaled = Counterfactual(baseline="text", text="0", replays=1, fraction=1.0)
+    assert replays.advantages(scaled, (1, 1)) != pytest.approx([-3.0, -3.0], abs=0.1)
+
+
+def test_proofs_run_one_by_one_and_the_named_ones_only():
+    claims = prove(["preferences", "kl"])  # the order is not the caller's
+    assert "k2" in next(claims).claim
+    assert len(list(claims)) == 5
+    assert list(PROOFS)[-1] == "value_games"
+
+
+def test_an_unknown_proof_is_an_error_that_names_the_known_ones():
+    with pytest.raises(ValueError, match="no proof 'xor'; there are kl, replays"):
+        prove(["kl", "xor"])

@@ -1,0 +1,176 @@
+"""Every algorithm in whole runs: the same in two runs, resumed or not, late or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from rolecall import learning
+from rolecall.assembly import assemble
+from rolecall.collecting import Collector
+from rolecall.config import load
+from rolecall.runs import RunFolder
+from rolecall.scope import task_factory
+from rolecall.trainer import Trainer
+from tests.toy import algorithm_cases, crew_config, write
+
+NAMES = list(algorithm_cases(Path("x")))
+
+
+class StoppedError(Exception):
+    """Somebody pulled the plug."""
+
+
+class Display:
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after, self.last = stop_after, {}
+
+    def step(self, record):
+        self.last = record
+        if record["step"] == self.stop_after:
+            raise StoppedError
+
+    def evaluation(self, record):
+        return None
+
+
+def trainer_of(config: dict, folder: Path, display: Display) -> Trainer:
+    loaded = load(write(folder.with_suffix(".yaml"), config))
+    run_folder = RunFolder(folder)
+    run_folder.start(loaded)
+    return Trainer(assemble(loaded), run_folder, display=display)
+
+
+def train(config: dict, folder: Path) -> Display:
+    display = Display()
+    asyncio.run(trainer_of(config, folder, display).train())
+    return display
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors in a saved state, in one order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [t for key in value for t in tensors(value[key])]
+    if isinstance(value, list | tuple):
+        return [t for each in value for t in tensors(each)]
+    return [torch.tensor(value)] if isinstance(value, int | float) else []
+
+
+def saved(folder: Path) -> dict[str, list[torch.Tensor]]:
+    """Weights, heads, critics, mixers, moments and states of the last checkpoint."""
+    from safetensors.torch import load_file
+
+    last = folder / "checkpoints" / (folder / "checkpoints/latest").read_text().strip()
+    found = {str(p.relative_to(last)): tensors(torch.load(p)) for p in last.rglob("*.pt")}
+    for path in last.rglob("*.safetensors"):
+        found[str(path.relative_to(last))] = tensors(dict(sorted(load_file(path).items())))
+    found["state"] = tensors(json.loads((last / "state.json").read_text())["algorithms"])
+    return found
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    first, second = saved(one), saved(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        pairs = zip(first[name], second[name], strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs), f"{name} differs"
+
+
+def case(folder: Path, name: str, **changes) -> dict:
+    settings = algorithm_cases(folder)[name]
+    return crew_config(folder, **{**settings, **changes})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_run(model_folder, tmp_path, name):
+    """With random delays in worlds and parallel workers of one role."""
+    train(case(model_folder, name), tmp_path / "calm")
+    train(case(model_folder, name, environment={"max_delay_s": 0.01}), tmp_path / "shaken")
+    assert_equal(tmp_path / "calm", tmp_path / "shaken")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resumed_equals_uninterrupted(model_folder, tmp_path, name):
+    config = case(model_folder, name, trainer={"steps": 3, "save_every": 1})
+    train(config, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
+        asyncio.run(stopped.train())
+    assert (tmp_path / "again/checkpoints/latest").read_text() == "step-1\n"
+    train(config, tmp_path / "again")
+    assert_equal(tmp_path / "whole", tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_and_critics_move_and_metrics_are_finite(model_folder, tmp_path, name):
+    display = Display()
+    trainer = trainer_of(case(model_folder, name), tmp_path / "run", display)
+    before = {n: part_weights(part) for n, part in trainer.run.parts.items()}
+    asyncio.run(trainer.train())
+    for part_name, part in trainer.run.parts.items():
+        after = part_weights(part)
+        assert any(not torch.equal(a, b) for a, b in zip(before[part_name], after, strict=True))
+    assert all(np.isfinite(v) for v in display.last.values() if isinstance(v, float))
+
+
+def part_weights(part: Any) -> list[torch.Tensor]:
+    stepper = part.stepper
+    return [parameter.detach().clone() for parameter in stepper.parameters]
+
+
+def test_async_lag_zero_equals_sync(model_folder, tmp_path):
+    """The trainer beside the plain loop of it."""
+    config = case(model_folder, "several steps")
+    train(config, tmp_path / "trainer")
+    trainer = trainer_of(config, tmp_path / "loop", Display())
+    run, folder = trainer.run, trainer.folder
+
+    async def loop() -> None:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        collector = Collector(run, folder)
+        for step in range(1, 4):
+            rollout = await collector.collect(step)
+            await learning.credit(run, rollout.episodes)
+            updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)
+            await learning.publish(run, list(updates))
+
+    asyncio.run(loop())
+    trainer.done = 3
+    trainer._save()
+    assert_equal(tmp_path / "trainer", tmp_path / "loop")
+
+
+def test_stale_rollouts_stay_within_the_bound_and_overlap_updates(model_folder, tmp_path):
+    config = case(
+        model_folder, "engine copy",
+        trainer={"steps": 6, "max_staleness": 2}, environment={"max_delay_s": 0.02},
+    )  # fmt: skip
+    display = train(config, tmp_path / "run")
+    assert display.last["step"] == 6
+    lags = []
+    for step, file in enumerate(sorted((tmp_path / "run/episodes").glob("*.parquet")), start=1):
+        for row in pq.read_table(file).to_pylist():
+            lags.append(step - 1 - min(row["versions"]))
+    assert max(lags) == 2, "rollouts of later steps run while an update runs"
+    assert min(lags) >= 0
+
+
+def test_publish_moves_the_sampler_or_the_run_stops(model_folder, tmp_path, monkeypatch):
+    config = case(model_folder, "engine copy")
+    trainer = trainer_of(config, tmp_path / "run", Display())
+
+    async def forgetful(policy, version, weights):
+        return None
+
+    monkeypatch.setattr(trainer.run.engine, "load", forgetful)
+    with pytest.raises(learning.PublishError, match="after publishing 'a' version 1"):
+        asyncio.run(trainer.train())
