@@ -102,8 +102,8 @@ def test_same_seed_same_run(model_folder, tmp_path, name):
 def test_resumed_equals_uninterrupted(model_folder, tmp_path, name):
     config = case(model_folder, name, trainer={"steps": 3, "save_every": 1})
     train(config, tmp_path / "whole")
+    stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
     with pytest.raises(StoppedError):
-        stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
         asyncio.run(stopped.train())
     assert (tmp_path / "again/checkpoints/latest").read_text() == "step-1\n"
     train(config, tmp_path / "again")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall import assembly
+from rolecall import weights
 from rolecall.assembly import assemble
 from rolecall.config import load
 from rolecall.config_errors import ConfigError
@@ -135,7 +135,7 @@ def refused(config: dict, folder: Path) -> str:
 @pytest.mark.parametrize("name", list(CASES))
 def test_an_unmet_need_is_one_clear_error(model_folder, tmp_path, monkeypatch, name):
     changes, said = CASES[name]
-    monkeypatch.setattr(assembly, "load_model", lambda *_, **__: pytest.fail("weights were loaded"))
+    monkeypatch.setattr(weights, "load_model", lambda *_, **__: pytest.fail("weights were loaded"))
     error = refused(crew_config(model_folder, **changes), tmp_path)
     assert said in error
     assert "\n" not in error

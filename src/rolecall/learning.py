@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.assembly import Credit, Run
+from rolecall.assembly import Run
 from rolecall.core import Batch, Episode, Turn
+from rolecall.credit import Credit
 from rolecall.learners.local import Annotation
 from rolecall.learners.updates import Update, merged
 from rolecall.packing import pack, split

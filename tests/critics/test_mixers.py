@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.algorithms.gae import lambda_targets
 from rolecall.critics.mixers import (
     Qmix,
     Vdn,
     advantages,
     double_q_target,
-    lambda_targets,
     monotone_mix,
 )
 

@@ -1,4 +1,4 @@
-"""Rewards and values along one chain in, generalised advantages out (1506.02438)."""
+"""Rewards and values along one chain in, generalised advantages or TD(lambda) targets out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Doubles = NDArray[np.float64]
 def advantages(
     rewards: ArrayLike, values: ArrayLike, *, discounts: ArrayLike, lam: float
 ) -> Doubles:
-    """A_l = delta_l + g_l lam A_{l+1}, delta_l = r_l + g_l V_{l+1} - V_l; after the end V is 0.
+    """A_l = delta_l + g_l lam A_{l+1}, delta_l = r_l + g_l V_{l+1} - V_l (GAE, 1506.02438).
 
-    rewards, values and discounts (from an element to the next) are [L]. Rewards [0, 0, 1], values
-    [.5, .6, .2], discounts 1, lam .95 -> [.442, .36, .8].
+    rewards, values and discounts (from an element to the next) are [L]; after the end V is 0.
+    Rewards [0, 0, 1], values [.5, .6, .2], discounts 1, lam .95 -> [.442, .36, .8].
     """
     r, v, g = (np.asarray(array, dtype=np.float64) for array in (rewards, values, discounts))
     found = np.zeros(len(r))
@@ -24,3 +24,20 @@ def advantages(
         following = found[place] = delta + g[place] * lam * following
         value_after = v[place]
     return found
+
+
+def lambda_targets(
+    rewards: ArrayLike, next_values: ArrayLike, *, gamma: float, lam: float
+) -> Doubles:
+    """TD(lambda): y_t = r_t + gamma ((1 - lam) V_{t+1} + lam y_{t+1}), the last y = r.
+
+    rewards [T], next_values [T - 1] of elements 1 to T - 1 -> [T]. r (0, 1), V (.4), gamma .9,
+    lam .8 -> (.9 (.2 * .4 + .8 * 1), 1) = (.792, 1).
+    """
+    targets = np.array(rewards, dtype=np.float64)
+    values = np.asarray(next_values, dtype=np.float64)
+    if len(values) != len(targets) - 1:
+        raise ValueError(f"{len(targets)} rewards need one value less, not {len(values)}")
+    for t in reversed(range(len(values))):
+        targets[t] += gamma * ((1.0 - lam) * values[t] + lam * targets[t + 1])
+    return targets

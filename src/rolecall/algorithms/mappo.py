@@ -6,7 +6,7 @@ advantage. Degenerate: one agent with one turn is PPO with a value for the turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -16,8 +16,15 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
 from rolecall.core import Episode, Turn, spread, stages
 
-if TYPE_CHECKING:
-    from rolecall.critics.joint import JointCritic
+
+class TeamCritic(Protocol):
+    """What MAPPO asks of the critic that reads the whole conversation."""
+
+    agents: list[str]
+
+    def fit(
+        self, episodes: list[Episode], targets: list[gae.Doubles], *, passes: int
+    ) -> dict[str, float]: ...
 
 
 class Mappo(Algorithm):
@@ -62,7 +69,7 @@ class Mappo(Algorithm):
         discounts = np.full(len(chain), self.gamma)
         return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
 
-    def fit(self, episodes: list[Episode], critic: JointCritic) -> dict[str, float]:
+    def fit(self, episodes: list[Episode], critic: TeamCritic) -> dict[str, float]:
         """Regress the critic on the returns, [stages, agents] of each episode."""
         targets = []
         for episode in episodes:

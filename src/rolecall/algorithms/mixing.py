@@ -7,17 +7,23 @@ formulation. Degenerate: one agent under VDN has A = q - v, an actor-critic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import Field
 
+from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
 from rolecall.core import Episode, by, spread, stages
 
-if TYPE_CHECKING:
-    from rolecall.critics.utilities import UtilityCritic
+
+class Utilities(Protocol):
+    """What VDN and QMIX ask of their critic."""
+
+    def fit(
+        self, episodes: list[Episode], targets: list[list[float]], *, passes: int
+    ) -> dict[str, float]: ...
 
 
 class Vdn(Algorithm):
@@ -55,16 +61,14 @@ class Vdn(Algorithm):
 
     def targets(self, episode: Episode) -> list[float]:
         """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
-        from rolecall.critics.mixers import lambda_targets
-
         chain = stages(episode)
         rewards = [sum(self.own_reward(episode, turn) for turn in stage) for stage in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))
         following = [stage[0].info["mixed_q"] for stage in chain[1:]]
-        return list(lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
+        return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
-    def fit(self, episodes: list[Episode], critic: UtilityCritic) -> dict[str, float]:
+    def fit(self, episodes: list[Episode], critic: Utilities) -> dict[str, float]:
         """Regress the mixed q on the targets, and each v on its own q."""
         targets = [self.targets(episode) for episode in episodes]
         return critic.fit(episodes, targets, passes=self.critic_passes)

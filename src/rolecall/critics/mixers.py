@@ -7,11 +7,9 @@ S numbers of state, W mixing width, U actions or candidates of one agent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -85,26 +83,6 @@ class Qmix(nn.Module):
 
 def _two_layers(num_in: int, hidden: int, num_out: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(num_in, hidden), nn.ReLU(), nn.Linear(hidden, num_out))
-
-
-def lambda_targets(
-    rewards: Sequence[float] | np.ndarray,
-    next_values: Sequence[float] | np.ndarray,
-    *,
-    gamma: float,
-    lam: float,
-) -> np.ndarray:
-    """y_t = r_t + gamma * ((1 - lam) * Qbar_t+1 + lam * y_t+1), the last y = r: TD(lambda).
-
-    `rewards` [T] of one episode's stages, `next_values` [T - 1]: Qbar of stages 1 to T - 1 ->
-    float64 [T]. r (0, 1), Qbar (.4), gamma .9, lam .8 -> (.9 * (.2 * .4 + .8 * 1), 1) = (.792, 1).
-    """
-    if len(next_values) != len(rewards) - 1:
-        raise ValueError(f"{len(rewards)} rewards need one value less, not {len(next_values)}")
-    targets = np.array(rewards, dtype=np.float64)
-    for t in reversed(range(len(next_values))):
-        targets[t] += gamma * ((1.0 - lam) * next_values[t] + lam * targets[t + 1])
-    return targets
 
 
 @torch.no_grad()

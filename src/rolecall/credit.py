@@ -1,0 +1,75 @@
+"""A config in; which algorithm trains which agents out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from rolecall import registry
+from rolecall.algorithms.base import Algorithm
+from rolecall.config import Config, Named
+from rolecall.config_errors import ConfigError, explain
+from rolecall.core import Episode
+
+
+class Critic(Protocol):
+    """Expects rewards; the algorithm that needs it says what it should have expected."""
+
+    def annotate(self, episodes: list[Episode]) -> None: ...
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+@dataclass(slots=True)
+class Credit:
+    """An algorithm and the agents whose turns it trains."""
+
+    algorithm: Algorithm
+    agents: frozenset[str]
+    critic: Critic | None = None
+
+
+def make_algorithms(config: Config) -> dict[str, Algorithm]:
+    """The algorithm of each trainable agent; agents of equal settings share one object."""
+    made: dict[str, Algorithm] = {}
+    found = {}
+    for name, agent in config.team.items():
+        if agent.trainable:
+            named = agent.algorithm or config.algorithm
+            key = "algorithm" if agent.algorithm is None else f"team.{name}.algorithm"
+            found[name] = made.setdefault(repr(named), _make_algorithm(config, named, key))
+        elif agent.algorithm is not None:
+            raise ConfigError(f"team.{name}.algorithm has no effect: it is not trainable")
+    if found and all(config.team[name].algorithm for name in found):
+        raise ConfigError("algorithm has no effect: every trainable agent has its own")
+    return found
+
+
+def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
+    kind = registry.resolve("algorithm", named.name, key=f"{key}.name")
+    options = check_options(key, named, kind, skip=0)
+    algorithm: Algorithm = kind(**options)
+    longest = max(agent.sampling.max_tokens for agent in config.team.values())
+    missing = {
+        name: longest
+        for name in ("turn_length", "longest")
+        if getattr(algorithm, name, 0) is None and (name != "turn_length" or _sums(algorithm))
+    }
+    return algorithm.model_copy(update=missing) if missing else algorithm
+
+
+def _sums(algorithm: Algorithm) -> bool:
+    return algorithm.agg == "turn_sum"
+
+
+def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, Any]:
+    """The options of a workflow, environment or algorithm with the types its signature asks for."""
+    model: type[BaseModel] = registry.options_model(call, skip=skip)
+    try:
+        checked = model.model_validate(named.options)
+    except ValidationError as error:
+        raise explain(error, model, prefix=key) from error
+    return {name: getattr(checked, name) for name in named.options}

@@ -1,0 +1,117 @@
+"""The critic that reads the whole conversation: what it reads, and what it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.core import Episode, stages
+from rolecall.critics.joint import JointCritic, Moments
+from rolecall.critics.transcript import transcript
+from rolecall.learners.optim import Optimizer
+from tests.toy import episode, language_model, turn
+
+
+def talk(attempt: int, left: str, right: str, last: str, reward: float) -> Episode:
+    """left and right speak at once, last reads both; one unplayed candidate."""
+    name = f"x:{attempt}"
+    turns = [
+        turn("left", episode=name, path=(0,)),
+        turn("right", episode=name, path=(1,)),
+        turn("last", episode=name, path=(2,), tokens=[7, 8, 9]),
+        turn("last", episode=name, path=(3,)),
+    ]
+    for each, text in zip(turns, (left, right, last, "never said"), strict=True):
+        each.text = text
+    turns[2].parents = (turns[0].id, turns[1].id)
+    turns[3].chosen = False
+    return episode(attempt, turns, {"team": reward})
+
+
+def critic_of(folder, **options) -> JointCritic:
+    made = {"agents": ["left", "right", "last"], "budget": 200, "total_updates": 100}
+    return JointCritic(language_model(folder), Optimizer(lr=3e-3), **{**made, **options})
+
+
+def test_the_transcript_holds_what_was_said_before_each_stage_and_nothing_more(model_folder):
+    tokenizer = language_model(model_folder).tokenizer
+    said = talk(0, "abc", "<think>secret</think>def", "ghi", 1.0)
+    assert [[t.agent for t in stage] for stage in stages(said)] == [["left", "right"], ["last"]]
+    row = transcript(said, tokenizer, longest=100)
+    texts = [tokenizer.decode(row.ids[: read + 1]) for read in row.reads]
+    assert texts == [
+        "[task]\n?\n\n",
+        "[task]\n?\n\n[left]\nabc\n\n[right]\ndef\n\n",
+    ]
+    assert len(row.ids) == row.reads[-1] + 1
+    said.turns[2].info["observation"] = "a door"
+    row = transcript(said, tokenizer, longest=100)
+    assert tokenizer.decode(row.ids).endswith("[world]\na door\n\n")
+    with pytest.raises(ValueError, match=r"x:0 has \d+ ids; the critic reads at most 20"):
+        transcript(said, tokenizer, longest=20)
+
+
+def test_agents_of_one_stage_share_its_value_and_spread_it_over_their_ids(model_folder):
+    critic = critic_of(model_folder)
+    torch.nn.init.normal_(critic.head.weight)
+    said = [talk(0, "abc", "def", "ghi", 1.0), talk(1, "a", "b", "c", 0.0)]
+    critic.annotate(said)
+    for each in said:
+        left, right, last, unplayed = each.turns
+        assert left.info["values"] == right.info["values"]
+        assert last.info["values"] != left.info["values"]
+        assert left.values.tolist() == pytest.approx([left.info["values"]["left"]] * 2)
+        assert last.values.tolist() == pytest.approx([last.info["values"]["last"]] * 3)
+        assert unplayed.values is None
+    first = [e.turns[0].info["values"] for e in said]
+    assert first[0] == pytest.approx(first[1], abs=1e-5), "the same task, nothing said yet"
+
+
+def test_the_value_equals_the_tabular_one_of_a_matrix_game(model_folder):
+    """Returns 1 and 0 by what left said: V is their mean before, and the return after."""
+    critic = critic_of(model_folder)
+    said = [talk(i, "good" if i < 3 else "bad", "x", "y", float(i < 3)) for i in range(4)]
+    targets = [np.full((2, 3), e.rewards["team"]) for e in said]
+    critic.annotate(said)
+    assert [e.turns[0].values[0] for e in said] == [0.0] * 4
+    for _ in range(60):
+        critic.fit(said, targets, passes=2)
+    critic.annotate(said)
+    assert [e.turns[0].values[0] for e in said] == pytest.approx([0.75] * 4, abs=0.05)
+    assert [e.turns[2].values[0] for e in said] == pytest.approx([1, 1, 1, 0], abs=0.05)
+
+
+def test_a_budget_changes_no_value_and_no_fit(model_folder):
+    said = [talk(i, "a" * i, "b", "c", float(i % 2)) for i in range(5)]
+    targets = [np.full((2, 3), e.rewards["team"]) for e in said]
+    found = []
+    for budget in (40, 10_000):
+        critic = critic_of(model_folder, budget=budget)
+        critic.fit(said, targets, passes=3)
+        critic.annotate(said)
+        found.append([t.values[0] for e in said for t in e.turns if t.values is not None])
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
+def test_moments_follow_the_targets():
+    moments = Moments()
+    assert (moments.centre, moments.spread) == (0.0, 1.0)
+    for _ in range(3):
+        moments.add(np.array([1.0, 3.0]))
+    assert moments.centre == pytest.approx(2.0)
+    assert moments.spread == pytest.approx(1.0)
+
+
+def test_a_saved_critic_goes_on_bit_for_bit(model_folder, tmp_path):
+    said = [talk(i, "ab"[i], "b", "c", float(i)) for i in range(2)]
+    targets = [np.full((2, 3), e.rewards["team"]) for e in said]
+    one, other = critic_of(model_folder), critic_of(model_folder)
+    one.fit(said, targets, passes=2)
+    one.save(tmp_path)
+    other.load(tmp_path)
+    for critic in (one, other):
+        critic.fit(said, targets, passes=2)
+    assert other.moments == one.moments
+    for a, b in zip(one.stepper.parameters, other.stepper.parameters, strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,80 @@
+"""Two LoRA policies on one base in one run: trained apart, sampled together, exported as PEFT."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from rolecall import learning
+from rolecall.assembly import Run, assemble
+from rolecall.collecting import Collector
+from rolecall.config import load
+from rolecall.runs import RunFolder
+from rolecall.scope import task_factory
+from tests.test_every_algorithm import case, train
+from tests.toy import write
+
+PROMPT, TOKENS = np.arange(10, 20, dtype=np.int32), np.arange(30, 36, dtype=np.int32)
+
+
+async def says(run: Run, policy: str) -> np.ndarray:
+    return await run.engine.score(policy, PROMPT, TOKENS, temperature=1.0)
+
+
+@pytest.mark.parametrize("copy", [False, True], ids=["the same weights", "engine copy"])
+def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, tmp_path, copy):
+    config = case(model_folder, "adapters", engine={"copy": copy})
+    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    assert run.models["a"].model is run.models["b"].model
+    folder = RunFolder(tmp_path / "run")
+    folder.start(run.config)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        before = {policy: await says(run, policy) for policy in ("a", "b")}
+        assert before["a"] == pytest.approx(before["b"]), "LoRA starts at the base"
+        rollout = await Collector(run, folder).collect(1)
+        await learning.credit(run, rollout.episodes)
+        part = run.credit_of("a")
+        await learning._update_policy(run, part, "a", rollout.episodes, 1)
+        if copy:
+            assert np.array_equal(await says(run, "a"), before["a"]), "not published yet"
+        await learning.publish(run, ["a"])
+        assert np.abs(await says(run, "a") - before["a"]).max() > 1e-3
+        assert np.array_equal(await says(run, "b"), before["b"])
+
+    asyncio.run(main())
+
+
+def test_two_adapters_share_batches_and_have_learning_rates_of_their_own(model_folder, tmp_path):
+    config = case(model_folder, "adapters")
+    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    assert len(run.engine._distinct) == 1, "one decoder samples for both"
+    rates = {name: learner.stepper.config.lr for name, learner in run.learners.items()}
+    assert rates == {"a": 1e-3, "b": 3e-3}
+    mine, others = (set(map(id, run.learners[p].parameters)) for p in ("a", "b"))
+    assert mine
+    assert not mine & others
+
+
+def test_a_trained_adapter_loads_into_plain_peft(model_folder, tmp_path):
+    train(case(model_folder, "adapters"), tmp_path / "run")
+    run = assemble(load(tmp_path / "run.yaml"))
+    run.restore(tmp_path / "run/checkpoints/step-3")
+    base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    ids = torch.from_numpy(np.concatenate([PROMPT, TOKENS])).long()
+    for policy in ("a", "b"):
+        folder = tmp_path / f"run/checkpoints/step-3/{policy}"
+        peft_model = PeftModel.from_pretrained(base, folder, adapter_name=policy)
+        peft_model.set_adapter(policy)
+        with torch.no_grad():
+            logits = peft_model(ids[None]).logits[0, len(PROMPT) - 1 : -1]
+        theirs = logits.log_softmax(-1).gather(-1, ids[len(PROMPT) :, None])[:, 0].numpy()
+        ours = asyncio.run(says(run, policy))
+        assert ours == pytest.approx(theirs, abs=1e-5)
+        base = peft_model.unload()

@@ -1,0 +1,110 @@
+"""Groups that teach nothing are replaced by new tasks, also when the run is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from rolecall.assembly import assemble
+from rolecall.collecting import Collector, drawn
+from rolecall.config import load
+from rolecall.environments.base import ENDLESS
+from rolecall.rollout import Rollout
+from rolecall.runs import Journal, RunFolder, journal_path
+from rolecall.scope import task_factory
+from tests.toy import crew_config, write
+
+HERE = Path(__file__).resolve()
+
+
+async def half_constant(episode, world):
+    """Tasks with an even number earn the same in every attempt."""
+    number = int(episode.task.id.removeprefix("train-"))
+    variety = len(set("".join(turn.text for turn in episode.turns))) / 20
+    return {"team": 0.5 if number % 2 == 0 else variety}
+
+
+async def constant(episode, world):
+    return {"team": 1.0}
+
+
+def collector_of(folder, tmp_path, reward: str, **changes) -> Collector:
+    config = crew_config(folder, algorithm="dapo", **changes)
+    config["rewards"] = {f"{HERE}:{reward}": 1.0}
+    tmp_path.mkdir(exist_ok=True)
+    run_folder = RunFolder(tmp_path / "run")
+    loaded = load(write(tmp_path / "c.yaml", config))
+    run_folder.start(loaded)
+    return Collector(assemble(loaded), run_folder)
+
+
+def collect(collector: Collector, step: int = 1) -> Rollout:
+    async def main():
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        return await collector.collect(step)
+
+    return asyncio.run(main())
+
+
+def tasks_of(rollout: Rollout) -> list[str]:
+    return [group[0].task.id for group in rollout.groups]
+
+
+def test_refused_groups_are_replaced_by_tasks_that_the_step_has_not_played(model_folder, tmp_path):
+    rollout = collect(collector_of(model_folder, tmp_path, "half_constant"))
+    used = tasks_of(rollout)
+    assert len(used) == 3 == len(set(used))
+    assert all(int(task.removeprefix("train-")) % 2 for task in used)
+    assert rollout.num_refused > 0
+    refused = {episode.task.id for episode in rollout.unused}
+    assert len(refused) == rollout.num_refused
+    assert not refused & set(used)
+
+
+def test_a_step_without_signal_ends_after_ten_rounds_and_says_so(model_folder, tmp_path, caplog):
+    collector = collector_of(model_folder, tmp_path, "constant")
+    with caplog.at_level(logging.WARNING, logger="rolecall"):
+        rollout = collect(collector)
+    assert rollout.groups == []
+    assert rollout.num_refused == 30
+    assert len({episode.task.id for episode in rollout.unused}) == 30
+    assert "step=1 groups=0 wanted=3" in caplog.text
+
+
+def test_a_finite_split_that_runs_out_of_tasks_ends_the_search(model_folder, tmp_path):
+    collector = collector_of(model_folder, tmp_path, "constant", environment={"size": 7})
+    assert collect(collector).num_refused == 7
+
+
+@pytest.mark.parametrize("kept", [0, 5, 12, 17, 24])
+def test_a_step_resumed_in_any_round_collects_the_same(model_folder, tmp_path, kept):
+    whole = collect(collector_of(model_folder, tmp_path / "a", "half_constant"))
+    journal = Journal(journal_path(RunFolder(tmp_path / "a/run"), 1))
+    lines = journal.path.read_text().splitlines(keepends=True)
+    collector = collector_of(model_folder, tmp_path / "b", "half_constant")
+    journal_path(collector.folder, 1).write_text("".join(lines[:kept]))
+    again = collect(collector)
+    assert tasks_of(again) == tasks_of(whole)
+    for one, other in zip(whole.episodes, again.episodes, strict=True):
+        assert one.id == other.id
+        for a, b in zip(one.turns, other.turns, strict=True):
+            assert a.tokens.tolist() == b.tokens.tolist()
+            assert a.logprobs.tolist() == b.logprobs.tolist()
+
+
+class Endless:
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def __getitem__(self, place: int) -> int:
+        return place
+
+
+def test_steps_of_an_endless_split_do_not_overlap():
+    steps = [drawn(Endless(), 4, seed=3, step=step) for step in (1, 2, 3)]
+    assert len({item for step in steps for item in step}) == 12
+    assert steps[0] == drawn(Endless(), 4, seed=3, step=1)
+    assert steps[0] != drawn(Endless(), 4, seed=4, step=1)
