@@ -106,6 +106,8 @@ SCHEMA = pa.schema(
         ("returns", pa.list_(pa.float32())),
         ("values", pa.list_(pa.float32())),
         ("ref_logprobs", pa.list_(pa.float32())),
+        ("candidate", pa.int32()),
+        ("info", pa.string()),
         ("versions", pa.list_(pa.int32())),
     ]
 )
@@ -162,5 +164,7 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
         "returns": turn.returns,
         "values": turn.values,
         "ref_logprobs": turn.ref_logprobs,
+        "candidate": turn.candidate,
+        "info": json.dumps(turn.info, default=_plain),
         "versions": turn.versions,
     }

@@ -39,8 +39,13 @@ async def credit(run: Run, episodes: list[Episode]) -> dict[str, float]:
         if algorithm.critic == "agent":
             what.add("values")
         for policy, learner in run.learners.items():
-            turns = [t for e in seen for t in e.turns if t.policy == policy and t.trained]
-            turns = [t for t in turns if t.chosen or algorithm.compares_candidates]
+            turns = [
+                turn
+                for episode in seen
+                for turn in episode.turns
+                if turn.policy == policy and turn.trained and turn.tokens is not None
+                if turn.chosen or algorithm.compares_candidates
+            ]
             await learner.annotate(turns, what, budget=run.config.learner.ids_per_batch)
         if part.critic is not None:
             part.critic.annotate(seen)

@@ -298,11 +298,17 @@ def test_correction_known_answers(kind, weights, kept):
 
 
 def test_the_geometric_mean_of_the_known_example_is_what_is_tested():
-    """exp(mean d) = .127454: below .5, and inside once the fourth id is .8 instead of -10."""
+    """exp(mean d) = .127454: below .5, and inside where the fourth id is .8 instead of -10; where
+    exp(sum d) is 4.5 the sequence is outside and its mean inside.
+    """
     assert math.exp(sum(D) / 5) == pytest.approx(0.127454, abs=5e-7)
     batch = flat(moved([0.1, -1.5, 0.8, 0.8, 0.3]))  # mean .1
     loss = DrMas(correction="geometric_mis", passes=2).loss(batch, at_prox(batch))
     assert (loss.count, loss.total.item()) == (5.0, pytest.approx(-5.0))
+    batch = flat(moved([0.3] * 5))
+    for kind, count in (("geometric_mis", 5.0), ("sequence_mis", 0.0)):
+        loss = DrMas(correction=kind, passes=2).loss(batch, at_prox(batch))
+        assert loss.count == count
     batch = flat(moved([0.1, 0.1, -0.05]))
     loss = DrMas(correction="sequence_mis", passes=2).loss(batch, at_prox(batch))
     assert (loss.count, loss.total.item()) == (3.0, pytest.approx(-3 * 1.161834, rel=1e-5))
@@ -344,7 +350,7 @@ def test_rejected_ids_leave_loss_and_normaliser(agg, expected):
     turns = [
         moved(D),
         moved([half], advantage=-1.0, episode="e1"),
-        moved([3.0, -3.0], episode="e2"),
+        moved([math.log(2.0) + 1e-4, math.log(0.5) - 1e-4], episode="e2"),
     ]
     batch = flat(*turns)
     loss = DrMas(agg=agg, correction="token_mis", passes=2).loss(batch, at_prox(batch))

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from rolecall.core import Episode
+from rolecall.core import Episode, Task
 from rolecall.environments.generated import Generated
 from rolecall.environments.math import KINDS, MathEnvironment
 
@@ -110,3 +110,27 @@ def test_real_rows_are_tasks_and_their_own_answers_score_one(shared):
 def test_options_that_mean_nothing_are_refused(options, said):
     with pytest.raises(ValueError, match=said):
         MathEnvironment(**options)
+
+
+def test_steps_of_the_maths_world_reward_right_answers_and_right_verdicts():
+    async def main():
+        environment = MathEnvironment()
+        task = Task("t", "2+2?", "4")
+        world = environment.open(task, seed=0)
+        right, wrong = await world.fork(), await world.fork()
+        seen = [await right.step("solver", "2+2=4\n\\boxed{4}")]
+        seen.append(await wrong.step("solver", "\\boxed{5}"))
+        child = await right.fork()
+        seen.append(await child.step("verifier", "<verify>approve</verify>"))
+        seen.append(await child.step("verifier", "<verify>reject</verify>"))
+        seen.append(await wrong.step("verifier", "<verify>reject</verify>"))
+        seen.append(await wrong.step("solver", "no box"))
+        assert [(o.team, o.reward) for o in seen] == [
+            (1, 0), (0, 0), (1, 1), (1, 0), (0, 1), (0, 0)
+        ]  # fmt: skip
+        assert not world.solved, "forks go their own way"
+        await world.become(right)
+        assert world.solved
+        await environment.close()
+
+    asyncio.run(main())

@@ -59,6 +59,9 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
     surprise = [-turn.logprobs for turn in with_ids if turn.logprobs is not None]
     if surprise:  # of sampled ids, its mean estimates the entropy at temperature 1
         found["entropy"] = float(np.mean(np.concatenate(surprise)))
+    candidates = [turn for turn in turns if turn.candidate is not None]
+    if candidates:
+        found["failed_candidates"] = _mean("candidate_error" in turn.info for turn in candidates)
     trained = [t.advantages for t in with_ids if t.advantages is not None]
     if trained:
         per_turn = [float(np.mean(advantages)) for advantages in trained]
