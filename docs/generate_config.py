@@ -9,8 +9,8 @@ from typing import Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rolecall.algorithms.drmas import DrMas
-from rolecall.algorithms.grpo import Grpo
+from rolecall import registry
+from rolecall.algorithms.base import Algorithm
 from rolecall.config import Config
 
 HEAD = """# Config keys
@@ -23,9 +23,23 @@ overridden on the command line by its dotted name: `trainer.steps=5`.
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *_sections("", Config)]
-    for model in (Grpo, DrMas):
-        parts.append(_table(f"algorithm: {model.__name__.lower()}", model))
+    parts.append(_table("algorithm: NAME, whatever the name", Algorithm))
+    for name in registry.BUILT_IN["algorithm"]:
+        parts.append(_own_table(name, registry.resolve("algorithm", name, key="algorithm")))
     return "\n".join(parts)
+
+
+def _own_table(name: str, model: type[Algorithm]) -> str:
+    """The keys that an algorithm adds, changes, or does not read."""
+    common = Algorithm.model_fields
+    own = {
+        key: field
+        for key, field in model.model_fields.items()
+        if key not in common or _default(field) != _default(common[key])
+    }
+    said = " ".join((model.__doc__ or "").split())
+    unread = ", ".join(f"`{key}`" for key in model.without_effect)
+    return _table(f"algorithm: {name}", model, own, said + (f" Unread: {unread}." if unread else ""))
 
 
 def _sections(prefix: str, model: type[BaseModel]) -> list[str]:
@@ -49,12 +63,14 @@ def _inner(annotation: object) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
-def _table(place: str, model: type[BaseModel]) -> str:
-    lines = [f"\n## {place}\n", "| key | default | meaning |", "|---|---|---|"]
-    for name, field in model.model_fields.items():
+def _table(place: str, model: type[BaseModel], fields=None, said: str = "") -> str:
+    lines = [f"\n## {place}\n", *([said, ""] if said else [])]
+    lines += ["| key | default | meaning |", "|---|---|---|"]
+    fields = model.model_fields if fields is None else fields
+    for name, field in fields.items():
         meaning = " ".join((field.description or "").split()).replace("|", "\\|")
         lines.append(f"| `{name}` | {_default(field)} | {meaning} |")
-    return "\n".join(lines)
+    return "\n".join(lines if fields else lines[:-2])
 
 
 def _default(field) -> str:

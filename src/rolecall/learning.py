@@ -29,9 +29,8 @@ class PublishError(RuntimeError):
     """The engine's copy does not say what the learner's weights say."""
 
 
-async def credit(run: Run, episodes: list[Episode]) -> dict[str, float]:
+async def credit(run: Run, episodes: list[Episode]) -> None:
     """Hop 5, after what the algorithms need: reference log-probs and critics' values."""
-    metrics: dict[str, float] = {}
     for part in run.credits:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
@@ -50,8 +49,6 @@ async def credit(run: Run, episodes: list[Episode]) -> dict[str, float]:
         if part.critic is not None:
             part.critic.annotate(seen)
         algorithm.credit(seen)
-        metrics |= {f"algorithm/{name}": value for name, value in algorithm.metrics().items()}
-    return metrics
 
 
 async def update(
@@ -78,6 +75,8 @@ async def update(
             found = part.algorithm.fit(view(episodes, part, run), part.critic)
             metrics |= {f"critic/{name}": value for name, value in found.items()}
         part.algorithm.after_step(step)
+        counted = part.algorithm.metrics()
+        metrics |= {f"algorithm/{name}": value for name, value in counted.items()}
     return updates, metrics
 
 

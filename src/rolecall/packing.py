@@ -29,12 +29,13 @@ def pack(
     """Batches of at most `budget` ids (a longer turn stands alone), each of one agent.
 
     With `skip_zero`, turns whose advantages are all zero are left out: without other loss terms
-    their gradient is zero. They still count in the normalisers, which the first batch carries.
+    their gradient is zero. They still count in the normalisers, on their agent's first batch.
     With `share`, turns that begin alike share those ids. With `pairs`, both turns of a pair are in
     one batch (and a turn may be in several batches); raises ValueError if a pair does not fit.
     """
     assert turns, "nothing to pack"
     kept = [t for t in turns if not skip_zero or np.any(t.advantages)]
+    skipped = [t for t in turns if skip_zero and not np.any(t.advantages)]
     units = [[turn] for turn in kept] if pairs is None else [list(pair) for pair in pairs]
     batches: list[Batch] = []
     left = list(pairs or [])
@@ -51,10 +52,11 @@ def pack(
                     f"learner.ids_per_batch ({budget})"
                 )
     if batches and pairs is None:
-        batches[0].num_turns += len(turns) - len(kept)
-        batches[0].num_tokens += sum(len(t.ids[1]) for t in turns) - sum(
-            b.num_tokens for b in batches
-        )
+        first = {batch.agent: batch for batch in reversed(batches)}
+        for turn in skipped:
+            counted = first.get(turn.agent, batches[0])
+            counted.num_turns += 1
+            counted.num_tokens += len(turn.ids[1])
     return batches
 
 

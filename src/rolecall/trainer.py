@@ -111,7 +111,7 @@ class Trainer:
         run, started = self.run, time.monotonic()
         rollout = await self._rollout(step)
         collected = time.monotonic()
-        credit = await learning.credit(run, rollout.episodes)
+        await learning.credit(run, rollout.episodes)
         played = [*rollout.episodes, *rollout.unused]
         write_parquet(self.folder.episode_file(step), played, step=step)
         credited = time.monotonic()
@@ -123,7 +123,7 @@ class Trainer:
         await run.engine.wake()
         await learning.publish(run, list(updates))
         self.done = step
-        record = metrics.of_rollout(rollout) | credit | learned
+        record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
         record |= _pace(rollout, started, collected, credited, updated)
