@@ -39,7 +39,8 @@ def _own_table(name: str, model: type[Algorithm]) -> str:
     }
     said = " ".join((model.__doc__ or "").split())
     unread = ", ".join(f"`{key}`" for key in model.without_effect)
-    return _table(f"algorithm: {name}", model, own, said + (f" Unread: {unread}." if unread else ""))
+    said += f" Unread: {unread}." if unread else ""
+    return _table(f"algorithm: {name}", model, own, said)
 
 
 def _sections(prefix: str, model: type[BaseModel]) -> list[str]:

@@ -62,6 +62,8 @@ class Collector:
             # continued bit for bit: it is played again.
             journal.drop(finished)
             finished = []
+        if config.deterministic:
+            await self.run.engine.sleep()  # a resumed round finds no cache of an earlier one
         rollout = await collect(
             self.run.stage,
             tasks,

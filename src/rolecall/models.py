@@ -55,6 +55,12 @@ class LanguageModel:
         return size
 
     @property
+    def vocabulary(self) -> int:
+        """Ids that the head has a logit for; the tokenizer may know fewer."""
+        size: int = self.model.get_output_embeddings().weight.shape[0]
+        return size
+
+    @property
     def end_ids(self) -> list[int]:
         """Ids after which an assistant message is over."""
         generation = getattr(self.model, "generation_config", None)

@@ -194,6 +194,8 @@ class Trainer:
         if not self.run.test or known:
             return
         config = self.config.evaluation
+        if self.config.deterministic:
+            await self.run.engine.sleep()
         found, rollout = await evaluate(
             self.run.stage, self.run.test, samples=config.samples, k=config.k, greedy=config.greedy
         )

@@ -11,25 +11,53 @@ from torch import Tensor
 
 from rolecall.engines.base import Sampling
 
+BLOCK = 256  # ids that are summed at once
 
-def draw(logits_B_V: Tensor, uniform_B: Tensor, samplings: list[Sampling]) -> tuple[Tensor, Tensor]:
+
+def draw(
+    logits_B_V: Tensor,
+    uniform_B: Tensor,
+    temperature_B: Tensor,
+    special: list[tuple[int, Sampling]],
+) -> tuple[Tensor, Tensor]:
     """-> ids [B] and their log-probs [B] under the distribution they were drawn from.
 
-    At temperature 0 the most likely id is taken, with its log-prob under the plain softmax.
+    `special`: rows that are filtered or greedy. At temperature 0 the most likely id is taken, with
+    its log-prob under the plain softmax.
     """
-    temperature_B = logits_B_V.new_tensor([s.temperature or 1.0 for s in samplings])
+    if special:
+        temperature_B = temperature_B.where(temperature_B > 0, 1.0)
     logprobs_B_V = (logits_B_V / temperature_B[:, None]).log_softmax(-1)
-    for row, sampling in enumerate(samplings):
+    for row, sampling in special:
         if sampling.top_k or sampling.top_p < 1.0:
             logprobs_B_V[row] = _filtered(logprobs_B_V[row], sampling)
-    # float64: over 150,000 ids a float32 running sum is off by more than rare ids weigh.
-    cdf_B_V = logprobs_B_V.double().exp().cumsum(-1)
-    level_B = uniform_B.double() * cdf_B_V[:, -1]
-    ids_B = torch.searchsorted(cdf_B_V, level_B[:, None], right=True)[:, 0]
-    ids_B = ids_B.clamp(max=logits_B_V.shape[1] - 1)
-    greedy_B = torch.tensor([s.temperature == 0.0 for s in samplings], device=ids_B.device)
-    ids_B = torch.where(greedy_B, logprobs_B_V.argmax(-1), ids_B)
+    ids_B = _inverted(logprobs_B_V.exp(), uniform_B)
+    for row, sampling in special:
+        if sampling.temperature == 0.0:
+            ids_B[row] = logprobs_B_V[row].argmax()
     return ids_B, logprobs_B_V.gather(-1, ids_B[:, None])[:, 0]
+
+
+def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
+    """The first id at which the running sum of the weights passes uniform * their whole sum.
+
+    Sums are float64: over 150,000 ids a float32 running sum is off by more than rare ids weigh.
+    They are made of blocks, so that only one block a row is summed id by id.
+    """
+    rows, size = weights_B_V.shape
+    blocks = -(-size // BLOCK)
+    padded = torch.nn.functional.pad(weights_B_V, (0, blocks * BLOCK - size))
+    parts = padded.view(rows, blocks, BLOCK)
+    ends = parts.sum(-1, dtype=torch.float64).cumsum(-1)
+    level = uniform_B.double() * ends[:, -1]
+    block = torch.searchsorted(ends, level[:, None], right=True).clamp(max=blocks - 1)
+    before = torch.cat([ends.new_zeros(rows, 1), ends], -1).gather(1, block)
+    chosen = parts.gather(1, block[:, :, None].expand(-1, 1, BLOCK))[:, 0]
+    inside = torch.searchsorted(chosen.double().cumsum(-1), level[:, None] - before, right=True)
+    ids = (block * BLOCK + inside.clamp(max=BLOCK - 1))[:, 0].clamp(max=size - 1)
+    # Rounding may end one id too far, on one that cannot be drawn.
+    impossible = weights_B_V.gather(1, ids[:, None])[:, 0] == 0
+    return ids.where(~impossible, weights_B_V.argmax(-1)) if bool(impossible.any()) else ids
 
 
 def _filtered(logprobs_V: Tensor, sampling: Sampling) -> Tensor:

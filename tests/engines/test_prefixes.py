@@ -1,0 +1,171 @@
+"""What the cache holds is computed once: the same ids and log-probs, fewer ids read."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from rolecall.engines import decoder
+from rolecall.engines.base import Completion, Request, Sampling
+from rolecall.engines.prefixes import BLOCK, Held, Prefixes, chain
+from rolecall.engines.torch import TorchEngine
+from rolecall.scope import Quiet
+from tests.toy import language_model
+
+RANDOM = np.random.default_rng(0)
+TASK = RANDOM.integers(10, 200, 70).astype(np.int32)
+
+
+def engine(folder, **options) -> TorchEngine:
+    return TorchEngine({"p": language_model(folder)}, quiet=Quiet(), **options)
+
+
+def ask(number: int, prompt: np.ndarray, length: int = 12, n: int = 1) -> Request:
+    sampling = Sampling(max_tokens=length)
+    return Request(f"r{number}", "p", prompt, sampling, number, (f"r{number}", 0, (0,)), n=n)
+
+
+def conversation(made: TorchEngine, members: int = 6) -> list[Completion]:
+    """A group on one prompt; every member is then asked about its own words, twice over."""
+
+    async def member(number: int) -> list[Completion]:
+        prompt, said = TASK, []
+        for round_ in range(3):
+            [done] = await made.generate(ask(10 * number + round_, prompt, 6 + 3 * number))
+            said.append(done)
+            tail = np.arange(number, number + 9, dtype=np.int32) + 30
+            prompt = np.concatenate([prompt, done.tokens, tail])
+        return said
+
+    async def main() -> list[Completion]:
+        groups = await asyncio.gather(*(member(number) for number in range(members)))
+        return [done for group in groups for done in group]
+
+    return asyncio.run(main())
+
+
+def cold(folder, monkeypatch, work) -> list[Completion]:
+    """The same by an engine that never finds anything in its cache."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Prefixes, "find", lambda self, owner, ids, keys: (None, 0))
+        patch.setattr(decoder, "chain", lambda owner, ids: [])
+        return work(engine(folder))
+
+
+def assert_same(ours: list[Completion], theirs: list[Completion]) -> None:
+    assert [c.tokens.tolist() for c in ours] == [c.tokens.tolist() for c in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=2e-5)
+        assert a.finish == b.finish
+
+
+def test_group_members_and_later_turns_read_what_is_new_only(any_model_folder, monkeypatch):
+    made = engine(any_model_folder)
+    warm = conversation(made)
+    assert_same(warm, cold(any_model_folder, monkeypatch, conversation))
+    held = made._decoders["p"]
+    # The task once, one id for each other member, then the newest word and what was added to it.
+    assert held.num_read == len(TASK) + 5 + 6 * 2 * (1 + 9)
+
+
+def test_candidates_share_their_prompt(model_folder, monkeypatch):
+    def work(made):
+        return asyncio.run(made.generate(ask(1, TASK, n=16)))
+
+    made = engine(model_folder)
+    said = work(made)
+    assert len({tuple(c.tokens.tolist()) for c in said}) > 8
+    assert made._decoders["p"].num_read == len(TASK) + 15
+    assert_same(said, cold(model_folder, monkeypatch, work))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_cache_without_room_for_ended_rows_changes_no_id(model_folder, monkeypatch, rows):
+    per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
+    tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_rows=rows)
+    assert_same(conversation(tight), cold(model_folder, monkeypatch, conversation))
+    cache = tight._decoders["p"].cache
+    assert cache.rows * cache.length <= rows * 192
+
+
+def test_a_prompt_longer_than_one_pass_is_read_in_pieces(model_folder, monkeypatch):
+    long = RANDOM.integers(10, 200, 150).astype(np.int32)
+
+    def work(made):
+        async def main():
+            both = [made.generate(ask(n, prompt)) for n, prompt in enumerate((long, TASK, long))]
+            return [done for [done] in await asyncio.gather(*both)]
+
+        return asyncio.run(main())
+
+    whole = cold(model_folder, monkeypatch, work)
+    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    assert_same(work(engine(model_folder)), whole)
+
+
+def test_other_weights_share_nothing(model_folder):
+    made = engine(model_folder)
+
+    async def main():
+        await made.generate(ask(1, TASK))
+        before = made._decoders["p"].num_shared
+        await made.generate(ask(2, TASK))
+        shared = made._decoders["p"].num_shared
+        await made.load("p", 1, None)
+        await made.generate(ask(3, TASK))
+        return before, shared, made._decoders["p"].num_shared
+
+    before, shared, after = asyncio.run(main())
+    assert before == 0
+    assert shared == len(TASK) - 1
+    assert after == shared, "keys of the cache contain the version"
+
+
+def test_cancelled_requests_free_their_rows_and_the_others_go_on(model_folder, monkeypatch):
+    made = engine(model_folder, deterministic=False)
+
+    async def main():
+        slow = [asyncio.create_task(made.generate(ask(n, TASK, 200))) for n in range(4)]
+        fast = asyncio.create_task(made.generate(ask(9, TASK, 30)))
+        while len(made._decoders["p"].active) < 5:
+            await asyncio.sleep(0)
+        for task in slow[:3]:
+            task.cancel()
+        [done] = await fast
+        rows = len(made._decoders["p"].active)
+        slow[3].cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        while made._pump is not None and not made._pump.done():
+            await asyncio.sleep(0)
+        return done, rows, len(made._decoders["p"].active), made._rows
+
+    done, rows, left, known = asyncio.run(main())
+    assert rows <= 1
+    assert left == 0
+    assert known == {}
+    alone = cold(model_folder, monkeypatch, lambda e: asyncio.run(e.generate(ask(9, TASK, 30))))
+    assert_same([done], alone)
+
+
+def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts():
+    store = Prefixes()
+    ids = np.arange(100, dtype=np.int32)
+    short, long = Held(("p", 0), ids[:40], 0), Held(("p", 0), ids[:90], 1)
+    store.add(short)
+    store.add(long)
+
+    def find(wanted, owner=("p", 0)):
+        holder, size = store.find(owner, wanted, chain(owner, wanted))
+        return (None if holder is None else holder.slot), size
+
+    assert find(ids[:80]) == (1, 79)
+    assert find(ids[:90]) == (1, 89)
+    assert find(ids) == (1, 90)
+    assert find(np.append(ids[:50], 7).astype(np.int32)) == (1, 50)
+    assert find(ids[: BLOCK - 1]) == (None, 0), "less than a block is not looked up"
+    assert find(ids[:80], ("q", 0)) == (None, 0)
+    assert find(ids[:80], ("p", 1)) == (None, 0)
+    store.drop(long)
+    assert find(ids)[0] in (None, 0)
