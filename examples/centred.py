@@ -1,8 +1,7 @@
 """A new algorithm on one page: GRPO without its division by the spread (Dr. GRPO, 2503.20783)."""
 
-from rolecall.algorithms.groups import Samples, compare, mean_of
+from rolecall.algorithms.groups import Samples, mean_of
 from rolecall.algorithms.grpo import Grpo
-from rolecall.core import Episode
 
 
 def centred(samples: Samples):
@@ -12,11 +11,4 @@ def centred(samples: Samples):
 
 
 class Centred(Grpo):
-    def credit(self, episodes: list[Episode]) -> None:
-        compare(
-            self.said(episodes),
-            keys=self.keys,
-            count=self.count,
-            norm=centred,
-            own=self.own_reward,
-        )
+    norm = staticmethod(centred)

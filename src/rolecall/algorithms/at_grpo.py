@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Samples, standardised
-from rolecall.core import Episode, Turn, by, spread
+from rolecall.algorithms.groups import Samples, prompt_of, standardised
+from rolecall.core import Episode, by, spread
 
 
 class AtGrpo(Algorithm):
@@ -26,14 +24,10 @@ class AtGrpo(Algorithm):
         """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
         episode_of = {t.id: e for e, t in self.said(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
-        for group in by(turns, "task", "agent", "index", "state", _prompt):
+        for group in by(turns, "task", "agent", "index", "state", prompt_of):
             samples: Samples = {
                 (turn.id, ""): self.own_reward(episode_of[turn.id], turn) for turn in group
             }
             advantage = standardised(samples)
             for turn in group:
                 turn.advantages = spread(turn, advantage(samples[turn.id, ""], turn.id))
-
-
-def _prompt(turn: Turn) -> bytes:
-    return np.ascontiguousarray(turn.ids[0]).tobytes()

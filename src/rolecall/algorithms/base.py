@@ -160,7 +160,7 @@ class Algorithm(BaseModel, ABC):
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """With `keep_together`: the pairs that `credit` found among these turns."""
-        raise NotImplementedError
+        return []
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """Teach the critic what the episodes earned, after the policies' updates; its metrics."""

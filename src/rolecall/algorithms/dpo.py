@@ -8,13 +8,13 @@ from __future__ import annotations
 from itertools import combinations
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rolecall.algorithms.base import Algorithm, Loss, Outputs
+from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
 from rolecall.core import Batch, Episode, Turn, by, spread
 from rolecall.packing import Pair
@@ -63,7 +63,7 @@ class Dpo(Algorithm):
         """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0)."""
         found: list[Pair] = []
         scored = [turn for turn in turns if turn.returns is not None]
-        for group in by(scored, "task", "agent", "index", "state", _prompt):
+        for group in by(scored, "task", "agent", "index", "state", prompt_of):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
             if self.pair_up == "all":
                 found += [(a, b) for a, b in combinations(ranked, 2) if _score(a) > _score(b)]
@@ -87,10 +87,6 @@ class Dpo(Algorithm):
 def pair_loss(logits: Tensor, *, smoothing: float) -> Tensor:
     """Loss of each pair; logit 0 -> ln 2, logit .15 -> .620957."""
     return -(1 - smoothing) * logsigmoid(logits) - smoothing * logsigmoid(-logits)
-
-
-def _prompt(turn: Turn) -> bytes:
-    return np.ascontiguousarray(turn.ids[0]).tobytes()
 
 
 def _score(turn: Turn) -> float:

@@ -56,6 +56,11 @@ def left_out(samples: Samples) -> Callable[[float, str], float]:
     return advantage
 
 
+def prompt_of(turn: Turn) -> bytes:
+    """A key for `by`: turns of prompt scope are compared where their prompt ids are the same."""
+    return np.ascontiguousarray(turn.ids[0]).tobytes()
+
+
 def compare(
     said: list[Said], *, keys: tuple[str, ...], count: Count, norm: Norm, own: OwnReward
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Count, compare, standardised
+from rolecall.algorithms.groups import Count, Norm, compare, standardised
 from rolecall.algorithms.losses import Aggregation
 from rolecall.core import Episode
 
@@ -17,6 +17,7 @@ class Grpo(Algorithm):
     """Advantage: the outcome, centred and divided by the spread of its task's attempts."""
 
     keys: ClassVar[tuple[str, ...]] = ("task",)
+    norm: ClassVar[Norm] = staticmethod(standardised)
 
     count: Count = "episode_agent"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
@@ -29,6 +30,6 @@ class Grpo(Algorithm):
             self.said(episodes),
             keys=self.keys,
             count=self.count,
-            norm=standardised,
+            norm=type(self).norm,
             own=self.own_reward,
         )
