@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,16 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+$(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/peers.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers-alone.txt
+	touch $@
+
+bench: $(VENV)/bench
+	mkdir -p benchmarks/results
+	$(BIN)/rolecall bench --json benchmarks/results/latest.json
+	$(BIN)/python docs/generate_benchmarks.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache

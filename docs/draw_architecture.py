@@ -45,6 +45,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "assembly": ["assembly", "credit", "weights", "needs", "checks"],
         "trainer": ["trainer", "collecting", "learning"],
     },
+    {"bench": ["bench"]},
     {"commands": ["commands", "cli", "info", "__main__", "", "tiny.build", "tiny.demonstrations"]},
 ]
 

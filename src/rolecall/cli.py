@@ -88,9 +88,12 @@ def prove(
     json_file: Json = None,
 ) -> None:
     """Run the papers in the small: what must come out beside what does. Status 1 if one fails."""
+    import torch
+
     from rolecall.monitor.claims import show_claims
     from rolecall.proofs.all import prove as command
 
+    torch.set_num_threads(1)  # the games are so small that a second thread only waits
     try:
         with people_elsewhere(json_file):
             found = show_claims(command(names))
@@ -98,6 +101,28 @@ def prove(
         raise ConfigError(str(error)) from error
     emit(found, json_file)
     if not all(claim["ok"] for claim in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
+    json_file: Json = None,
+) -> None:
+    """Measure speed beside the peers that are installed, in turn on the same work."""
+    from rolecall.bench.run import bench as command
+
+    try:
+        with people_elsewhere(json_file):
+            found = command(names, pairs=pairs, smoke=smoke)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    emit(found, json_file)
+    if found["header"]["failed"]:
         raise typer.Exit(1)
 
 

@@ -1,0 +1,92 @@
+"""The newest results in, docs/benchmarks.md out: `python docs/generate_benchmarks.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rolecall.bench.all import BENCHMARKS
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/latest.json"
+HEAD = """# Benchmarks
+
+Generated from `benchmarks/results/latest.json` by `python docs/generate_benchmarks.py`; do not
+edit. `make bench` installs the peers, runs everything and writes both files; `rolecall bench NAME`
+runs one benchmark against the peers that are installed.
+
+Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
+one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs
+of neighbouring runs: above 1 we are faster. Every run draws new ids; lengths are the same in all
+of them. Before the first pair both sides must agree on what they did: ids sampled or trained, and
+in `update` the loss and the norm of the gradient, within 1e-4.
+"""
+FAIRNESS = """
+## What each side does
+
+- **rolecall** samples with the embedded engine over the weights being trained, keeps the log-prob
+  of every sampled id, and is deterministic unless the name says otherwise. A GRPO step is what a
+  run does, less what it writes to disk.
+- **transformers** calls `generate` once for each agent's turns of all episodes, padded on the left,
+  until the longest is over; only ids that were asked for count. No log-probs are asked for.
+- **vllm** (0.32.0 for CPUs, compiled, prefix cache on, engine in the same process) gets a turn's
+  successor the moment the turn is over, without a barrier between agents. No log-probs are asked
+  for.
+- **trl** is `GRPOTrainer` with its defaults and its default generation, float32, GRPO's loss, no
+  reference; gradient checkpointing, logs and checkpoints are off.
+- **padded** is a plain PyTorch loop: micro-batches of 16 turns, each padded to its longest turn,
+  SDPA attention, the same loss and AdamW.
+"""
+
+
+def page(results: dict[str, Any] | None) -> str:
+    """The whole document. Raises ValueError for results of `--smoke`."""
+    if results is not None and results["header"]["smoke"]:
+        raise ValueError("results of --smoke say nothing about speed")
+    return "\n".join([HEAD, *_results(results), *_works(), FAIRNESS])
+
+
+def _results(results: dict[str, Any] | None) -> list[str]:
+    if results is None:
+        return ["## Results\n", "None yet: run `make bench`.\n"]
+    header = results["header"]
+    versions = ", ".join(
+        f"{name} {version or '(not installed)'}" for name, version in header["versions"].items()
+    )
+    machine = header["machine"]
+    lines = [
+        "## Results\n",
+        f"{machine['cpu']}, {machine['cores']} cores, {header['threads']} threads a side; "
+        f"{versions}; commit `{header['commit'][:12] or 'unknown'}`.\n",
+    ]
+    if header["missing"]:
+        lines.append(f"Not installed, so not compared: {', '.join(header['missing'])}.\n")
+    lines += [f"Failed: {failure}.\n" for failure in header["failed"]]
+    lines += ["| benchmark | unit | ours | peer | theirs | ours / theirs (min .. max) | pairs |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    return [*lines, *map(_row, results["records"]), ""]
+
+
+def _row(record: dict[str, Any]) -> str:
+    ratio = record["ratio"]
+    theirs, compared = "", ""
+    if ratio is not None:
+        theirs = f"{record['theirs']:,.4g}"
+        compared = f"**{ratio['median']:.2f}** ({ratio['min']:.2f} .. {ratio['max']:.2f})"
+    return (
+        f"| {record['name']} | {record['unit']} | {record['ours']:,.4g} | {record['peer']} | "
+        f"{theirs} | {compared} | {record['pairs']} |"
+    )
+
+
+def _works() -> list[str]:
+    works = [f"- **{benchmark.name}**: {benchmark.work}" for benchmark in BENCHMARKS.values()]
+    return ["## Works\n", *works]
+
+
+def latest() -> dict[str, Any] | None:
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else None
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("benchmarks.md").write_text(page(latest()))

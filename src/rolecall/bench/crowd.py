@@ -1,0 +1,102 @@
+"""A stage for scripted episodes in, turns per second and bytes per episode out.
+
+The crowd's engine holds every request until all live episodes have asked, then answers all: so
+each of the three turns is asked for by all episodes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from resource import getpagesize
+
+from rolecall import scope
+from rolecall.bench import Measure, Measured
+from rolecall.bench.conductor import CrowdSize
+from rolecall.core import Task
+from rolecall.rollout import Stage, collect
+from rolecall.scope import task_factory
+
+TURNS = 3
+MakeStage = Callable[["Crowd"], Stage]
+
+
+class Crowd:
+    """Unblocks its waiting episodes when all of them wait."""
+
+    def __init__(self, live: int) -> None:
+        self.live = live
+        self.num_rounds = 0
+        self.resident = 0  # bytes of this process, when the last round was full
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def all_here(self) -> None:
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        if len(self._waiting) == self.live:
+            self.num_rounds += 1
+            self.resident = resident_bytes()
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                one.set_result(None)
+        with scope.waiting():
+            await mine
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    turns_per_s: float
+    bytes_an_episode: float
+
+
+def play(make_stage: MakeStage, episodes: int) -> Played:
+    """Play this many episodes of TURNS turns at once."""
+    tasks = [Task(f"task-{number}", f"What is {number} + {number}?") for number in range(episodes)]
+    crowd = Crowd(episodes)
+    stage = make_stage(crowd)
+    gc.collect()
+    before, started = resident_bytes(), time.perf_counter()
+    turns = asyncio.run(_collect(stage, tasks))
+    took = time.perf_counter() - started
+    assert (turns, crowd.num_rounds) == (episodes * TURNS, TURNS), "an episode failed"
+    return Played(turns / took, (crowd.resident - before) / episodes)
+
+
+async def _collect(stage: Stage, tasks: list[Task]) -> int:
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    rollout = await collect(stage, tasks, step=1, group_size=1)
+    return sum(len(episode.turns) for episode in rollout.episodes)
+
+
+def speed(make_stage: MakeStage, size: CrowdSize) -> Measure:
+    return lambda run: Measured(play(make_stage, size.episodes).turns_per_s)
+
+
+def linearity(make_stage: MakeStage, size: CrowdSize) -> Measure:
+    def measure(run: int) -> Measured:
+        few = play(make_stage, size.episodes // 4).turns_per_s
+        return Measured(play(make_stage, size.episodes).turns_per_s / few)
+
+    return measure
+
+
+def memory(make_stage: MakeStage, size: CrowdSize) -> Measure:
+    """In a fresh process each time: a process that has freed memory grows less."""
+
+    def measure(run: int) -> Measured:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+            fresh.submit(play, make_stage, 1).result()  # what is loaded once belongs to nobody
+            played = fresh.submit(play, make_stage, size.episodes).result()
+        return Measured(played.bytes_an_episode)
+
+    return measure
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()

@@ -1,0 +1,93 @@
+"""A team's talks in, how fast our embedded engine says them out: every episode for itself.
+
+A coroutine an episode asks the engine for ids as soon as its own last turn is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+
+from rolecall import scope
+from rolecall.bench import Measure, Measured
+from rolecall.bench.small_models import random_model
+from rolecall.bench.workload import SEED, Talk, TeamSize, talks
+from rolecall.core import Ids
+from rolecall.engines.base import Request, Sampling
+from rolecall.engines.torch import TorchEngine
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.seeds import seed_of
+
+POLICY = "policy"
+
+
+def set_up(size: TeamSize, folder: Path) -> Measure:
+    """As a run does by default: deterministic."""
+    return _set_up(size, folder, deterministic=True)
+
+
+def set_up_unordered(size: TeamSize, folder: Path) -> Measure:
+    """The engine steps as soon as it can."""
+    return _set_up(size, folder, deterministic=False)
+
+
+def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
+    base = str(random_model(folder, size.model))
+    network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
+    models = {POLICY: LanguageModel(network, load_tokenizer(base))}
+    quiet = scope.Quiet()
+    engine = TorchEngine(models, quiet=quiet, deterministic=deterministic)
+    runner = asyncio.Runner()  # an engine belongs to one event loop
+
+    def measure(run: int) -> Measured:
+        played = talks(size, run)
+        started = time.perf_counter()
+        count = runner.run(_play_all(engine, quiet, played, run=run))
+        return Measured(count / (time.perf_counter() - started), {"sampled ids": count})
+
+    return measure
+
+
+async def _play_all(
+    engine: TorchEngine, quiet: scope.Quiet, played: list[Talk], *, run: int
+) -> int:
+    async with asyncio.TaskGroup() as together:
+        playing = [
+            together.create_task(_play(engine, quiet, talk, run=run, number=number))
+            for number, talk in enumerate(played)
+        ]
+    return sum(one.result() for one in playing)
+
+
+async def _play(
+    engine: TorchEngine, quiet: scope.Quiet, talk: Talk, *, run: int, number: int
+) -> int:
+    """One episode; how many ids it sampled."""
+    count, turn = 0, 0
+    with scope.entered((), quiet=quiet):
+        prompt, length = next(talk)
+        while True:
+            said = await _ask(engine, prompt, length, name=(run, number, turn))
+            count, turn = count + len(said), turn + 1
+            try:
+                prompt, length = talk.send(said)
+            except StopIteration:
+                return count
+
+
+async def _ask(engine: TorchEngine, prompt: Ids, length: int, *, name: tuple[int, int, int]) -> Ids:
+    _, number, turn = name
+    request = Request(
+        id="/".join(map(str, name)),
+        policy=POLICY,
+        prompt=prompt,
+        sampling=Sampling(max_tokens=length),
+        seed=seed_of(SEED, *name),
+        order=(f"{number:06d}", 0, (turn,)),
+    )
+    [completion] = await engine.generate(request)
+    assert len(completion.tokens) == length, "a turn ended by itself"
+    return completion.tokens

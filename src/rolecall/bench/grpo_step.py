@@ -1,0 +1,66 @@
+"""A whole step of GRPO for one agent: sampling, rewards, one optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from rolecall.bench import Benchmark
+from rolecall.bench.workload import SEED, VOCABULARY, random_ids
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What one step samples and trains on."""
+
+    model: str  # a size in small_models.py
+    tasks: int
+    samples: int  # of each task
+    prompt: int  # ids
+    completion: int  # ids, of each sample
+
+
+TASKS = 512  # that exist; a step draws some
+STEPS = 1_000_000  # a run that never ends
+LEARNING_RATE = 1e-6
+
+
+def prompts(length: int) -> list[str]:
+    """The tasks as text: one number is one id."""
+    rows = random_ids(np.random.default_rng(SEED), TASKS, length)
+    return [" ".join(map(str, row)) for row in rows.tolist()]
+
+
+def reward(ids: Sequence[int]) -> float:
+    """Any number that differs between samples: the mean id, as a share of the largest."""
+    return fmean(ids) / VOCABULARY
+
+
+def _benchmark(name: str, work: str, *, full: StepSize) -> Benchmark:
+    return Benchmark(
+        name=name,
+        unit="steps/s",
+        work=work,
+        full=full,
+        smoke=StepSize("xs", tasks=2, samples=2, prompt=12, completion=8),
+        ours="rolecall.bench.rolecall_step:set_up",
+        peers={"trl": "rolecall.bench.trl_step:set_up"},
+    )
+
+
+BENCHMARKS = [
+    _benchmark(
+        "grpo-step",
+        "One GRPO step of one agent: 8 prompts of 200 ids x 8 samples of exactly 128 ids, "
+        "0.8 million weights: sampling, rewards, credit, one optimizer step.",
+        full=StepSize("s", tasks=8, samples=8, prompt=200, completion=128),
+    ),
+    _benchmark(
+        "grpo-step-long",
+        "The same with prompts of 1,000 ids x 16 samples.",
+        full=StepSize("s", tasks=8, samples=16, prompt=1000, completion=128),
+    ),
+]

@@ -1,0 +1,51 @@
+"""Turns in, how fast our learner trains on them out: packed, prefixes computed once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+
+from rolecall.algorithms.grpo import Grpo
+from rolecall.bench import Measure, Measured
+from rolecall.bench.small_models import random_model
+from rolecall.bench.update import CLIP_NORM, LEARNING_RATE, turns
+from rolecall.bench.workload import TeamSize
+from rolecall.config import LearnerConfig
+from rolecall.core import Turn
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.optim import Optimizer
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.packing import pack
+
+
+def set_up(size: TeamSize, folder: Path) -> Measure:
+    base = str(random_model(folder, size.model))
+    network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
+    learner = LocalLearner(
+        LanguageModel(network, load_tokenizer(base)),
+        Optimizer(lr=LEARNING_RATE, clip=CLIP_NORM),
+        total_updates=1_000_000,
+    )
+
+    def measure(run: int) -> Measured:
+        given = turns(size, run)
+        started = time.perf_counter()
+        facts = asyncio.run(_update(learner, given))
+        return Measured(1.0 / (time.perf_counter() - started), facts)
+
+    return measure
+
+
+async def _update(learner: LocalLearner, given: list[Turn]) -> dict[str, float]:
+    algorithm, budget = Grpo(), LearnerConfig().ids_per_batch
+    batches = pack(given, budget=budget, skip_zero=algorithm.skips_zero)
+    [update] = await learner.update([batches], algorithm, per_agent=False)
+    said = {agent: sum(t.agent == agent for t in given) for agent in update.agent_metrics}
+    losses = {agent: found["loss"] for agent, found in update.agent_metrics.items()}
+    return {
+        "loss": sum(losses[agent] * said[agent] for agent in said) / len(given),
+        "gradient norm": update.grad_norm,
+    }

@@ -1,0 +1,90 @@
+"""A config in, how fast we do GRPO steps out: assembled, collected, credited, updated as in a run.
+
+Left out are what a run writes to disk (journal, episodes, metrics, checkpoints) and evaluation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rolecall import learning
+from rolecall.agents import Team
+from rolecall.assembly import Run, assemble
+from rolecall.bench import Measure, Measured
+from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
+from rolecall.bench.small_models import random_model
+from rolecall.collecting import drawn
+from rolecall.config import Config
+from rolecall.core import Episode, Task, Turn
+from rolecall.environments.base import World
+from rolecall.rollout import collect
+from rolecall.scope import task_factory
+from rolecall.workflows.base import workflow
+
+
+class Numbers:
+    """Tasks are random numbers; what is said about them is worth its mean."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}-{i}", text) for i, text in enumerate(prompts(self.length))]
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return NumbersWorld()
+
+
+class NumbersWorld(World):
+    async def score(self, episode: Episode) -> dict[str, float]:
+        return {"team": reward(episode.turns[-1].ids[1].tolist())}
+
+
+@workflow
+async def one_answer(team: Team, task: Task, world: World) -> Turn:
+    return await team.solver(task.prompt)
+
+
+def set_up(size: StepSize, folder: Path) -> Measure:
+    run = assemble(_config(size, random_model(folder, size.model)))
+    runner = asyncio.Runner()
+    runner.get_loop().set_task_factory(task_factory)
+
+    def measure(number: int) -> Measured:
+        started = time.perf_counter()
+        count = runner.run(_step(run, number + 1))
+        return Measured(1.0 / (time.perf_counter() - started), {"trained ids": count})
+
+    return measure
+
+
+async def _step(run: Run, step: int) -> int:
+    """Hops 1 to 7, as in trainer.py; how many ids were sampled and trained on."""
+    options = run.config.rollout
+    tasks = drawn(run.train, options.groups, seed=run.config.trainer.seed, step=step)
+    rollout = await collect(run.stage, tasks, step=step, group_size=options.group_size)
+    await learning.credit(run, rollout.episodes)
+    await run.engine.sleep()
+    updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)
+    await run.engine.wake()
+    await learning.publish(run, list(updates))
+    assert not rollout.failures, rollout.last_error
+    assert not updates["policy"].skipped
+    return sum(len(turn.ids[1]) for episode in rollout.episodes for turn in episode.turns)
+
+
+def _config(size: StepSize, base: Path) -> Config:
+    return Config.model_validate(
+        {
+            "team": {"solver": {"policy": "policy", "sampling": {"max_tokens": size.completion}}},
+            "policies": {"policy": {"base": str(base), "optimizer": {"lr": LEARNING_RATE}}},
+            "workflow": f"{__name__}:one_answer",
+            "environment": {"name": f"{__name__}:Numbers", "length": size.prompt},
+            "algorithm": "grpo",
+            "rollout": {"groups": size.tasks, "group_size": size.samples},
+            "trainer": {"steps": STEPS},
+            "evaluation": {"tasks": 0},
+        }
+    )

@@ -1,0 +1,98 @@
+"""Ratios by hand, the schema of a record, the same work on both sides, the generated page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from rolecall.bench import Benchmark, Measured
+from rolecall.bench.machine import header
+from rolecall.bench.records import check_same_work, record
+from rolecall.bench.run import line
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate_benchmarks.py")
+generate = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(generate)
+
+BENCHMARK = Benchmark("walk", "steps/s", "A walk.", None, None, "here:ours", {"trl": "here:theirs"})
+
+
+def pairs(*values: tuple[float, float | None]):
+    return [(Measured(a), None if b is None else Measured(b)) for a, b in values]
+
+
+def test_a_record_holds_medians_of_the_sides_and_of_the_ratios_of_neighbours():
+    found = record(BENCHMARK, "trl", pairs((10, 5), (12, 4), (11, 5)))
+    assert asdict(found) == {
+        "name": "walk",
+        "peer": "trl",
+        "unit": "steps/s",
+        "ours": 11,
+        "theirs": 5,
+        "ratio": {"min": 2.0, "median": 2.2, "max": 3.0},
+        "pairs": 3,
+    }
+
+
+def test_a_machine_that_slows_down_for_a_while_leaves_the_ratio_alone():
+    steady = record(BENCHMARK, "trl", pairs((10, 5), (10, 5), (10, 5)))
+    slowed = record(BENCHMARK, "trl", pairs((10, 5), (2, 1), (4, 2)))
+    assert slowed.ratio == steady.ratio
+
+
+def test_without_a_peer_there_is_no_ratio():
+    found = record(BENCHMARK, "none", pairs((3, None), (1, None), (2, None)))
+    assert (found.ours, found.theirs, found.ratio, found.pairs) == (2, None, None, 3)
+    assert line(found) == "walk  2 steps/s  no peer, 3 runs"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [({"ids": 5.0}, {"ids": 6.0}), ({"ids": 5.0}, {}), ({"loss": float("nan")}, {"loss": 0.0})],
+)
+def test_sides_that_did_different_work_are_not_compared(ours, theirs):
+    with pytest.raises(RuntimeError, match="not the same work: "):
+        check_same_work(Measured(1.0, ours), Measured(1.0, theirs))
+
+
+def test_losses_that_differ_by_rounding_are_the_same_work():
+    check_same_work(Measured(1.0, {"loss": 0.12345}), Measured(1.0, {"loss": 0.12346}))
+
+
+def test_the_header_says_where_and_with_what():
+    found = header()
+    assert set(found) == {"machine", "versions", "commit", "threads"}
+    assert set(found["versions"]) == {"python", "torch", "transformers", "trl", "vllm"}
+    assert found["machine"]["cores"] >= 1
+    assert found["machine"]["cpu"]
+    json.dumps(found)
+
+
+def results(smoke: bool) -> dict:
+    records = [
+        asdict(record(BENCHMARK, "trl", pairs((10, 5)))),
+        asdict(record(BENCHMARK, "none", pairs((10, None)))),
+    ]
+    more = {"smoke": smoke, "missing": ["vllm"], "failed": []}
+    return {"header": header() | more, "records": records}
+
+
+def test_the_page_shows_each_record_and_who_was_missing():
+    page = generate.page(results(smoke=False))
+    assert "| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 |" in page
+    assert "| walk | steps/s | 10 | none |  |  | 1 |" in page
+    assert "Not installed, so not compared: vllm." in page
+
+
+def test_smoke_results_make_no_page():
+    with pytest.raises(ValueError, match="smoke"):
+        generate.page(results(smoke=True))
+
+
+def test_the_page_is_current():
+    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.latest())
