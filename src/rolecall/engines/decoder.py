@@ -119,8 +119,10 @@ class Decoder:
         model, cache = self.model, self.cache
         if cache is not None and rows <= cache.rows and length <= cache.length:
             return
-        if cache is not None and rows * max(length, cache.length) <= self.max_ids:
-            length = max(length, cache.length)  # else few long rows were held before
+        ahead = min(2 * length, -(-self.model.max_length // CACHE_STEP) * CACHE_STEP)
+        for longer in (cache.length if cache is not None else 0, ahead):
+            if rows * longer <= self.max_ids:  # growing copies all, so it is done seldom
+                length = max(length, longer)
         wanted = max(rows, min(2 * rows, self.max_ids // length))
         if cache is None:
             like = next(model.model.parameters()).detach()
