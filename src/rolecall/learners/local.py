@@ -74,14 +74,16 @@ class LocalLearner:
             adapter_off=off,
         )
         temperature = torch.from_numpy(batch.temperature).to(device)[target]
-        logprobs = (logits / temperature[:, None]).log_softmax(-1)
-        sampled = logprobs.gather(-1, tokens[target, None])[:, 0]
+        scaled = logits / temperature[:, None]
+        # Not log_softmax, which would keep one more number for every id of the vocabulary.
+        sampled = scaled.gather(-1, tokens[target, None])[:, 0] - scaled.logsumexp(-1)
 
         def whole(values: Tensor) -> Tensor:
             return values.new_zeros(len(batch.tokens)).index_put((target,), values)
 
         found = Outputs(whole(sampled))
         if entropy:
+            logprobs = scaled.log_softmax(-1)
             found.entropies = whole(-(logprobs.exp() * logprobs).sum(-1))
         if with_values:
             assert self.head is not None
@@ -229,10 +231,12 @@ class LocalLearner:
 
 def _write(turns: list[Turn], batch: Batch, columns: dict[Annotation, np.ndarray]) -> None:
     by_id = {turn.id: turn for turn in turns}
-    for number, turn_id in enumerate(batch.turn_ids):
-        places = (batch.turn == number) & (batch.mask > 0)
-        for name, column in columns.items():
-            setattr(by_id[turn_id], name, column[places].astype(np.float32))
+    sampled = np.flatnonzero(batch.mask)  # those of one turn stand together, in the turns' order
+    ends = np.bincount(batch.turn[sampled]).cumsum()[:-1]
+    for name, column in columns.items():
+        parts = np.split(column[sampled].astype(np.float32), ends)
+        for turn_id, part in zip(batch.turn_ids, parts, strict=True):
+            setattr(by_id[turn_id], name, part)
 
 
 def _norm(gradient: list[Tensor]) -> float:
