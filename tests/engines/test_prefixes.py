@@ -86,7 +86,7 @@ def test_a_cache_without_room_for_ended_rows_changes_no_id(model_folder, monkeyp
     per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_rows=rows)
     assert_same(conversation(tight), cold(model_folder, monkeypatch, conversation))
-    cache = tight._decoders["p"].cache
+    cache = tight._decoders["p"].store._cache
     assert cache.rows * cache.length <= rows * 192
 
 

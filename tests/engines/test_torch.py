@@ -217,7 +217,7 @@ def test_the_cache_keeps_its_budget_when_rows_change_from_many_short_to_few_long
 
         async def watch():
             while True:
-                cache = made._decoders["p"].cache
+                cache = made._decoders["p"].store._cache
                 sizes.append(cache.rows * cache.length if cache else 0)
                 await asyncio.sleep(0)
 

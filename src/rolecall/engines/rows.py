@@ -10,7 +10,6 @@ import numpy as np
 from rolecall.chat import Tokenizer
 from rolecall.core import Ids
 from rolecall.engines.base import Completion, Request
-from rolecall.engines.prefixes import Held
 from rolecall.seeds import seed_of
 
 
@@ -23,7 +22,6 @@ class Row:
     seed: int  # of all its draws
     limit: int  # most ids it may have
     ends: frozenset[int]
-    held: Held | None = None  # its row of the cache, once it is read
 
     def stopped(self, tokenizer: Tokenizer, tokens: Ids) -> bool:
         """Whether the newest of `tokens` completed one of its stop texts."""

@@ -105,7 +105,7 @@ class TorchEngine:
     async def sleep(self) -> None:
         for decoder in self._distinct:
             if not decoder.active:
-                decoder.forget()
+                decoder.store.forget()
 
     async def wake(self) -> None:
         return None
