@@ -53,16 +53,9 @@ def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
     options = check_options(key, named, kind, skip=0)
     algorithm: Algorithm = kind(**options)
     longest = max(agent.sampling.max_tokens for agent in config.team.values())
-    missing = {
-        name: longest
-        for name in ("turn_length", "longest")
-        if getattr(algorithm, name, 0) is None and (name != "turn_length" or _sums(algorithm))
-    }
+    read = ["longest"] + (["turn_length"] if algorithm.agg == "turn_sum" else [])
+    missing = {name: longest for name in read if getattr(algorithm, name, 0) is None}
     return algorithm.model_copy(update=missing) if missing else algorithm
-
-
-def _sums(algorithm: Algorithm) -> bool:
-    return algorithm.agg == "turn_sum"
 
 
 def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, Any]:

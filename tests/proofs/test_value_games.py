@@ -20,14 +20,6 @@ from rolecall.proofs.value_games import (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def test_a_sum_settles_for_seven():
     solution = learn_vdn(TWO_STEP, seed=0)
     assert [claim for claim in two_step_claims([solution], VDN) if not claim.ok] == []

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from rolecall.algorithms.corrections import REJECTS, Correction, correct
+from rolecall.algorithms.groups import Said
 from rolecall.algorithms.losses import (
     Aggregation,
     Estimator,
@@ -27,7 +28,6 @@ from rolecall.algorithms.losses import (
 from rolecall.core import Batch, Episode, Floats, Group, Swap, Turn, spread
 from rolecall.packing import Pair
 
-Said = tuple[Episode, Turn]
 # (an episode, what to change) -> the episode that the same seeds then give
 Replay = Callable[[Episode, Swap | None], Awaitable[Episode]]
 

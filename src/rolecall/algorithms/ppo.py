@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rolecall.algorithms import gae
-from rolecall.algorithms.base import Algorithm, Outputs, Said
+from rolecall.algorithms.base import Algorithm, Outputs
+from rolecall.algorithms.groups import Said
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
 from rolecall.core import Batch, Episode, by

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.core import Episode, Turn, spread
+from rolecall.algorithms.groups import Said
+from rolecall.core import Turn, spread
 
 
-def whiten(said: list[tuple[Episode, Turn]], *, centre: bool) -> None:
+def whiten(said: list[Said], *, centre: bool) -> None:
     """Divide advantages by their spread over all ids of a policy, once; constant ones become 0."""
     for policy in sorted({turn.policy for _, turn in said}):
         turns = [turn for _, turn in said if turn.policy == policy]
