@@ -1,134 +1,160 @@
-"""Keys and values of rows in flight: written by every layer, read by rows that go on.
+"""Keys and values of rows in flight, in pages: written by every layer, read by rows that go on.
 
-Legend: N = ids in the flat row, R = rows, L = most new ids of a row, H / K = query / key-value
-heads, D = head size, S = cache positions.
+A row's table names its pages, so rows that begin alike read the same ones. On a CPU with float32
+numba's loops walk the pages; elsewhere they are gathered for PyTorch's attention.
+
+Legend: N = new ids, R = rows, P = most pages of a row, H / K = query / key-value heads, D = head
+size, L = most new ids of a row, S = positions.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall.attention import Rows
+PAGE = 16  # positions
 
 
 class Cache:
-    """Of each layer the keys [rows, K, D, S] and the values [rows, K, S, D].
+    """Of each layer the keys [pages, K, D, PAGE] and the values [pages, K, PAGE, D]."""
 
-    Keys stand transposed: a decode step multiplies few queries with many keys, and a matrix product
-    is several times faster along contiguous positions (measured on a CPU).
-    """
+    def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
+        self.keys = [_zeros((pages, heads, size, PAGE), like) for _ in range(layers)]
+        self.values = [_zeros((pages, heads, PAGE, size), like) for _ in range(layers)]
+        self.walked = walkable(like, size)
 
-    def __init__(
-        self, *, layers: int, rows: int, heads: int, length: int, size: int, like: Tensor
-    ) -> None:
-        self.keys = [_zeros((rows, heads, size, length), like) for _ in range(layers)]
-        self.values = [_zeros((rows, heads, length, size), like) for _ in range(layers)]
-        self.rows, self.length = rows, length
 
-    def write(self, layer: int, row: Tensor, position: Tensor, key: Tensor, value: Tensor) -> None:
-        """key and value [K, N, D] go to (row [N], position [N])."""
-        self.keys[layer][row, :, :, position] = key.transpose(0, 1)
-        self.values[layer][row, :, position] = value.transpose(0, 1)
+def walkable(like: Tensor, size: int) -> bool:
+    """Whether numba's loops can read keys and values such as these, with heads of this size."""
+    return like.device.type == "cpu" and like.dtype == torch.float32 and size % 8 == 0
 
-    def copy(self, source: list[int], target: list[int], *, length: int) -> None:
-        """The first `length` positions of rows go to other rows, all at the same moment."""
-        for store in self.keys:
-            store[target, :, :, :length] = store[source, :, :, :length]
-        for store in self.values:
-            store[target, :, :length] = store[source, :, :length]
 
-    def resized(self, *, rows: int, length: int) -> Cache:
-        """A cache of another size that holds the same in the rows and positions of both."""
-        first = self.values[0]
-        cache = Cache(
-            layers=len(self.keys), rows=rows, heads=first.shape[1], length=length,
-            size=first.shape[3], like=first,
-        )  # fmt: skip
-        r, s = min(self.rows, rows), min(self.length, length)
-        for old, new in zip(self.keys, cache.keys, strict=True):
-            new[:r, :, :, :s] = old[:r, :, :, :s]
-        for old, new in zip(self.values, cache.values, strict=True):
-            new[:r, :, :s] = old[:r, :, :s]
-        return cache
+def flat(x: Tensor) -> np.ndarray:
+    """The same numbers for numba."""
+    return x.detach().view(-1).numpy()
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros; on a CPU as pages that cost nothing until they are written."""
-    if like.device.type == "cpu" and like.dtype == torch.float32:
-        return torch.from_numpy(np.zeros(shape, dtype=np.float32))
+    """Zeros; on a CPU as memory that costs nothing until it is written."""
+    if like.device.type == "cpu":
+        num_bytes = int(np.prod(shape)) * like.element_size()
+        return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(like.dtype).view(shape)
     return like.new_zeros(shape)
 
 
-class Prefill(Rows):
-    """Whole beginnings, whose keys and values are kept in the cache rows `rows`."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the rows, padded to the longest of them."""
 
-    def __init__(self, lengths: list[int], *, cache: Cache, rows: list[int]) -> None:
-        super().__init__(lengths, device=cache.keys[0].device)
-        self.cache = cache
-        self.cache_row = torch.tensor(rows, device=self.row.device)[self.row]
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
-    ) -> Tensor:
-        self.cache.write(layer, self.cache_row, self.position, key, value)
-        return super().attend(layer, query, key, value, scale=scale)
+    table: Tensor  # [R, P]
+    index: Tensor  # [R, L] of their new ids among all
+    real: Tensor  # [R, L] what is not padding
+    mask: Tensor  # [R, 1, L, S] which positions each id sees
 
 
-class Continue(Rows):
-    """New ids of rows whose first `starts` positions are in the cache already."""
+class Paged:
+    """New ids of rows, any number of each; they see what stands before them in their row.
 
-    def __init__(
-        self, starts: list[int], lengths: list[int], *, cache: Cache, rows: list[int]
-    ) -> None:
-        super().__init__(lengths, device=cache.keys[0].device)
-        self.cache = cache
-        self.rows = torch.tensor(rows, device=self.row.device)
-        self.cache_row = self.rows[self.row]
-        start_R = torch.tensor(starts, device=self.row.device)
-        self.position = self.position + start_R[self.row]
-        self.size = max(a + b for a, b in zip(starts, lengths, strict=True))
-        column_S = torch.arange(self.size, device=self.row.device)
-        place_L = torch.arange(max(lengths), device=self.row.device)
-        last_R_L = start_R[:, None] + place_L
-        self.mask = (column_S <= last_R_L[..., None])[:, None]  # [R, 1, L, S]
+    table [R, P]: the pages of each row; starts [R]: how many positions of it are filled already;
+    counts [R]: its new ids.
+    """
+
+    def __init__(self, table: Tensor, starts: Tensor, counts: Tensor, *, cache: Cache) -> None:
+        self.cache, self.table, self.starts, self.counts = cache, table, starts, counts
+        rows = torch.arange(len(starts), device=starts.device)
+        self.row = rows.repeat_interleave(counts)
+        self.first = counts.cumsum(0) - counts  # of each row's ids
+        place = torch.arange(len(self.row), device=starts.device)
+        self.position = place - (self.first - starts)[self.row]
+        page = table[self.row, self.position // PAGE].long()
+        self.slot = page * PAGE + self.position % PAGE  # [N]
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
     ) -> Tensor:
-        self.cache.write(layer, self.cache_row, self.position, key, value)
-        q = query[:, self.index].transpose(0, 1)  # [R, H, L, D]
-        k = self.cache.keys[layer][self.rows, :, :, : self.size].transpose(2, 3)
-        v = self.cache.values[layer][self.rows, :, : self.size]
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=self.mask, scale=scale, enable_gqa=query.shape[0] != key.shape[0]
-        )
-        return out.transpose(1, 2)[self.real]  # [N, H, D]
+        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        if self.cache.walked:
+            return self._walk(keys, values, query, key, value, scale)
+        page, offset = self.slot // PAGE, self.slot % PAGE
+        keys[page, :, :, offset] = key
+        values[page, :, offset] = value
+        out = torch.empty_like(query)
+        for part in self._parts:
+            k = keys[part.table].permute(0, 2, 1, 4, 3).flatten(2, 3)  # [R, K, S, D]
+            v = values[part.table].transpose(1, 2).flatten(2, 3)
+            found = scaled_dot_product_attention(
+                query[part.index].transpose(1, 2), k, v, attn_mask=part.mask, scale=scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )  # fmt: skip
+            out[part.index[part.real]] = found.transpose(1, 2)[part.real]
+        return out
 
-
-class Decode:
-    """One new id for each of the first `len(position)` cache rows."""
-
-    def __init__(self, position: Tensor, *, cache: Cache, length: int) -> None:
-        self.cache, self.position, self.length = cache, position, length
-        self.row = torch.arange(len(position), device=position.device)
-        column_S = torch.arange(length, device=position.device)
-        hidden = column_S > position[:, None]
-        like = cache.keys[0]
-        self.mask = like.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))[:, None, None]
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+    def _walk(
+        self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> Tensor:
-        self.cache.write(layer, self.row, self.position, key, value)
-        num_heads, num_rows, size = query.shape
-        pairs = num_rows * key.shape[0]
-        # The query heads that share a key-value head stand where queries of a longer row would.
-        q = (query * scale).transpose(0, 1).reshape(pairs, -1, size)  # [N K, H / K, D]
-        k = self.cache.keys[layer][:num_rows, :, :, : self.length].reshape(pairs, size, -1)
-        v = self.cache.values[layer][:num_rows, :, : self.length].reshape(pairs, -1, size)
-        scores = torch.bmm(q, k).view(num_rows, key.shape[0], -1, self.length).add_(self.mask)
-        weights = scores.softmax(-1, dtype=torch.float32).to(v.dtype)
-        return torch.bmm(weights.view(pairs, -1, self.length), v).view(num_rows, num_heads, size)
+        from rolecall import kernels  # numba is needed on a CPU only
+
+        k, v = flat(keys), flat(values)
+        kernels.use_threads(torch.get_num_threads())
+        kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), *key.shape[1:])
+        return self._walk_pages(k, v, query, num_kv=key.shape[1], scale=scale)
+
+    def turn_and_attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, norms: list[Tensor],
+        eps: float, cos: Tensor, sin: Tensor, scale: float,
+    ) -> Tensor:  # fmt: skip
+        """`attend` with query [N, H, D], key and value [N, K, D], not yet normalised and rotated.
+
+        These are overwritten. norms: the weights [D] for queries and for keys, or empty tensors;
+        cos and sin [N, D]. On a CPU only.
+        """
+        from rolecall import kernels
+
+        k, v = flat(self.cache.keys[layer]), flat(self.cache.values[layer])
+        (num_heads, size), num_kv = query.shape[1:], key.shape[1]
+        kernels.turn(
+            flat(query), flat(key), flat(value), *map(flat, norms), np.float32(eps), flat(cos),
+            flat(sin), k, v, self.slot.numpy(), num_heads, num_kv, size,
+        )  # fmt: skip
+        return self._walk_pages(k, v, query, num_kv=num_kv, scale=scale)
+
+    def _walk_pages(
+        self, keys: np.ndarray, values: np.ndarray, query: Tensor, *, num_kv: int, scale: float
+    ) -> Tensor:
+        from rolecall import kernels
+
+        out = torch.empty_like(query)
+        kernels.attend(
+            flat(query), keys, values, self.table.numpy(), self.row.numpy(),
+            self.position.numpy(), self.order, query.shape[1], num_kv, query.shape[2],
+            np.float32(scale), flat(out),
+        )  # fmt: skip
+        return out
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Ids [N] by the page where their row begins: what reads the same pages stands together."""
+        return self.table[self.row, 0].argsort().numpy()
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """Rows with one new id, and the others: so no decoding row is padded to a prompt."""
+        single = self.counts == 1
+        return [self._part(rows) for rows in (single, ~single) if bool(rows.any())]
+
+    def _part(self, rows: Tensor) -> _Part:
+        starts, counts = self.starts[rows], self.counts[rows]
+        column_L = torch.arange(int(counts.max()), device=counts.device)
+        real = column_L < counts[:, None]
+        index = (self.first[rows][:, None] + column_L).clamp(max=len(self.row) - 1)
+        pages = -(-int((starts + counts).max()) // PAGE)
+        column_S = torch.arange(pages * PAGE, device=counts.device)
+        last = (starts[:, None] + column_L)[..., None]
+        return _Part(self.table[rows, :pages].long(), index, real, (column_S <= last)[:, None])

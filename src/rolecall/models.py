@@ -183,23 +183,24 @@ def _inputs(module: Module | None) -> Iterator[list[Tensor]]:
 
 
 def mixed_logits(
-    rows: list[tuple[LanguageModel, int]],
+    rows: list[LanguageModel],
     tokens: Tensor,
     positions: Tensor,
     *,
+    counts: Tensor,
     layout: attention.Layout,
     keep: Tensor,
 ) -> Tensor:
-    """`logits` for rows of several policies that share a model: (policy, ids it has) in order."""
-    owners = [model.adapter for model, _ in rows]
-    first = rows[0][0]
+    """`logits` for rows of policies that share a model; `counts` says how many ids each row has."""
+    owners = [model.adapter for model in rows]
+    first = rows[0]
     if len(set(owners)) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)
     from rolecall import adapters
 
     names = [owner for owner in owners if owner is not None]
     assert len(names) == len(rows), "policies that train all weights share no model"
-    mixture = adapters.Mixture(names, [count for _, count in rows], device=first.device)
+    mixture = adapters.Mixture(names, counts.tolist(), device=first.device)
     with adapters.mixed(mixture):
         return _run(first.model, tokens, positions, layout=layout, keep=keep)[0]
 

@@ -9,8 +9,9 @@ import pytest
 
 from rolecall.engines import decoder
 from rolecall.engines.base import Completion, Request, Sampling
-from rolecall.engines.prefixes import BLOCK, Held, Prefixes, chain
+from rolecall.engines.store import Store
 from rolecall.engines.torch import TorchEngine
+from rolecall.kv_cache import PAGE
 from rolecall.scope import Quiet
 from tests.toy import language_model
 
@@ -49,9 +50,13 @@ def conversation(made: TorchEngine, members: int = 6) -> list[Completion]:
 def cold(folder, monkeypatch, work) -> list[Completion]:
     """The same by an engine that never finds anything in its cache."""
     with monkeypatch.context() as patch:
-        patch.setattr(Prefixes, "find", lambda self, owner, ids, keys: (None, 0))
-        patch.setattr(decoder, "chain", lambda owner, ids: [])
+        patch.setattr(Store, "known", lambda self, owner, ids: [])
         return work(engine(folder))
+
+
+def full(ids: int) -> int:
+    """How many of them stand in full pages."""
+    return ids // PAGE * PAGE
 
 
 def assert_same(ours: list[Completion], theirs: list[Completion]) -> None:
@@ -66,8 +71,14 @@ def test_group_members_and_later_turns_read_what_is_new_only(any_model_folder, m
     warm = conversation(made)
     assert_same(warm, cold(any_model_folder, monkeypatch, conversation))
     held = made._decoders["p"]
-    # The task once, one id for each other member, then the newest word and what was added to it.
-    assert held.num_read == len(TASK) + 5 + 6 * 2 * (1 + 9)
+    wanted = len(TASK) + 5 * (len(TASK) % PAGE)  # of the task, full pages are read once
+    for number in range(0, len(warm), 3):
+        length = len(TASK)
+        for done in warm[number : number + 2]:
+            length += len(done.tokens)
+            wanted += 9 + length - full(length - 1)  # the newest id was not read
+            length += 9
+    assert held.num_read == wanted
 
 
 def test_candidates_share_their_prompt(model_folder, monkeypatch):
@@ -77,7 +88,7 @@ def test_candidates_share_their_prompt(model_folder, monkeypatch):
     made = engine(model_folder)
     said = work(made)
     assert len({tuple(c.tokens.tolist()) for c in said}) > 8
-    assert made._decoders["p"].num_read == len(TASK) + 15
+    assert made._decoders["p"].num_read == len(TASK) + 15 * (len(TASK) - full(len(TASK)))
     assert_same(said, cold(model_folder, monkeypatch, work))
 
 
@@ -86,8 +97,8 @@ def test_a_cache_without_room_for_ended_rows_changes_no_id(model_folder, monkeyp
     per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_rows=rows)
     assert_same(conversation(tight), cold(model_folder, monkeypatch, conversation))
-    cache = tight._decoders["p"].store._cache
-    assert cache.rows * cache.length <= rows * 192
+    keys = tight._decoders["p"].store.cache.keys[0]
+    assert keys.shape[0] * PAGE <= rows * 192
 
 
 def test_a_prompt_longer_than_one_pass_is_read_in_pieces(model_folder, monkeypatch):
@@ -119,7 +130,7 @@ def test_other_weights_share_nothing(model_folder):
 
     before, shared, after = asyncio.run(main())
     assert before == 0
-    assert shared == len(TASK) - 1
+    assert shared == full(len(TASK) - 1)
     assert after == shared, "keys of the cache contain the version"
 
 
@@ -149,23 +160,54 @@ def test_cancelled_requests_free_their_rows_and_the_others_go_on(model_folder, m
     assert_same([done], alone)
 
 
-def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts():
-    store = Prefixes()
+def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model_folder):
+    store = Store(language_model(model_folder), cache_bytes=10**6)
     ids = np.arange(100, dtype=np.int32)
-    short, long = Held(("p", 0), ids[:40], 0), Held(("p", 0), ids[:90], 1)
-    store.add(short)
-    store.add(long)
+    owner = ("p", 0)
+    short, long = (store.take(owner, ids[:40], room=40), store.take(owner, ids[:90], room=90))
+    assert (short[1], long[1]) == (0, 0), "nothing is known before it was read"
+    store.name(owner, ids[:40], short[0])
+    store.name(owner, ids[:90], long[0])
 
-    def find(wanted, owner=("p", 0)):
-        holder, size = store.find(owner, wanted, chain(owner, wanted))
-        return (None if holder is None else holder.slot), size
+    def find(wanted, owner=owner):
+        return store.known(owner, np.asarray(wanted, dtype=np.int32))
 
-    assert find(ids[:80]) == (1, 79)
-    assert find(ids[:90]) == (1, 89)
-    assert find(ids) == (1, 90)
-    assert find(np.append(ids[:50], 7).astype(np.int32)) == (1, 50)
-    assert find(ids[: BLOCK - 1]) == (None, 0), "less than a block is not looked up"
-    assert find(ids[:80], ("q", 0)) == (None, 0)
-    assert find(ids[:80], ("p", 1)) == (None, 0)
-    store.drop(long)
-    assert find(ids)[0] in (None, 0)
+    whole = short[0][:2] + long[0][2:5]  # what two rows hold alike is found in the first
+    assert find(ids[:81]) == whole
+    assert find(ids[:80]) == whole[:4], "the last id is computed"
+    assert find(ids) == whole
+    assert find(np.append(ids[:50], 7)) == whole[:3]
+    assert find(np.append(7, ids[1:])) == []
+    assert find(ids[:PAGE]) == []
+    assert find(ids[:80], ("q", 0)) == []
+    assert find(ids[:80], ("p", 1)) == []
+
+
+def test_pages_of_ended_rows_are_given_away_last_words_first(model_folder):
+    per_page = PAGE * 2 * 2 * 2 * 8 * 4
+    store = Store(language_model(model_folder), cache_bytes=6 * per_page)
+    owner = ("p", 0)
+    old, new = np.arange(48, dtype=np.int32), np.arange(100, 132, dtype=np.int32)
+    for ids in (old, new):
+        pages, _ = store.take(owner, ids, room=len(ids))
+        store.name(owner, ids, pages)
+        store.release(pages)
+
+    def known(ids):
+        return len(store.known(owner, np.append(ids, 1).astype(np.int32)))
+
+    assert known(old) == 3
+    assert store.take(("q", 0), old, room=7 * PAGE) is None, "more than there is"
+    assert known(old) == 3, "and nothing was lost by asking"
+    taken, shared = store.take(("q", 0), old, room=2 * PAGE)
+    assert shared == 0
+    assert (known(old), known(new)) == (2, 2)
+    again, shared = store.take(owner, np.append(new, 1).astype(np.int32), room=3 * PAGE)
+    assert shared == 2 * PAGE
+    assert len(set(taken) | set(again)) == 5
+    assert store.take(("q", 0), new, room=2 * PAGE) is None, "pages in use are not given away"
+    store.release(again)
+    store.unname_all({"p"})
+    assert known(new) == 0
+    pages, _ = store.take(("q", 0), new, room=4 * PAGE)
+    assert not set(pages) & set(taken)

@@ -1,25 +1,37 @@
 """Rows of all policies of one model in, one more id for each per step out: read, decode, keep.
 
-Policies that train adapters of one base share its rows, its cache and its forward passes. Cache row
-i belongs to line i while that is in flight.
+Each step is one forward pass: the newest id of every row in flight, and the prompts that came.
+Policies that train adapters of one base share its cache and its forward passes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from rolecall import llama
 from rolecall.core import Ids
 from rolecall.engines.base import Request
 from rolecall.engines.lines import Lines
-from rolecall.engines.prefixes import BLOCK, Owner, chain
 from rolecall.engines.rows import Row, rows_of
-from rolecall.engines.store import CACHE_STEP, Found, Store
-from rolecall.kv_cache import Continue, Decode, Prefill
+from rolecall.engines.store import Owner, Store
+from rolecall.kv_cache import PAGE, Paged
 from rolecall.models import LanguageModel, mixed_logits
 
-PREFILL_IDS = 4096  # most ids that one forward pass reads
+PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Ids of a row to read, from position `start` of it on."""
+
+    row: Row
+    ids: Ids
+    start: int
 
 
 class Decoder:
@@ -32,11 +44,12 @@ class Decoder:
         self.model = next(iter(policies.values()))  # all of them have its sizes and its tokenizer
         self.versions = dict.fromkeys(policies, 0)
         self.stale: set[str] = set()  # policies published since their rows were last read
-        self.waiting: list[Row] = []
+        self.waiting: list[Row] = []  # the first may be read in part
         self.lines = Lines(vocabulary=self.model.vocabulary, device=self.model.device)
         self.store = Store(self.model, cache_bytes=cache_bytes)
+        self.llama = llama.plain(self.model) if len(policies) == 1 else None
         self.max_rows = max_rows
-        self.num_read = self.num_shared = 0  # prompt ids computed, and taken from the cache
+        self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
 
     @property
     def active(self) -> list[Row]:
@@ -47,7 +60,16 @@ class Decoder:
         longest = min(self.model.max_length, self.store.max_ids)
         rows = rows_of(request, longest=longest, ends=self.model.end_ids)
         self.waiting += rows
+        self.waiting.sort(key=_order)
         return rows
+
+    def drop_cancelled(self) -> None:
+        """Let go of rows that nobody waits for any more."""
+        for row in self.waiting:
+            if row.done.done():
+                self.store.release(row.pages)
+        self.waiting = [row for row in self.waiting if not row.done.done()]
+        self._let_go([line for line, row in enumerate(self.active) if row.done.done()])
 
     def publish(self, policy: str, version: int) -> None:
         """The policy's weights have changed: its rows go on with what the new ones would see."""
@@ -55,186 +77,155 @@ class Decoder:
         self.stale.add(policy)
 
     def step(self) -> None:
-        """Read what has come and fits, give every other row one more id, let go what ended."""
-        self.store.clock += 1
-        self._keep([i for i, row in enumerate(self.active) if not row.done.done()])
+        """Give every row one more id, read what has come and fits, let go what ended."""
         if self.stale:
             self._refresh()
-        if self.waiting and len(self.active) < self.max_rows:
-            self._admit()
+        pieces = self._admit()
+        if not self.active and not pieces:
+            return
+        decoding = len(self.active)
+        whole = [p.row for p in pieces if p.row.num_read == len(p.row.request.prompt)]
+        if whole:  # they waited until now: a failure of the pass must find them
+            self.lines.add(whole)
+            self.waiting = self.waiting[len(whole) :]
+        logits = self._forward(pieces, decoding=decoding, keep=len(self.active))
         if self.active:
-            self._decode()
+            self._record(logits)
 
     def fail(self, error: Exception) -> None:
         for row in (*self.waiting, *self.active):
             if not row.done.done():
                 row.done.set_exception(error)
         self.waiting = []
-        self.lines.keep([])
+        self.lines.drop(list(range(len(self.active))))
         self.store.forget()
 
     # --- reading ---
 
-    def _admit(self) -> None:
-        self.waiting.sort(key=lambda row: (row.request.order, row.request.policy))
-        fresh = self._fitting()
-        while fresh:
-            first = len(self.active)
-            wave, found, fresh = self._wave(fresh)
-            slots = self.store.place(found, first=first)
-            by_slot = sorted(
-                zip(slots, wave, (shared for _, shared in found), strict=True),
-                key=lambda one: one[0],
-            )
-            wave, starts = [row for _, row, _ in by_slot], [start for *_, start in by_slot]
-            self.lines.add(wave)
-            logits = self._read(sorted(slots), [row.request.prompt for row in wave], starts)
-            read = set(map(id, wave))  # they waited until now: a failure must find them
-            self.waiting = [row for row in self.waiting if id(row) not in read]
-            self._record(slice(first, first + len(wave)), logits)
-
-    def _fitting(self) -> list[Row]:
-        """The waiting rows that the cache has room for, in order; it is made large enough."""
-        length = max((_room(row) for row in self.active), default=0)
-        fresh: list[Row] = []
-        for row in self.waiting:
-            longer, rows = max(length, _room(row)), len(self.active) + len(fresh) + 1
-            if rows > self.max_rows or (rows > 1 and rows * longer > self.store.max_ids):
+    def _admit(self) -> list[Piece]:
+        """What this step reads of the waiting rows, in order; only the last piece may end early."""
+        pieces: list[Piece] = []
+        left = PREFILL_IDS
+        for row in self.waiting[: self.max_rows - len(self.active)]:
+            prompt, owner = row.request.prompt, self._owner(row)
+            if not row.pages:
+                taken = self.store.take(owner, prompt, room=len(prompt) + row.limit)
+                if taken is None:
+                    break
+                row.pages, row.num_read = taken
+                self.num_shared += row.num_read
+            start = row.num_read
+            row.num_read = min(len(prompt), start + left)
+            pieces.append(Piece(row, prompt[start : row.num_read], start))
+            # A row that follows may begin alike: it finds these pages, which the pass will fill.
+            self.store.name(owner, prompt[: row.num_read], row.pages)
+            left -= row.num_read - start
+            if not left:
                 break
-            fresh.append(row)
-            length = longer
-        if fresh:
-            self.store.reserve(rows=len(self.active) + len(fresh), length=length)
-        return fresh
-
-    def _wave(self, fresh: list[Row]) -> tuple[list[Row], list[Found], list[Row]]:
-        """Rows to read now, who holds their beginnings, and the rows that had better wait.
-
-        A row waits for the next wave if one of this wave will have read more of its prompt than the
-        cache holds: of a group's members, one computes the prompt.
-        """
-        claimed: dict[int, int] = {}  # hash of a beginning -> its length
-        wave, found, later = [], [], []
-        for row in fresh:
-            owner = self._owner(row)
-            keys = chain(owner, row.request.prompt)
-            source, shared = self.store.find(owner, row.request.prompt, keys)
-            if max((claimed[key] for key in keys if key in claimed), default=0) > shared:
-                later.append(row)
-                continue
-            claimed |= {key: (place + 1) * BLOCK for place, key in enumerate(keys)}
-            wave.append(row)
-            found.append((source, shared))
-        return wave, found, later
+        return pieces
 
     def _owner(self, row: Row) -> Owner:
         return row.request.policy, self.versions[row.request.policy]
 
-    def _read(self, places: list[int], prompts: list[Ids], starts: list[int]) -> Tensor:
-        """Fill these cache rows from `starts` on; logits after the last id of each, [rows, V]."""
-        logits: dict[int, Tensor] = {}
-        todo = sorted(
-            zip(places, prompts, starts, strict=True), key=lambda one: len(one[1]) - one[2]
-        )
-        while todo:
-            chunk: list[tuple[int, Ids, int]] = []  # place, new ids, how many stand before them
-            ids = 0
-            while todo and (not chunk or ids + len(todo[0][1]) - todo[0][2] <= PREFILL_IDS):
-                place, prompt, start = todo.pop(0)
-                end = min(len(prompt), start + PREFILL_IDS)
-                chunk.append((place, prompt[start:end], start))
-                ids += end - start
-                if end < len(prompt):  # the rest comes in further passes
-                    todo.insert(0, (place, prompt, end))
-                    break
-            logits |= zip([place for place, _, _ in chunk], self._forward(chunk), strict=True)
-        for place, prompt in zip(places, prompts, strict=True):
-            self.store.hold(place, self._owner(self.active[place]), prompt)
-        return torch.stack([logits[place] for place in places])
+    def _forward(self, pieces: list[Piece], *, decoding: int, keep: int) -> Tensor:
+        """Compute the newest ids of the first `decoding` lines, then the pieces.
 
-    def _forward(self, chunk: list[tuple[int, Ids, int]]) -> Tensor:
-        places, new, starts = map(list, zip(*chunk, strict=True))
-        counts = [len(ids) for ids in new]
-        self.num_read += sum(counts)
-        self.num_shared += sum(starts)
-        layout = (
-            Continue(starts, counts, cache=self.store.cache, rows=places)
-            if any(starts)
-            else Prefill(counts, cache=self.store.cache, rows=places)
+        -> logits [keep, V] after the last id of each of the first `keep` of all these.
+        """
+        lines, device = self.lines, self.model.device
+        starts = torch.tensor([piece.start for piece in pieces], dtype=torch.long, device=device)
+        counts = torch.tensor([1] * decoding + [len(piece.ids) for piece in pieces], device=device)
+        new = torch.from_numpy(np.concatenate([np.zeros(0, np.int32), *(p.ids for p in pieces)]))
+        self.num_read += len(new)
+        layout = Paged(
+            self._table(pieces, decoding=decoding),
+            torch.cat([lines["length"][:decoding] - 1, starts]),
+            counts,
+            cache=self.store.cache,
         )
-        device = self.model.device
-        tokens = torch.from_numpy(np.concatenate(new)).long().to(device)
-        last = torch.tensor(counts, device=device).cumsum(0) - 1
-        policies = [self.policies[self.active[place].request.policy] for place in places]
-        owners = list(zip(policies, counts, strict=True))
-        return mixed_logits(owners, tokens, layout.position, layout=layout, keep=last)
+        tokens = torch.cat([lines["newest"][:decoding], new.long().to(device)])
+        rows = [*self.active[:decoding], *(piece.row for piece in pieces)]
+        policies = [self.policies[row.request.policy] for row in rows]
+        last = counts.cumsum(0)[:keep] - 1
+        if self.llama is not None:
+            return self.llama.logits(tokens, layout, keep=last)
+        return mixed_logits(
+            policies, tokens, layout.position, counts=counts, layout=layout, keep=last
+        )
+
+    def _table(self, pieces: list[Piece], *, decoding: int) -> Tensor:
+        """The pages of these lines and pieces: [rows, P]."""
+        table = self.lines["pages"][:decoding]
+        if not pieces:
+            return table
+        width = max(table.shape[1], *(len(piece.row.pages) for piece in pieces))
+        new = np.zeros((len(pieces), width), dtype=np.int32)
+        for line, piece in enumerate(pieces):
+            new[line, : len(piece.row.pages)] = piece.row.pages
+        return torch.cat([pad(table, (0, width - table.shape[1])), torch.from_numpy(new).to(table)])
 
     def _refresh(self) -> None:
-        """Read the rows in flight of published policies again: keys and values of new weights."""
-        self.store.let_go_of(self.stale)
-        places = [i for i, row in enumerate(self.active) if row.request.policy in self.stale]
-        if places:
-            self._read(places, [self._ids(place) for place in places], [0] * len(places))
+        """Read the rows of published policies again: keys and values of the new weights."""
+        self.store.unname_all(self.stale)
+        for row in self.waiting:  # the first may be read in part
+            if row.request.policy in self.stale:
+                self.store.release(row.pages)
+                row.pages, row.num_read = [], 0
+        pieces: list[Piece] = []
+        left = PREFILL_IDS
+        for line, row in enumerate(self.active):
+            if row.request.policy not in self.stale:
+                continue
+            ids, owner = self._ids(line), self._owner(row)
+            known = self.store.known(owner, ids)  # by the rows before it, now
+            same = [mine == found for mine, found in zip(row.pages, known, strict=False)]
+            start = PAGE * (same.index(False) if False in same else len(same))
+            while start < len(ids):
+                end = min(len(ids), start + left)
+                pieces.append(Piece(row, ids[start:end], start))
+                self.store.name(owner, ids[:end], row.pages)
+                left, start = left - (end - start), end
+                if not left:
+                    self._forward(pieces, decoding=0, keep=0)
+                    pieces, left = [], PREFILL_IDS
+        if pieces:
+            self._forward(pieces, decoding=0, keep=0)
         self.stale = set()
 
-    # --- decoding ---
+    # --- sampling ---
 
-    def _decode(self) -> None:
-        lines, rows = self.lines, self.active
-        position = lines["length"] - 1
-        cache = self.store.cache
-        longest = -(-int(lines["length"].max()) // CACHE_STEP) * CACHE_STEP
-        layout = Decode(position, cache=cache, length=min(longest, cache.length))
-        owners = [(self.policies[row.request.policy], 1) for row in rows]
-        keep = torch.arange(len(rows), device=self.model.device)
-        logits = mixed_logits(owners, lines["newest"], position, layout=layout, keep=keep)
-        self._record(slice(0, len(rows)), logits)
-
-    def _record(self, lines: slice, logits: Tensor) -> None:
-        rows = self.active[lines]
+    def _record(self, logits: Tensor) -> None:
         versions = torch.tensor(
-            [self.versions[row.request.policy] for row in rows], dtype=torch.int32,
+            [self.versions[row.request.policy] for row in self.active], dtype=torch.int32,
             device=self.model.device,
         )  # fmt: skip
-        ended = set(self.lines.record(lines, logits, versions))
-        for line in range(lines.start, lines.stop):
+        ended = set(self.lines.record(logits, versions))
+        for line in self.lines.with_stops:
             row = self.active[line]
-            if row.request.sampling.stop and row.stopped(
-                self.model.tokenizer, self.lines.sampled(line).cpu().numpy()
-            ):
+            if row.stopped(self.model.tokenizer, self.lines.sampled(line).cpu().numpy()):
                 self.lines.stop(line)
                 ended.add(line)
-        if ended:
-            for line in sorted(ended):
-                row = self.active[line]
-                if not row.done.done():
-                    row.done.set_result(self.lines.completion(line))
-            self._keep([i for i in range(len(self.active)) if i not in ended])
+        for line in sorted(ended):
+            done = self.active[line].done
+            if not done.done():
+                done.set_result(self.lines.completion(line))
+        self._let_go(sorted(ended))
 
     def _ids(self, line: int) -> Ids:
-        """What the cache row of a line holds: the newest id is read when it decodes."""
+        """What the cache holds of a line: the newest id is read when it decodes."""
         sampled = self.lines.sampled(line)[:-1].cpu().numpy()
         return np.concatenate([self.active[line].request.prompt, sampled])
 
-    def _keep(self, survivors: list[int]) -> None:
-        """Let the others go: the last survivors fill the holes, what others read stays behind."""
-        total = len(self.active)
-        if len(survivors) == total:
-            return
-        alive, kept = len(survivors), set(survivors)
-        gone = [line for line in range(total) if line not in kept]
-        for line in gone:  # what they have read, their own ids included, can be gone on from
-            self.store.hold(line, self._owner(self.active[line]), self._ids(line))
-        holes = [line for line in gone if line < alive]
-        movers = [line for line in survivors if line >= alive]
-        if holes:
-            self.store.swap(holes, movers, length=int(self.lines["length"].max()))
-        order = list(range(alive))
-        for hole, mover in zip(holes, movers, strict=True):
-            order[hole] = mover
-        self.lines.keep(order)
+    def _let_go(self, gone: list[int]) -> None:
+        """What they have read, their own ids included, can be gone on from."""
+        for line in gone:
+            row = self.active[line]
+            if row.request.policy not in self.stale:
+                self.store.name(self._owner(row), self._ids(line), row.pages)
+            self.store.release(row.pages)
+        self.lines.drop(gone)
 
 
-def _room(row: Row) -> int:
-    """Cache positions a row may come to need."""
-    return -(-(len(row.request.prompt) + row.limit) // CACHE_STEP) * CACHE_STEP
+def _order(row: Row) -> tuple[bool, tuple[str, int, tuple[int, ...]], str]:
+    """A row that is read in part goes first."""
+    return not row.num_read, row.request.order, row.request.policy

@@ -1,6 +1,6 @@
 """The numbers of all rows in flight, one array each: a decode step touches no row by itself.
 
-Line i belongs to cache row i. Legend: B = lines in use, W = most ids that any line may have.
+Legend: B = lines in use, V = vocabulary, W = most ids that any line may have, P = most pages.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.engines.base import Completion
+from rolecall.engines.base import Completion, Sampling
 from rolecall.engines.rows import Row, draws_of
 from rolecall.engines.sampling import draw
 
-GROWTH = 64  # lines and positions are added in such steps
+GROWTH = 64  # lines, ids and pages are added in such steps
 
 
 class Lines:
@@ -22,30 +22,40 @@ class Lines:
     def __init__(self, *, vocabulary: int, device: torch.device) -> None:
         self.device, self.vocabulary = device, vocabulary
         self.rows: list[Row] = []
-        self._lines = self._width = 0
+        self.with_stops: list[int] = []  # lines that a text may end
+        self._special: list[tuple[int, Sampling]] = []  # lines that are filtered or greedy
         self._ends: dict[frozenset[int], int] = {}  # set of end ids -> its line in the table
         self._table = torch.zeros(0, vocabulary, dtype=torch.bool, device=device)
-        self._columns: dict[str, Tensor] = {}
-        self._grow(GROWTH, GROWTH)
+        kinds = {
+            "newest": torch.long, "length": torch.long, "count": torch.long, "limit": torch.long,
+            "ends": torch.long, "temperature": torch.float32, "stopped": torch.bool,
+        }  # fmt: skip
+        wide = {
+            "uniforms": torch.float64, "tokens": torch.int32, "logprobs": torch.float32,
+            "versions": torch.int32, "pages": torch.int32,
+        }  # fmt: skip
+        self._columns = {n: torch.zeros(0, dtype=k, device=device) for n, k in kinds.items()}
+        self._columns |= {n: torch.zeros(0, 0, dtype=k, device=device) for n, k in wide.items()}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> Tensor:
-        """A column of the lines in use: [B] or [B, W]."""
+        """A column of the lines in use: [B], [B, W] or, of the pages, [B, P]."""
         return self._columns[name][: len(self.rows)]
 
     def add(self, rows: list[Row]) -> None:
         """New lines, which have sampled nothing."""
         first, last = len(self.rows), len(self.rows) + len(rows)
-        self._grow(last, max(row.limit for row in rows))
-        self.rows += rows
-        uniforms = np.zeros((len(rows), self._width))
+        self._grow(last, max(row.limit for row in rows), max(len(row.pages) for row in rows))
+        uniforms = np.zeros((len(rows), self._columns["uniforms"].shape[1]))
+        pages = np.zeros((len(rows), self._columns["pages"].shape[1]), dtype=np.int32)
         for line, row in enumerate(rows):
             uniforms[line, : row.limit] = draws_of(row)
-        whole = slice(first, last)
+            pages[line, : len(row.pages)] = row.pages
         new = {
             "uniforms": torch.from_numpy(uniforms),
+            "pages": torch.from_numpy(pages),
             "limit": torch.tensor([row.limit for row in rows]),
             "count": torch.zeros(len(rows), dtype=torch.long),
             "length": torch.tensor([len(row.request.prompt) for row in rows]),
@@ -53,18 +63,17 @@ class Lines:
             "temperature": torch.tensor([row.request.sampling.temperature for row in rows]),
         }
         for name, values in new.items():
-            self._columns[name][whole] = values.to(self.device, self._columns[name].dtype)
+            self._columns[name][first:last] = values.to(self.device, self._columns[name].dtype)
+        self._set(self.rows + rows)
 
-    def record(self, lines: slice, logits: Tensor, versions: Tensor) -> list[int]:
-        """Draw an id for each of these lines [n] from logits [n, V]; the lines that ended by it."""
-        rows, columns = self.rows[lines], {n: c[lines] for n, c in self._columns.items()}
+    def record(self, logits: Tensor, versions: Tensor) -> list[int]:
+        """Draw an id for each line from logits [B, V]; the lines that ended by it."""
+        columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
         place = columns["count"][:, None]
         tokens, logprobs = draw(
-            logits,
-            columns["uniforms"].gather(1, place)[:, 0],
-            columns["temperature"],
-            [(i, r.request.sampling) for i, r in enumerate(rows) if r.request.sampling.filtered],
-        )
+            logits, columns["uniforms"].gather(1, place)[:, 0], columns["temperature"],
+            self._special,
+        )  # fmt: skip
         columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
         columns["logprobs"].scatter_(1, place, logprobs[:, None])
         columns["versions"].scatter_(1, place, versions[:, None])
@@ -72,10 +81,11 @@ class Lines:
         columns["count"] += 1
         columns["length"] += 1
         stopped = self._table[columns["ends"], tokens]
-        over = stopped | (columns["count"] >= columns["limit"])
         columns["stopped"][:] = stopped
-        first = lines.start or 0
-        return [first + i for i in over.nonzero()[:, 0].tolist()]
+        over: list[int] = (
+            (stopped | (columns["count"] >= columns["limit"])).nonzero()[:, 0].tolist()
+        )
+        return over
 
     def sampled(self, line: int) -> Tensor:
         """The ids of a line so far."""
@@ -94,12 +104,24 @@ class Lines:
         """A text, not an id, ended it."""
         self._columns["stopped"][line] = True
 
-    def keep(self, order: list[int]) -> None:
-        """Only these lines, in this order."""
-        chosen = torch.tensor(order, dtype=torch.long, device=self.device)
-        for column in self._columns.values():
-            column[: len(order)] = column[chosen]
-        self.rows = [self.rows[line] for line in order]
+    def drop(self, gone: list[int]) -> None:
+        """Without these lines: the last of the others take their places."""
+        alive, without = len(self.rows) - len(gone), set(gone)
+        holes = [line for line in gone if line < alive]
+        movers = [line for line in range(alive, len(self.rows)) if line not in without]
+        if holes:
+            for column in self._columns.values():
+                column[holes] = column[movers]
+        rows = self.rows[:alive]
+        for hole, mover in zip(holes, movers, strict=True):
+            rows[hole] = self.rows[mover]
+        self._set(rows)
+
+    def _set(self, rows: list[Row]) -> None:
+        self.rows = rows
+        sampling = [row.request.sampling for row in rows]
+        self.with_stops = [line for line, one in enumerate(sampling) if one.stop]
+        self._special = [(line, one) for line, one in enumerate(sampling) if one.filtered]
 
     def _ends_of(self, row: Row) -> int:
         if row.ends not in self._ends:
@@ -109,29 +131,16 @@ class Lines:
             self._ends[row.ends] = len(self._ends)
         return self._ends[row.ends]
 
-    def _grow(self, lines: int, width: int) -> None:
-        if lines <= self._lines and width <= self._width:
-            return
-        lines = max(self._lines, -(-lines // GROWTH) * GROWTH)
-        width = max(self._width, -(-width // GROWTH) * GROWTH)
-        kinds = {
-            "newest": torch.long, "length": torch.long, "count": torch.long, "limit": torch.long,
-            "ends": torch.long, "temperature": torch.float32, "stopped": torch.bool,
-        }  # fmt: skip
-        wide = {
-            "uniforms": torch.float64, "tokens": torch.int32, "logprobs": torch.float32,
-            "versions": torch.int32,
-        }  # fmt: skip
-        old, used = self._columns, len(self.rows)
-        self._columns = {
-            n: torch.zeros(lines, dtype=k, device=self.device) for n, k in kinds.items()
-        }
-        self._columns |= {
-            n: torch.zeros(lines, width, dtype=k, device=self.device) for n, k in wide.items()
-        }
-        for name, column in old.items():
-            if name in wide:
-                self._columns[name][:used, : self._width] = column[:used]
-            else:
-                self._columns[name][:used] = column[:used]
-        self._lines, self._width = lines, width
+    def _grow(self, lines: int, ids: int, pages: int) -> None:
+        """At least so many lines, of so many ids and pages."""
+        wanted = {"pages": pages}
+        for name, column in self._columns.items():
+            shape = (lines, wanted.get(name, ids))[: column.dim()]
+            if any(want > have for want, have in zip(shape, column.shape, strict=True)):
+                steps = (
+                    max(-(-want // GROWTH) * GROWTH, have)
+                    for want, have in zip(shape, column.shape, strict=True)
+                )
+                grown = column.new_zeros(tuple(steps))
+                grown[tuple(map(slice, column.shape))] = column
+                self._columns[name] = grown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Row:
     seed: int  # of all its draws
     limit: int  # most ids it may have
     ends: frozenset[int]
+    pages: list[int] = field(default_factory=list)  # of the cache, for all that it may become
+    num_read: int = 0  # ids of its prompt that the cache holds
 
     def stopped(self, tokenizer: Tokenizer, tokens: Ids) -> bool:
         """Whether the newest of `tokens` completed one of its stop texts."""

@@ -1,142 +1,137 @@
-"""Where the keys and values of rows stand: the first cache rows are those in flight, the rest hold
-what ended ones have read, until their place is needed.
+"""Pages of the cache of one model: which are in use, and which hold what a new prompt begins with.
+
+What a row has read stays useful after it ended: for the members of a group, for an agent's next
+call, for another agent of the same policy that reads the same words.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
+import numpy as np
+
 from rolecall.core import Ids
-from rolecall.engines.prefixes import Held, Owner, Prefixes
-from rolecall.kv_cache import Cache
+from rolecall.kv_cache import PAGE, Cache
 from rolecall.models import LanguageModel
 
-CACHE_STEP = 64  # cache lengths are multiples of it, so that a cache is seldom grown
-Found = tuple[Held | None, int]  # who holds the beginning of a prompt, and how much of it
+Owner = tuple[str, int]  # policy and version: other weights make other keys and values
+Name = tuple[Owner | int, bytes]  # what stands before a page, and its own ids
 
 
 class Store:
-    """The cache of one model, and what each of its rows holds."""
+    """Pages by number. A page is free, in use by some rows, or idle: kept until it is needed.
+
+    A full page may have a name. Names form chains, so a page is found only by all the ids from the
+    first on that its keys and values depend on. The ids are compared, not their hashes.
+    """
 
     def __init__(self, model: LanguageModel, *, cache_bytes: int) -> None:
         self.model = model
         number = next(model.model.parameters())
         per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
-        self.max_ids = cache_bytes // (per_id * number.element_size())
-        self.clock = 0
+        self.num_pages = cache_bytes // (per_id * PAGE * number.element_size())
+        self.max_ids = self.num_pages * PAGE
         self.forget()
 
     def forget(self) -> None:
         """Free everything; only while no row is in flight."""
         self._cache: Cache | None = None
-        self._held: list[Held | None] = []
-        self._prefixes = Prefixes()
+        self._users = np.zeros(self.num_pages, dtype=np.int32)
+        self._free = list(range(self.num_pages - 1, -1, -1))  # the last is taken first
+        self._idle: OrderedDict[int, None] = OrderedDict()  # the first is taken first
+        self._found: dict[Name, int] = {}
+        self._names: dict[int, Name] = {}  # by page
+        self._links: dict[int, int] = {}  # page -> what a page behind it calls it, never used twice
+        self._num_links = 0
 
     @property
     def cache(self) -> Cache:
-        assert self._cache is not None, "nothing was reserved"
+        if self._cache is None:
+            model = self.model
+            self._cache = Cache(
+                layers=model.num_layers, pages=self.num_pages, heads=model.num_kv_heads,
+                size=model.head_size, like=next(model.model.parameters()).detach(),
+            )  # fmt: skip
         return self._cache
 
-    def reserve(self, *, rows: int, length: int) -> None:
-        """Room for these rows in flight, and as much again for what ended ones have read."""
-        model, cache = self.model, self._cache
-        if cache is not None and rows <= cache.rows and length <= cache.length:
-            return
-        ahead = min(2 * length, -(-model.max_length // CACHE_STEP) * CACHE_STEP)
-        for longer in (cache.length if cache is not None else 0, ahead):
-            if rows * longer <= self.max_ids:  # growing copies all, so it is done seldom
-                length = max(length, longer)
-        wanted = max(rows, min(2 * rows, self.max_ids // length))
-        if cache is None:
-            like = next(model.model.parameters()).detach()
-            self._cache = Cache(
-                layers=model.num_layers, rows=wanted, heads=model.num_kv_heads, length=length,
-                size=model.head_size, like=like,
-            )  # fmt: skip
-        else:
-            self._cache = cache.resized(rows=wanted, length=length)
-        for slot, held in enumerate(self._held):
-            if held is not None and (slot >= wanted or len(held.ids) > length):
-                self.let_go(held)
-        self._held = (self._held + [None] * wanted)[:wanted]
+    def take(self, owner: Owner, ids: Ids, *, room: int) -> tuple[list[int], int] | None:
+        """Pages for `room` ids that begin with `ids`, and how many of these are read already.
 
-    def find(self, owner: Owner, ids: Ids, keys: list[int]) -> Found:
-        """Who holds the longest known beginning of `ids`, whose chain of hashes is `keys`."""
-        source, shared = self._prefixes.find(owner, ids, keys)
-        if source is not None:
-            source.used = self.clock
-        return source, shared
-
-    def place(self, found: list[Found], *, first: int) -> list[int]:
-        """Slots from `first` on for as many new rows, their beginnings copied there: [rows].
-
-        A beginning that stands in one of these slots already stays, if it is most of what is there.
+        The last id is never counted: what follows it must be computed. None if there is no room.
         """
-        slots = set(range(first, first + len(found)))
-        taken: dict[int, int] = {}  # new row -> the slot where its beginning stands
-        for number, (source, shared) in enumerate(found):
-            if source is not None and source.slot in slots and shared * 2 > len(source.ids):
-                taken[number] = source.slot
-                slots.remove(source.slot)
-        free = sorted(slots, reverse=True)
-        order = [taken[n] if n in taken else free.pop() for n in range(len(found))]
-        copies = [
-            (source.slot, order[n], shared)
-            for n, (source, shared) in enumerate(found)
-            if source is not None and shared and n not in taken
-        ]
-        copies += self._moved_away(sorted(slots), end=first + len(found))
-        if copies:
-            sources, targets, lengths = map(list, zip(*copies, strict=True))
-            self.cache.copy(sources, targets, length=max(lengths))
-        for slot in order:
-            self.let_go(self._held[slot])
-        return order
+        known = self.known(owner, ids)
+        fresh = pages_of(room) - len(known)
+        idle = sum(self._users[page] == 0 for page in known)
+        if fresh > len(self._free) + len(self._idle) - idle:
+            return None
+        for page in known:
+            self._users[page] += 1
+            self._idle.pop(page, None)
+        pages = known + [self._fresh() for _ in range(fresh)]
+        return pages, len(known) * PAGE
 
-    def _moved_away(self, slots: list[int], *, end: int) -> list[tuple[int, int, int]]:
-        """What ended rows have read goes from the slots that are needed over older readings."""
-        behind = sorted(
-            range(end, self.cache.rows),
-            key=lambda slot: -1 if (held := self._held[slot]) is None else held.used,
-            reverse=True,
-        )
-        moves = []
-        for slot in slots:
-            held = self._held[slot]
-            if held is None:
-                continue
-            old = self._held[behind[-1]] if behind else held
-            if old is not None and old.used >= held.used:
+    def known(self, owner: Owner, ids: Ids) -> list[int]:
+        """The pages that hold a beginning of `ids`, the last of them left out."""
+        link: Owner | int = owner
+        pages: list[int] = []
+        for end in range(PAGE, len(ids), PAGE):
+            page = self._found.get((link, ids[end - PAGE : end].tobytes()))
+            if page is None:
                 break
-            target = behind.pop()
-            self.let_go(old)
-            moves.append((slot, target, len(held.ids)))
-            self._held[target], self._held[slot], held.slot = held, None, target
-        return moves
+            pages.append(page)
+            link = self._links[page]
+        return pages
 
-    def hold(self, slot: int, owner: Owner, ids: Ids) -> None:
-        """From now on this slot holds the keys and values of `ids`."""
-        self.let_go(self._held[slot])
-        held = Held(owner, ids, slot, used=self.clock)
-        self._held[slot] = held
-        self._prefixes.add(held)
+    def name(self, owner: Owner, ids: Ids, pages: list[int]) -> None:
+        """These pages hold the keys and values of `ids`: the full ones can be found from now on."""
+        link: Owner | int = owner
+        for number, end in enumerate(range(PAGE, len(ids) + 1, PAGE)):
+            name = (link, ids[end - PAGE : end].tobytes())
+            page = self._found.get(name)
+            if page is None:  # else another one holds the same
+                page = pages[number]
+                self._unname(page)
+                self._found[name], self._names[page] = page, name
+                self._num_links += 1
+                self._links[page] = self._num_links
+            link = self._links[page]
 
-    def swap(self, holes: list[int], movers: list[int], *, length: int) -> None:
-        """What stands in these slots changes places, up to `length` positions."""
-        length = min(length, self.cache.length)
-        self.cache.copy(movers + holes, holes + movers, length=length)
-        for hole, mover in zip(holes, movers, strict=True):
-            self._held[hole], self._held[mover] = self._held[mover], self._held[hole]
-            for slot in (hole, mover):
-                held = self._held[slot]
-                if held is not None:
-                    held.slot = slot
+    def release(self, pages: list[int]) -> None:
+        """A row needs them no more. The end of what it read is given away before its beginning."""
+        for page in reversed(pages):
+            self._users[page] -= 1
+            if self._users[page]:
+                continue
+            if page in self._names:
+                self._idle[page] = None
+            else:
+                self._free.append(page)
 
-    def let_go_of(self, policies: set[str]) -> None:
-        """Nothing that these policies have read is of use any more."""
-        for held in list(self._held):
-            if held is not None and held.owner[0] in policies:
-                self.let_go(held)
+    def unname_all(self, policies: set[str]) -> None:
+        """Nothing that these policies have read can be found any more."""
+        gone: set[int] = set()
+        for page, (link, _) in sorted(self._names.items(), key=lambda one: self._links[one[0]]):
+            if link in gone or (isinstance(link, tuple) and link[0] in policies):
+                gone.add(self._links[page])
+                self._unname(page)
+                if not self._users[page]:
+                    del self._idle[page]
+                    self._free.append(page)
 
-    def let_go(self, held: Held | None) -> None:
-        if held is not None:
-            self._held[held.slot] = None
-            self._prefixes.drop(held)
+    def _fresh(self) -> int:
+        if self._free:
+            page = self._free.pop()
+        else:
+            page, _ = self._idle.popitem(last=False)
+            self._unname(page)
+        self._users[page] = 1
+        return page
+
+    def _unname(self, page: int) -> None:
+        name = self._names.pop(page, None)
+        if name is not None:
+            del self._found[name], self._links[page]
+
+
+def pages_of(ids: int) -> int:
+    return -(-ids // PAGE)

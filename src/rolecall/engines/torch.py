@@ -62,12 +62,11 @@ class TorchEngine:
             await self.cancel(request.id)
 
     async def cancel(self, request_id: str) -> None:
-        left = [row for row in self._rows.pop(request_id, []) if not row.done.done()]
-        for row in left:
-            row.done.cancel()  # an active row is dropped, and its cache row re-used, next step
-        if left:
-            decoder = self._decoders[left[0].request.policy]
-            decoder.waiting = [row for row in decoder.waiting if not row.done.done()]
+        rows = self._rows.pop(request_id, [])
+        for row in rows:
+            row.done.cancel()
+        if any(row.done.cancelled() for row in rows):
+            self._decoders[rows[0].request.policy].drop_cancelled()
 
     async def _run(self) -> None:
         """Every caller learns of an error, none waits for ever."""

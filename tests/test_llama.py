@@ -1,0 +1,64 @@
+"""The pass without modules: taken where the logits are the model's own, and only there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rolecall import llama
+from rolecall.kv_cache import Cache, Paged
+from tests.toy import language_model
+
+
+def logits(model, ask):
+    cache = Cache(
+        layers=model.num_layers, pages=30, heads=model.num_kv_heads, size=model.head_size,
+        like=next(model.model.parameters()).detach(),
+    )  # fmt: skip
+    lengths = torch.tensor([40, 3, 17])
+    table = torch.arange(9, dtype=torch.int32).view(3, 3)
+    layout = Paged(table, torch.zeros(3, dtype=torch.long), lengths, cache=cache)
+    torch.manual_seed(0)
+    tokens = torch.randint(0, model.vocabulary, (60,))
+    with torch.no_grad():
+        return ask(tokens, layout, torch.tensor([5, 39, 42, 59]))
+
+
+def test_the_known_families_are_taken_and_their_logits_are_the_same(any_model_folder):
+    model = language_model(any_model_folder)
+    plain = llama.plain(model)
+    assert plain is not None
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.model.parameters():  # also weights that norms and biases begin with
+            parameter += 0.05 * torch.randn_like(parameter)
+    theirs = logits(
+        model, lambda t, layout, keep: model.logits(t, layout.position, layout=layout, keep=keep)
+    )
+    ours = logits(model, lambda t, layout, keep: plain.logits(t, layout, keep=keep))
+    assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+
+
+def broken(model):
+    model.model.model.layers[1].mlp.act_fn = torch.nn.GELU()
+
+
+def scaled(model):
+    model.model.model.layers[0].register_forward_hook(lambda m, i, out: out * 1.01)
+
+
+def no_llama(model):
+    model.model.model.layers[0].self_attn.q_proj = torch.nn.Sequential(
+        model.model.model.layers[0].self_attn.q_proj
+    )
+
+
+def half(model):
+    model.model.to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("change", [broken, scaled, no_llama, half])
+def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change):
+    model = language_model(model_folder)
+    change(model)
+    assert llama.plain(model) is None
