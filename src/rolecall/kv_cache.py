@@ -101,47 +101,23 @@ class Paged:
     ) -> Tensor:
         from rolecall import kernels  # numba is needed on a CPU only
 
-        k, v = flat(keys), flat(values)
-        kernels.use_threads(torch.get_num_threads())
-        kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), *key.shape[1:])
-        return self._walk_pages(k, v, query, num_kv=key.shape[1], scale=scale)
-
-    def turn_and_attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, norms: list[Tensor],
-        eps: float, cos: Tensor, sin: Tensor, scale: float,
-    ) -> Tensor:  # fmt: skip
-        """`attend` with query [N, H, D], key and value [N, K, D], not yet normalised and rotated.
-
-        These are overwritten. norms: the weights [D] for queries and for keys, or empty tensors;
-        cos and sin [N, D]. On a CPU only.
-        """
-        from rolecall import kernels
-
-        k, v = flat(self.cache.keys[layer]), flat(self.cache.values[layer])
         (num_heads, size), num_kv = query.shape[1:], key.shape[1]
-        kernels.turn(
-            flat(query), flat(key), flat(value), *map(flat, norms), np.float32(eps), flat(cos),
-            flat(sin), k, v, self.slot.numpy(), num_heads, num_kv, size,
-        )  # fmt: skip
-        return self._walk_pages(k, v, query, num_kv=num_kv, scale=scale)
-
-    def _walk_pages(
-        self, keys: np.ndarray, values: np.ndarray, query: Tensor, *, num_kv: int, scale: float
-    ) -> Tensor:
-        from rolecall import kernels
-
-        out = torch.empty_like(query)
+        k, v, out = flat(keys), flat(values), torch.empty_like(query)
+        kernels.use_threads(torch.get_num_threads())
+        kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), num_kv, size)
         kernels.attend(
-            flat(query), keys, values, self.table.numpy(), self.row.numpy(),
-            self.position.numpy(), self.order, query.shape[1], num_kv, query.shape[2],
-            np.float32(scale), flat(out),
-        )  # fmt: skip
+            flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale), flat(out)
+        )
         return out
 
     @cached_property
-    def order(self) -> np.ndarray:
-        """Ids [N] by the page where their row begins: what reads the same pages stands together."""
-        return self.table[self.row, 0].argsort().numpy()
+    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """For numba: the table, each id's row and position, and an order of the ids.
+
+        Ids whose rows begin with the same page stand together in it.
+        """
+        order = self.table[self.row, 0].argsort()
+        return self.table.numpy(), self.row.numpy(), self.position.numpy(), order.numpy()
 
     @cached_property
     def _parts(self) -> list[_Part]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Linear
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from rolecall import kernels
 from rolecall.kv_cache import Cache, Paged, flat, walkable
@@ -32,19 +32,22 @@ class Unlike(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    before_attention: Tensor  # [W] weights of the norms
-    before_mlp: Tensor
-    projections: list[Linear]  # to queries, keys, values
-    norms: list[Tensor]  # [D] of queries and of keys; empty tensors where there are none
-    out: Linear
-    gate: Linear
-    up: Linear
-    down: Linear
-    scale: float
+    """Weights of products stand [in, out], those of norms are numpy's; all are the model's own."""
+
+    before_attention: np.ndarray  # [W]
+    before_mlp: np.ndarray
+    projections: list[tuple[Tensor, Tensor | None]]  # to queries, keys, values: weight and bias
+    norms: list[np.ndarray]  # [D] of queries and of keys; empty where there are none
+    out: Tensor
+    out_bias: Tensor | None
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+    scale: np.float32
 
 
 class Llama:
-    """Weights are those of the model, not copies."""
+    """One model, whose weights are used where they are."""
 
     def __init__(self, model: LanguageModel) -> None:
         """Raises Unlike."""
@@ -52,8 +55,8 @@ class Llama:
         network = model.model
         try:
             decoder = network.model
-            self.embedding, self.rotary = decoder.embed_tokens.weight, decoder.rotary_emb
-            self.last, self.head = decoder.norm.weight, network.lm_head
+            self.embedding, self.rotary = decoder.embed_tokens.weight.detach(), decoder.rotary_emb
+            self.last, self.head = flat(decoder.norm.weight), network.lm_head
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
         except AttributeError as error:
@@ -64,53 +67,66 @@ class Llama:
 
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
-        parts = [mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.o_proj]
-        parts += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-        if (
-            any(type(part) is not Linear for part in parts)
-            or self.model.config.hidden_act != "silu"
+        inner = [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        linear = [mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.o_proj, *inner]
+        if any(type(part) is not Linear for part in linear) or any(
+            part.bias is not None for part in inner
         ):
             raise Unlike("other parts")
-        if mlp.gate_proj.bias is not None or mlp.up_proj.bias is not None:
-            raise Unlike("biases")
+        if self.model.config.hidden_act != "silu":
+            raise Unlike("another activation")
+        *projections, out, gate, up, down = [
+            (part.weight.detach().t(), None if part.bias is None else part.bias.detach())
+            for part in linear
+        ]
         norms = [getattr(mixer, name, None) for name in ("q_norm", "k_norm")]
         return _Layer(
-            before_attention=layer.input_layernorm.weight,
-            before_mlp=layer.post_attention_layernorm.weight,
-            projections=parts[:3],
-            norms=[torch.zeros(0) if norm is None else norm.weight for norm in norms],
-            out=parts[3],
-            gate=parts[4],
-            up=parts[5],
-            down=parts[6],
-            scale=mixer.scaling,
+            before_attention=flat(layer.input_layernorm.weight),
+            before_mlp=flat(layer.post_attention_layernorm.weight),
+            projections=projections,
+            norms=[flat(torch.zeros(0) if norm is None else norm.weight) for norm in norms],
+            out=out[0],
+            out_bias=out[1],
+            gate=gate[0],
+            up=up[0],
+            down=down[0],
+            scale=np.float32(mixer.scaling),
         )
 
     def logits(self, tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
         """tokens [N] -> logits [len(keep), V] after the kept indices."""
         kernels.use_threads(torch.get_num_threads())
         x = self.embedding[tokens]
-        cos, sin = (part[0].contiguous() for part in self.rotary(x, layout.position[None]))
-        for number, layer in enumerate(self.layers):
-            normed = self._norm(x, layer.before_attention)
-            query, key, value = (
-                linear(normed, part.weight, part.bias).view(len(x), -1, self.model.head_size)
-                for part in layer.projections
+        cos, sin = (flat(part[0].contiguous()) for part in self.rotary(x, layout.position[None]))
+        first, width, size, num_ids = self.layers[0], x.shape[1], self.model.head_size, len(x)
+        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, first.out.shape[0])
+        parts = [x.new_empty(num_ids, weight.shape[1]) for weight, _ in first.projections]
+        inner, other = (x.new_empty(num_ids, first.gate.shape[1]) for _ in range(2))
+        x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
+        query, key, value = map(flat, parts)
+        slot, places = layout.slot.numpy(), layout.places
+        sizes = (self.heads, self.model.num_kv_heads, size)
+        for layer, k, v in zip(self.layers, layout.cache.keys, layout.cache.values, strict=True):
+            keys, values = flat(k), flat(v)
+            kernels.norm(x_flat, layer.before_attention, width, self.eps, normed_flat)
+            for (weight, bias), out in zip(layer.projections, parts, strict=True):
+                torch.mm(normed, weight, out=out)
+                if bias is not None:
+                    out.add_(bias)
+            kernels.turn(
+                query, key, value, *layer.norms, self.eps, cos, sin, keys, values, slot, *sizes
             )
-            mixed = layout.turn_and_attend(
-                number, query, key, value, norms=layer.norms, eps=self.eps, cos=cos, sin=sin,
-                scale=layer.scale,
-            )  # fmt: skip
-            x = _added(x, mixed.view(len(x), -1), layer.out)
-            normed = self._norm(x, layer.before_mlp)
-            inner = silu(linear(normed, layer.gate.weight), inplace=True)
-            x = _added(x, inner.mul_(linear(normed, layer.up.weight)), layer.down)
-        return self.head(self._norm(x[keep], self.last))
-
-    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        kernels.norm(flat(x), flat(weight), x.shape[1], self.eps, flat(out))
-        return out
+            kernels.attend(query, keys, values, *places, *sizes, layer.scale, mixed_flat)
+            x.addmm_(mixed, layer.out)
+            if layer.out_bias is not None:
+                x.add_(layer.out_bias)
+            kernels.norm(x_flat, layer.before_mlp, width, self.eps, normed_flat)
+            silu(torch.mm(normed, layer.gate, out=inner), inplace=True)
+            x.addmm_(inner.mul_(torch.mm(normed, layer.up, out=other)), layer.down)
+        x = x[keep]
+        normed = torch.empty_like(x)
+        kernels.norm(flat(x), self.last, width, self.eps, flat(normed))
+        return self.head(normed)
 
     @torch.no_grad()
     def _same(self) -> bool:
@@ -128,13 +144,6 @@ class Llama:
         theirs = model.logits(tokens, layout.position, layout=layout, keep=keep)
         ours = self.logits(tokens, layout, keep=keep)
         return bool((ours - theirs).abs().max() <= SAME * theirs.abs().max())
-
-
-def _added(x: Tensor, y: Tensor, layer: Linear) -> Tensor:
-    """x + layer(y)."""
-    if layer.bias is not None:
-        x = x + layer.bias
-    return torch.addmm(x, y, layer.weight.t())
 
 
 def plain(model: LanguageModel) -> Llama | None:

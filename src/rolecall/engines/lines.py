@@ -110,8 +110,9 @@ class Lines:
         holes = [line for line in gone if line < alive]
         movers = [line for line in range(alive, len(self.rows)) if line not in without]
         if holes:
+            to, source = torch.tensor([holes, movers], device=self.device)
             for column in self._columns.values():
-                column[holes] = column[movers]
+                column[to] = column[source]
         rows = self.rows[:alive]
         for hole, mover in zip(holes, movers, strict=True):
             rows[hole] = self.rows[mover]
