@@ -209,6 +209,7 @@ def one_turn(batch: Batch, number: int) -> Batch:
         keep[place] = True
     # What other turns sampled stands here as context, and has none of their numbers.
     columns = _columns(batch, sampled)
+    cut: dict[str, Any] = {n: None if c is None else c[keep] for n, c in columns.items()}
     size = int(keep.sum())
     return Batch(
         policy=batch.policy,
@@ -222,7 +223,7 @@ def one_turn(batch: Batch, number: int) -> Batch:
         pairs=np.zeros((0, 2), dtype=np.int32),
         num_tokens=int(sampled.sum()),
         num_turns=1,
-        **{name: None if values is None else values[keep] for name, values in columns.items()},
+        **cut,
     )
 
 

@@ -182,9 +182,9 @@ class LocalLearner:
 
     def _find_broken(self, batches: list[Batch], algorithm: Algorithm) -> str:
         """The first turn whose own loss or gradient is not finite."""
-        for batch in [part for batch in batches for part in batch.parts or [batch]]:
-            for number, turn_id in enumerate(batch.turn_ids):
-                alone = one_turn(batch, number)
+        for part in [part for batch in batches for part in batch.parts or [batch]]:
+            for number, turn_id in enumerate(part.turn_ids):
+                alone = one_turn(part, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
                 norm = _norm([p.grad for p in self.parameters if p.grad is not None])
