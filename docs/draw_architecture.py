@@ -30,7 +30,16 @@ LAYERS: list[dict[str, list[str]]] = [
         "packing": ["packing"],
     },
     {
-        "models": ["models", "attention", "kv_cache", "adapters", "tiny", "tiny.tokenizer"],
+        "models": [
+            "models",
+            "attention",
+            "branches",
+            "flex",
+            "kv_cache",
+            "adapters",
+            "tiny",
+            "tiny.tokenizer",
+        ],
         "engines": ["engines"],
         "critics": ["critics"],
         "learners": ["learners"],

@@ -10,7 +10,7 @@ import torch
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
-from rolecall.attention import subtree_ends
+from rolecall.branches import subtree_ends
 from rolecall.core import NO_PARENT, Batch, Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall import attention
 from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.dapo import Dapo
@@ -21,6 +20,7 @@ from rolecall.algorithms.mixing import Qmix, Vdn
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.reinforce import ReinforcePlusPlus, ReinforcePlusPlusBaseline
 from rolecall.algorithms.rloo import Rloo
+from rolecall.branches import Branches
 from rolecall.config import Adapter
 from rolecall.core import Turn
 from rolecall.learners.local import LocalLearner
@@ -162,12 +162,35 @@ def test_tree_equals_flat_in_log_probs_of_every_family(any_model_folder):
 def test_a_tree_without_its_mask_would_be_noticed(model_folder, monkeypatch):
     learner, turns = learner_of(model_folder, adapter=False), conversation()
     _, right, _ = measured(learner, Grpo(), turns)
-    whole = attention.Trees.__init__
+    whole = Branches.__init__
 
-    def without_mask(self, *arguments, **options):
-        whole(self, *arguments, **options)
-        self.mask = torch.ones_like(self.mask).tril()
+    def without_mask(self, parent, depth):
+        """Siblings see those before them."""
+        whole(self, parent, depth)
+        self.branches = [(start, stop, len(parent)) for start, stop, _ in self.branches]
 
-    monkeypatch.setattr(attention.Trees, "__init__", without_mask)
+    monkeypatch.setattr(Branches, "__init__", without_mask)
     _, wrong, _ = measured(learner, Grpo(), turns)
     assert float((wrong - right).abs().max()) > 0.01 * float(right.abs().max())
+
+
+def test_agents_that_read_one_another_train_in_one_tree_as_they_do_apart(model_folder):
+    turns = conversation()
+    for each in turns:
+        each.agent = "solver" if each.index == 0 else "verifier"
+    for each in turns[::5]:
+        each.advantages[:] = 0.0
+    updates, weights = [], []
+    for by_agent in (True, False):
+        learner = LocalLearner(language_model(model_folder), Optimizer(lr=1e-3), total_updates=1)
+        batches = pack(turns, budget=10_000, skip_zero=True, by_agent=by_agent)
+        [done] = asyncio.run(learner.update([batches], Grpo(), per_agent=False))
+        updates.append((done, sum(len(batch.tokens) for batch in batches)))
+        weights.append(torch.cat([p.detach().flatten() for p in learner.parameters]))
+    (apart, size_apart), (together, size_together) = updates
+    assert size_together < 0.8 * size_apart
+    assert torch.allclose(*weights, atol=1e-6)
+    assert together.grad_norm == pytest.approx(apart.grad_norm, rel=1e-5)
+    assert together.agent_metrics.keys() == {"solver", "verifier"}
+    for agent, found in together.agent_metrics.items():
+        assert found == pytest.approx(apart.agent_metrics[agent], rel=1e-4, abs=1e-6)

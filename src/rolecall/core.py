@@ -144,7 +144,7 @@ Group = list[Episode]  # the attempts at one task that are compared with one ano
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Turns of one agent packed into one row without padding, shared prefixes stored once.
+    """Turns of a policy packed into one row without padding, shared prefixes stored once.
 
     A turn with prompt [7, 8] and tokens [9, 2] is the ids [7, 8, 9, 2] with mask [0, 0, 1, 1],
     positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]. A second one with the same prompt and tokens
@@ -153,7 +153,7 @@ class Batch:
     """
 
     policy: str
-    agent: str  # one agent a batch, so that gradients can be told apart without extra work
+    agent: str  # "" where turns of several agents share ids
     tokens: Ids  # [N]
     positions: Ids  # [N] position within the turn's own prompt + tokens
     parent: Ids  # [N] index of the position whose logits predict this id, or NO_PARENT
@@ -171,6 +171,7 @@ class Batch:
     pairs: Ids  # [S, 2] indices into `turn_ids`: the better and the worse turn of each pair
     num_tokens: int  # trained ids, those of skipped turns included
     num_turns: int  # trained turns, skipped ones included
+    parts: list[Batch] = field(default_factory=list)  # of several agents: each one's own turns
 
 
 def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[list[Turn]]:

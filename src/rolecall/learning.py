@@ -91,11 +91,10 @@ async def _update_policy(
     if algorithm.needs_prox:
         await learner.annotate(turns, {"prox_logprobs"}, budget=budget)
     every = run.config.metrics.grad_norm_every
-    done = await learner.update(
-        optimizer_steps(run, turns, algorithm, seed=seed_of(policy, step)),
-        algorithm,
-        per_agent=bool(every) and step % every == 0,
-    )
+    per_agent = bool(every) and step % every == 0
+    seed = seed_of(policy, step)
+    steps = optimizer_steps(run, turns, algorithm, seed=seed, by_agent=per_agent)
+    done = await learner.update(steps, algorithm, per_agent=per_agent)
     if algorithm.one_policy_at_a_time:
         await learner.annotate(turns, {"new_logprobs"}, budget=budget)
     if not done:
@@ -118,7 +117,7 @@ def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) ->
 
 
 def optimizer_steps(
-    run: Run, turns: list[Turn], algorithm: Algorithm, *, seed: int
+    run: Run, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
 ) -> list[list[Batch]]:
     """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
     config = run.config.learner
@@ -134,6 +133,7 @@ def optimizer_steps(
                 budget=config.ids_per_batch,
                 skip_zero=algorithm.skips_zero,
                 share=config.share_prefixes,
+                by_agent=by_agent,
                 pairs=together,
             )
             if batches:

@@ -7,15 +7,20 @@ stand in one prefix tree, in which those ids are computed once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rolecall.core import NO_PARENT, Batch, Floats, Ids, Turn
 
 Pair = tuple[Turn, Turn]  # the better turn, the worse turn
-LARGEST_TREE = 2048  # ids; the attention of a tree costs the square of its size
-PAIRS_PER_ID = 512  # attention pairs that cost about as much as the other work for one id
+SHARED = 1 / 16  # of a turn's ids; attention in two parts costs more than fewer ids save
+COLUMNS = (
+    "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
+    "ref_logprobs", "values",
+)  # fmt: skip
 
 
 def pack(
@@ -24,9 +29,13 @@ def pack(
     budget: int,
     skip_zero: bool = False,
     share: bool = True,
+    by_agent: bool = True,
     pairs: list[Pair] | None = None,
 ) -> list[Batch]:
-    """Batches of at most `budget` ids (a longer turn stands alone), each of one agent.
+    """Batches of at most `budget` ids (a longer turn stands alone).
+
+    With `by_agent`, and with pairs, each is of one agent, so that gradients can be told apart.
+    Without it, agents that read one another share those ids too.
 
     With `skip_zero`, turns whose advantages are all zero are left out: without other loss terms
     their gradient is zero. They still count in the normalisers, on their agent's first batch.
@@ -39,8 +48,9 @@ def pack(
     units = [[turn] for turn in kept] if pairs is None else [list(pair) for pair in pairs]
     batches: list[Batch] = []
     left = list(pairs or [])
-    for agent in sorted({unit[0].agent for unit in units}):
-        mine = [unit for unit in units if unit[0].agent == agent]
+    apart = by_agent or pairs is not None
+    for agent in sorted({unit[0].agent if apart else "" for unit in units}):
+        mine = [unit for unit in units if not apart or unit[0].agent == agent]
         for trees in _fill(_trees(mine, share=share, budget=budget), budget=budget):
             inside = {turn.id for tree in trees for turn in tree}
             here = [pair for pair in left if {turn.id for turn in pair} <= inside]
@@ -52,16 +62,17 @@ def pack(
                     f"learner.ids_per_batch ({budget})"
                 )
     if batches and pairs is None:
-        first = {batch.agent: batch for batch in reversed(batches)}
+        parts = [part for batch in batches for part in batch.parts or [batch]]
+        first = {part.agent: part for part in reversed(parts)}
         for turn in skipped:
-            counted = first.get(turn.agent, batches[0])
+            counted = first.get(turn.agent, parts[0])
             counted.num_turns += 1
             counted.num_tokens += len(turn.ids[1])
     return batches
 
 
 def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Turn]]:
-    """Turns that are worth sharing a prefix with; each list becomes one prefix tree."""
+    """Turns that share enough ids; each list becomes one prefix tree."""
     trees: list[list[Turn]] = []
     size, before = 0, np.zeros(0, dtype=np.int32)
     for unit in sorted(units, key=lambda unit: _order(unit[0])):
@@ -69,8 +80,7 @@ def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Tu
         common = min(_common(before, first), len(unit[0].ids[0])) if share else 0
         whole = sum(map(_length, unit))
         new = whole - common * len(unit)
-        worth = 2 * size * new + new**2 < whole**2 + PAIRS_PER_ID * common * len(unit)
-        if trees and common and worth and size + new <= min(LARGEST_TREE, budget):
+        if trees and common > SHARED * len(first) and size + new <= budget:
             trees[-1] += [turn for turn in unit if turn not in trees[-1]]
             size += new
         else:
@@ -139,9 +149,10 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
     for path in paths:
         depth[path] = np.arange(len(path))
     number = {turn.id: place for place, turn in enumerate(turns)}
-    return Batch(
+    agents = [turn.agent for turn in turns]
+    batch = Batch(
         policy=turns[0].policy,
-        agent=turns[0].agent,
+        agent=agents[0] if len(set(agents)) == 1 else "",
         tokens=np.concatenate(tokens).astype(np.int32),
         positions=depth,
         parent=np.concatenate(parents).astype(np.int32),
@@ -162,6 +173,31 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
         num_tokens=sum(len(turn.ids[1]) for turn in turns),
         num_turns=len(turns),
     )
+    if not batch.agent:
+        batch.parts = [_part(batch, agents, agent) for agent in sorted(set(agents))]
+    return batch
+
+
+def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
+    """One agent's turns of a batch: the same ids, of which others' sampled ones are context."""
+    mine = np.array([name == agent for name in agents])
+    own = mine[batch.turn] & (batch.mask > 0)
+    return replace(
+        batch,
+        agent=agent,
+        mask=own.astype(np.float32),
+        turn=np.where(own, mine.cumsum(dtype=np.int32)[batch.turn] - 1, 0),
+        turn_ids=[name for name, kept in zip(batch.turn_ids, mine, strict=True) if kept],
+        num_tokens=int(own.sum()),
+        num_turns=int(mine.sum()),
+        **_columns(batch, own),
+    )
+
+
+def _columns(batch: Batch, own: NDArray[np.bool_]) -> dict[str, Any]:
+    """The numbers of the batch where `own` [N], else 0."""
+    found = {name: getattr(batch, name) for name in COLUMNS}
+    return {n: None if values is None else np.where(own, values, 0) for n, values in found.items()}
 
 
 def one_turn(batch: Batch, number: int) -> Batch:
@@ -171,16 +207,9 @@ def one_turn(batch: Batch, number: int) -> Batch:
     place = int(np.flatnonzero(sampled)[0])
     while (place := int(batch.parent[place])) != NO_PARENT:
         keep[place] = True
-    columns = (
-        "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
-        "ref_logprobs", "values",
-    )  # fmt: skip
-    found = {name: getattr(batch, name) for name in columns}
     # What other turns sampled stands here as context, and has none of their numbers.
-    cut: dict[str, Any] = {
-        name: None if values is None else np.where(sampled, values, 0)[keep]
-        for name, values in found.items()
-    }
+    columns = _columns(batch, sampled)
+    cut: dict[str, Any] = {n: None if c is None else c[keep] for n, c in columns.items()}
     size = int(keep.sum())
     return Batch(
         policy=batch.policy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -10,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.algorithms.base import Algorithm, Loss, Outputs
+from rolecall.algorithms.base import Algorithm, Outputs
 from rolecall.attention import layout_of
 from rolecall.core import Batch, Turn
 from rolecall.critics.heads import ValueHead
-from rolecall.learners.mismatch import Mismatch
 from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.learners.sums import Sums
 from rolecall.learners.updates import Update
 from rolecall.models import LanguageModel
 from rolecall.packing import one_turn, pack
@@ -100,7 +101,7 @@ class LocalLearner:
             raise ValueError("the policy has no reference")
         own = what - {"ref_logprobs"}
         with torch.no_grad():
-            for batch in pack(turns, budget=budget) if turns and what else []:
+            for batch in pack(turns, budget=budget, by_agent=False) if turns and what else []:
                 columns: dict[Annotation, Tensor] = {}
                 if own:
                     found = self.forward(batch)
@@ -127,15 +128,14 @@ class LocalLearner:
         return updates
 
     def _step(self, batches: list[Batch], algorithm: Algorithm, *, per_agent: bool) -> Update:
-        update = Update()
-        count = 0.0
+        sums: dict[str, Sums] = defaultdict(Sums)
         summed: list[Tensor] | None = None
         by_agent = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
         apart = per_agent and len(by_agent) > 1
         norms: dict[str, float] = {}
         for agent, mine in by_agent:
-            losses = self._backward(mine, algorithm, update, agent=agent)
-            count += sum(loss.count for loss in losses)
+            for batch in mine:
+                self._backward(batch, algorithm, sums)
             if apart:
                 taken = self._take_gradient()
                 norms[agent] = _norm(taken)
@@ -143,39 +143,29 @@ class LocalLearner:
         if summed is not None:
             for parameter, part in zip(self.parameters, summed, strict=True):
                 parameter.grad = part
-        count = max(count, 1.0)  # every id may have been rejected
+        count = max(sum(found.count for found in sums.values()), 1.0)  # all may be rejected
         finite = self.stepper.step(count)
         if self.head_stepper is not None:
             finite = self.head_stepper.step(count) and finite
-        update.grad_norm, update.lr = self.stepper.grad_norm, self.stepper.lr
+        update = Update(grad_norm=self.stepper.grad_norm, lr=self.stepper.lr)
+        update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
         if apart:
             update.agent_grad_norms = {agent: norm / count for agent, norm in norms.items()}
-        elif len(by_agent) == 1:
-            update.agent_grad_norms = {by_agent[0][0]: update.grad_norm}
+        elif len(sums) == 1:
+            update.agent_grad_norms = dict.fromkeys(sums, update.grad_norm)
         self.num_skipped = 0 if finite else self.num_skipped + 1
         if not finite:
             self._skip(batches, algorithm, update)
         return update
 
-    def _backward(
-        self, batches: list[Batch], algorithm: Algorithm, update: Update, *, agent: str
-    ) -> list[Loss]:
-        losses, mismatch = [], Mismatch()
-        for batch in batches:
-            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
-            loss = algorithm.loss(batch, outputs)
-            loss.total.backward()
-            losses.append(loss)
-            if batch.old_logprobs is not None:
-                prox = batch.prox_logprobs
-                before = outputs.logprobs.detach() if prox is None else torch.from_numpy(prox)
-                mismatch.add(before, batch.mask, batch.old_logprobs)
-        count = max(sum(loss.count for loss in losses), 1.0)
-        metrics = {"loss": sum(float(loss.total.detach()) for loss in losses) / count}
-        for name in losses[0].sums:
-            metrics[name] = sum(loss.sums[name] for loss in losses) / count
-        update.agent_metrics[agent] = metrics | (mismatch.metrics() if mismatch.count else {})
-        return losses
+    def _backward(self, batch: Batch, algorithm: Algorithm, sums: dict[str, Sums]) -> None:
+        outputs = self.forward(batch, entropy=algorithm.entropy > 0)
+        losses = []
+        for part in batch.parts or [batch]:
+            loss = algorithm.loss(part, outputs)
+            sums[part.agent].add(part, loss, outputs.logprobs.detach())
+            losses.append(loss.total)
+        torch.stack(losses).sum().backward()
 
     def _take_gradient(self) -> list[Tensor]:
         taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
@@ -192,9 +182,9 @@ class LocalLearner:
 
     def _find_broken(self, batches: list[Batch], algorithm: Algorithm) -> str:
         """The first turn whose own loss or gradient is not finite."""
-        for batch in batches:
-            for number, turn_id in enumerate(batch.turn_ids):
-                alone = one_turn(batch, number)
+        for part in [part for batch in batches for part in batch.parts or [batch]]:
+            for number, turn_id in enumerate(part.turn_ids):
+                alone = one_turn(part, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
                 norm = _norm([p.grad for p in self.parameters if p.grad is not None])

@@ -1,0 +1,65 @@
+"""Losses and log-probs of one agent's micro-batches in; its means of one optimizer step out.
+
+The mismatch is d = learner - sampler on sampled ids, before the first optimizer step of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from rolecall.algorithms.base import Loss
+from rolecall.core import Batch
+
+RATIO_LOW, RATIO_HIGH = 0.5, 2.0
+
+
+class Sums:
+    """Sums over micro-batches; they stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.count = 0.0  # what the losses are divided by
+        self.losses: list[Tensor] = []
+        self.parts: dict[str, float] = defaultdict(float)
+        self.num_ids = 0
+        self.mismatch: list[Tensor] = []  # of each batch: sums of |d|, k3, outside; largest |d|
+
+    def add(self, batch: Batch, loss: Loss, logprobs: Tensor) -> None:
+        """One micro-batch and the learner's log-probs of it [N]."""
+        self.count += loss.count
+        self.losses.append(loss.total.detach())
+        for name, value in loss.sums.items():
+            self.parts[name] += value
+        if batch.old_logprobs is None:
+            return
+        prox, device = batch.prox_logprobs, logprobs.device
+        before = logprobs if prox is None else torch.from_numpy(prox).to(device)
+        mask = torch.from_numpy(batch.mask > 0).to(device)
+        d = (before - torch.from_numpy(batch.old_logprobs).to(device))[mask]
+        ratio = d.clamp(-20.0, 20.0).exp()
+        outside = (ratio < RATIO_LOW) | (ratio > RATIO_HIGH)
+        size = d.abs()
+        self.num_ids += len(d)
+        self.mismatch.append(
+            torch.stack([size.sum(), (ratio - 1.0 - d).sum(), outside.sum(), size.max()])
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Mean loss and its parts; mean |d|, k3 estimate of KL(sampler || learner), max |d|, and
+        the share of ids whose ratio is outside [.5, 2].
+        """
+        count = max(self.count, 1.0)
+        found = {"loss": float(torch.stack(self.losses).sum()) / count}
+        found |= {name: value / count for name, value in self.parts.items()}
+        if not self.mismatch:
+            return found
+        rows = torch.stack(self.mismatch)
+        distance, k3, outside, _ = (rows.sum(0) / self.num_ids).tolist()
+        return found | {
+            "mismatch_mean": distance,
+            "mismatch_kl": k3,
+            "mismatch_max": float(rows[:, 3].max()),
+            "mismatch_outside": outside,
+        }

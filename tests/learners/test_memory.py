@@ -1,0 +1,38 @@
+"""What one update allocates is free again after it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from rolecall.packing import pack
+from tests.learners.test_local import learner_of, update
+from tests.test_packing import turns_of
+
+STATM = Path("/proc/self/statm")
+LARGEST_GROWTH = 4.0  # MB; a leak of one gradient an update would be 28
+
+
+@pytest.mark.skipif(not STATM.is_file(), reason="only Linux says in /proc what a process holds")
+def test_memory_stays_flat_over_200_updates(model_folder):
+    learner = learner_of(model_folder)
+    groups = [turns_of(8, agents=("solver", "verifier"), seed=seed) for seed in range(10)]
+
+    def grow(number: int) -> float:
+        """MB of resident memory that this many updates add."""
+        before = resident()
+        for count in range(number):
+            batches = pack(groups[count % 10], budget=150, by_agent=bool(count % 2))
+            update(learner, batches, per_agent=bool(count % 2))
+        return resident() - before
+
+    grow(40)  # the allocator's pools and the optimizer's moments
+    assert grow(200) < LARGEST_GROWTH
+
+
+def resident() -> float:
+    gc.collect()
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,0 +1,67 @@
+"""FlexAttention and attention branch by branch say the same; on a CPU, and so uncompiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.branches import Branches
+from rolecall.flex import Flex
+from rolecall.packing import join
+from tests.test_packing import conversations, flat
+from tests.toy import CPU, turn
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (2, 2), (3, 1)])
+@pytest.mark.parametrize("kind", ["tree", "rows", "long"])
+def test_flex_attention_equals_attention_branch_by_branch(heads, kind):
+    turns = conversations(3, number=60)
+    if kind == "long":  # several blocks, whole ones among them, in more than one bucket
+        turns += [turn(episode=f"x{k}", prompt=[9] * 300, tokens=[k] * 70) for k in range(5)]
+    batch = flat(turns) if kind == "rows" else join([turns[::2], turns[1::2]])
+    torch.manual_seed(0)
+    num_heads, num_kv_heads = heads
+    query = torch.randn(num_heads, len(batch.tokens), 16)
+    key, value = torch.randn(2, num_kv_heads, len(batch.tokens), 16)
+    given = (batch.parent, batch.positions)
+    found = Flex(*given, device=CPU).attend(0, query, key, value, scale=0.3)
+    expected = Branches(*given).attend(0, query, key, value, scale=0.3)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_blocks_that_no_id_sees_are_not_computed():
+    rows = [turn(episode=f"x{k}", prompt=[k] * 200, tokens=[5] * 56) for k in range(8)]
+    batch = flat(rows)
+    mask = Flex(batch.parent, batch.positions, device=CPU).mask
+    computed = mask.kv_num_blocks + mask.full_kv_num_blocks
+    assert computed.flatten().tolist() == [1, 2] * 8
+    assert np.diff(np.flatnonzero(batch.parent == -1)).tolist() == [256] * 7
+
+
+def test_gradients_branch_by_branch_are_those_of_a_dense_mask():
+    batch = join([conversations(5, number=30)])
+    size = len(batch.tokens)
+    seen = torch.zeros(size, size, dtype=torch.bool)
+    for place in range(size):
+        seen[place, place] = True
+        if (parent := int(batch.parent[place])) >= 0:
+            seen[place] |= seen[parent]
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(h, size, 8, dtype=torch.float64) for h in (4, 2, 2))
+    given = [x.requires_grad_() for x in (query, key, value)]
+
+    def dense() -> torch.Tensor:
+        out = torch.nn.functional.scaled_dot_product_attention(
+            query[None], key[None], value[None], attn_mask=seen, scale=0.4, enable_gqa=True
+        )
+        return out[0].transpose(0, 1)
+
+    branches = Branches(batch.parent, batch.positions)
+    weight = torch.randn(size, 4, 8, dtype=torch.float64)
+    found = torch.autograd.grad(
+        (branches.attend(0, query, key, value, scale=0.4) * weight).sum(), given
+    )
+    expected = torch.autograd.grad((dense() * weight).sum(), given)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-10)
