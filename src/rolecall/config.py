@@ -195,6 +195,8 @@ class LearnerConfig(Section):
     """Of the weights."""
     share_prefixes: bool = True
     """Compute what turns have in common (a group's prompt) once."""
+    checkpoint_activations: bool = False
+    """Keep only the inputs of layers and compute the rest again: slower, with less memory."""
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]

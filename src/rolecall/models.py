@@ -24,6 +24,7 @@ from rolecall.config import Adapter
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
+SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
 
 
 class LanguageModel:
@@ -89,19 +90,46 @@ class LanguageModel:
         The hidden states [len(keep), hidden_size] are float32 and differentiable. `adapter_off`
         computes with the frozen base alone: ValueError for a policy that has no adapter.
         """
-        if not adapter_off:
-            self._activate()
+        with self.using(adapter_off=adapter_off):
             return _run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+
+    def states(
+        self, tokens: Tensor, positions: Tensor, *, layout: attention.Layout, keep: Tensor
+    ) -> Tensor:
+        """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
+        out = self.model.get_decoder()(
+            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout
+        )
+        states: Tensor = out.last_hidden_state[0, keep]
+        return states
+
+    def head(self, states: Tensor) -> Tensor:
+        """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
+        logits: Tensor = self.model.get_output_embeddings()(states)
+        return logits
+
+    @property
+    def scales_logits(self) -> bool:
+        """Whether the model changes what its head says."""
+        return any(getattr(self.config, name, None) for name in SCALES)
+
+    @contextmanager
+    def using(self, *, adapter_off: bool = False) -> Iterator[None]:
+        """Forward passes inside compute with this policy's adapter, or with the frozen base alone.
+
+        Raises ValueError where there is no adapter to switch off.
+        """
+        if not adapter_off:
+            if self.adapter is not None and self.model.active_adapter != self.adapter:
+                self.model.set_adapter(self.adapter, inference_mode=self.frozen)
+            yield
+            return
         if self.adapter is None:
             raise ValueError("adapter_off: this policy trains all weights, it has no adapter")
         from rolecall import adapters
 
         with adapters.mixed(adapters.Mixture([], [], device=self.device)):
-            return _run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
-
-    def _activate(self) -> None:
-        if self.adapter is not None and self.model.active_adapter != self.adapter:
-            self.model.set_adapter(self.adapter, inference_mode=self.frozen)
+            yield
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """What this policy may train: all weights, or those of its adapter only."""

@@ -74,6 +74,7 @@ def make_learner(
         total_updates=config.trainer.steps * algorithm.passes * algorithm.minibatches,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
+        checkpoint_activations=config.learner.checkpoint_activations,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,8 @@ from rolecall.algorithms.base import Algorithm, Outputs
 from rolecall.attention import layout_of
 from rolecall.core import Batch, Turn
 from rolecall.critics.heads import ValueHead
+from rolecall.learners import logprobs
+from rolecall.learners.activations import recomputed
 from rolecall.learners.optim import Optimizer, Stepper
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import Update
@@ -44,8 +47,10 @@ class LocalLearner:
         total_updates: int,
         reference: LanguageModel | Literal["base"] | None = None,
         head: Optimizer | None = None,
+        checkpoint_activations: bool = False,
     ) -> None:
         self.model, self.reference = model, reference
+        self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
         self.stepper = Stepper(self.parameters, optimizer, total=total_updates)
         self.head: ValueHead | None = None
@@ -66,30 +71,34 @@ class LocalLearner:
         tokens = torch.from_numpy(batch.tokens).long().to(device)
         target = torch.from_numpy(np.flatnonzero(batch.mask)).to(device)
         with_values = self.head is not None and not reference
-        logits, hidden = model.forward(
-            tokens,
-            torch.from_numpy(batch.positions).long().to(device),
-            layout=layout_of(batch.parent, batch.positions, device=device),
-            keep=torch.from_numpy(batch.parent).long().to(device)[target],
-            hidden=with_values,
-            adapter_off=off,
-        )
-        temperature = torch.from_numpy(batch.temperature).to(device)[target]
-        scaled = logits / temperature[:, None]
-        # Not log_softmax, which would keep one more number for every id of the vocabulary.
-        sampled = scaled.gather(-1, tokens[target, None])[:, 0] - scaled.logsumexp(-1)
+        ids = (tokens, torch.from_numpy(batch.positions).long().to(device))
+        layout = layout_of(batch.parent, batch.positions, device=device)
+        keep = torch.from_numpy(batch.parent).long().to(device)[target]
+        chosen = (tokens[target], torch.from_numpy(batch.temperature).to(device)[target])
+        rows = max(1, logprobs.LARGEST_LOGITS // model.vocabulary)
+        hidden: Tensor | None
+        with model.using(adapter_off=off):
+            if len(target) > rows and not model.scales_logits:
+                hidden = model.states(*ids, layout=layout, keep=keep)
+                sampled, entropies = logprobs.in_chunks(
+                    model.head, hidden, *chosen, entropy=entropy, rows=rows
+                )
+            else:
+                logits, hidden = model.forward(
+                    *ids, layout=layout, keep=keep, hidden=with_values, adapter_off=off
+                )
+                sampled, entropies = logprobs.of_logits(logits, *chosen, entropy=entropy)
 
         def whole(values: Tensor) -> Tensor:
             return values.new_zeros(len(batch.tokens)).index_put((target,), values)
 
         found = Outputs(whole(sampled))
-        if entropy:
-            logprobs = scaled.log_softmax(-1)
-            found.entropies = whole(-(logprobs.exp() * logprobs).sum(-1))
+        if entropies is not None:
+            found.entropies = whole(entropies)
         if with_values:
             assert self.head is not None
             assert hidden is not None
-            found.values = whole(self.head(hidden)[:, 0])
+            found.values = whole(self.head(hidden.float())[:, 0])
         return found
 
     async def annotate(self, turns: list[Turn], what: set[Annotation], *, budget: int) -> None:
@@ -159,7 +168,8 @@ class LocalLearner:
         return update
 
     def _backward(self, batch: Batch, algorithm: Algorithm, sums: dict[str, Sums]) -> None:
-        outputs = self.forward(batch, entropy=algorithm.entropy > 0)
+        with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
+            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
         losses = []
         for part in batch.parts or [batch]:
             loss = algorithm.loss(part, outputs)

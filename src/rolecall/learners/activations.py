@@ -1,0 +1,30 @@
+"""A model in; inside, its layers keep no activations, and the backward pass computes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from torch.nn import Module
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+@contextmanager
+def recomputed(model: Module) -> Iterator[None]:
+    """For forward passes; only each layer's input is kept.
+
+    transformers checkpoints in training mode alone, so the layers themselves are set to it, but
+    not what is inside them: dropout stays off.
+    """
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    assert layers, f"{type(model).__name__} has no layer that transformers can checkpoint"
+    for layer in layers:
+        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        layer.gradient_checkpointing = layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing = layer.training = False

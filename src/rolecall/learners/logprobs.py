@@ -1,0 +1,51 @@
+"""Logits, or what the head reads to make them, in; log-probs of chosen ids out.
+
+Legend: M = sampled ids, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
+
+
+def of_logits(
+    logits: Tensor, ids: Tensor, temperature: Tensor, *, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Log-prob of ids [M] under logits [M, V] / temperature [M], and the entropies [M]."""
+    scaled = logits.float() / temperature[:, None]
+    # Not log_softmax, which would keep one more number for every id of the vocabulary.
+    total = scaled.logsumexp(-1)
+    sampled = scaled.gather(-1, ids[:, None])[:, 0] - total
+    if not entropy:
+        return sampled, None
+    logprobs = scaled.log_softmax(-1)
+    return sampled, -(logprobs.exp() * logprobs).sum(-1)
+
+
+def in_chunks(
+    head: Callable[[Tensor], Tensor],
+    states: Tensor,
+    ids: Tensor,
+    temperature: Tensor,
+    *,
+    entropy: bool,
+    rows: int,
+) -> tuple[Tensor, Tensor | None]:
+    """The same of what the head reads [M, hidden_size]; it never holds more than [rows, V].
+
+    The backward pass computes each chunk's logits again.
+    """
+
+    def chunk(*given: Tensor) -> tuple[Tensor, Tensor | None]:
+        return of_logits(head(given[0]), given[1], given[2], entropy=entropy)
+
+    columns = (column.split(rows) for column in (states, ids, temperature))
+    parts = [checkpoint(chunk, *given, use_reentrant=False) for given in zip(*columns, strict=True)]
+    sampled, entropies = zip(*parts, strict=True)
+    return torch.cat(sampled), torch.cat(entropies) if entropy else None

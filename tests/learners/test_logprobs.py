@@ -1,0 +1,108 @@
+"""Log-probs in chunks of the vocabulary's rows: the same numbers, and no more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rolecall.algorithms.ppo import Ppo
+from rolecall.learners import logprobs
+from tests.test_trees import conversation, learner_of, measured
+
+ROWS, CHUNK, WIDTH, VOCABULARY = 96, 16, 8, 50_000
+
+
+def given() -> tuple[torch.nn.Linear, Tensor, Tensor, Tensor]:
+    """A head, what it reads, ids, temperatures."""
+    torch.manual_seed(0)
+    states = torch.randn(ROWS, WIDTH, requires_grad=True)
+    ids, temperature = torch.randint(VOCABULARY, (ROWS,)), torch.rand(ROWS) + 0.5
+    return torch.nn.Linear(WIDTH, VOCABULARY), states, ids, temperature
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
+    found = []
+    for in_chunks in (False, True):
+        head, states, *rest = given()
+        if in_chunks:
+            got = logprobs.in_chunks(head, states, *rest, entropy=entropy, rows=CHUNK + 3)
+        else:
+            got = logprobs.of_logits(head(states), *rest, entropy=entropy)
+        sampled, entropies = got
+        assert (entropies is not None) == entropy
+        total = sampled if entropies is None else sampled + 0.1 * entropies
+        (total * torch.linspace(-1, 1, ROWS)).sum().backward()
+        found.append([total.detach(), states.grad, head.weight.grad, head.bias.grad])
+    for whole, chunks in zip(*found, strict=True):
+        assert torch.allclose(whole, chunks, rtol=1e-5, atol=1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that one tensor had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return out
+
+
+def saved_bytes(compute: Callable[[], Tensor]) -> tuple[Tensor, int]:
+    """What a forward pass returns, and the bytes that it keeps for the backward one."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        return compute(), sum(kept.values())
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_a_vocabulary_of_50_000_is_held_for_one_chunk_only(entropy):
+    head, states, *rest = given()
+    with Largest() as largest:
+        (sampled, _), kept = saved_bytes(
+            lambda: logprobs.in_chunks(head, states, *rest, entropy=entropy, rows=CHUNK)
+        )
+        sampled.sum().backward()
+    assert largest.elements == CHUNK * VOCABULARY
+    assert kept < 10 * ROWS * (WIDTH + 4) * 4 + 8 * WIDTH * VOCABULARY
+    head, states, *rest = given()
+    _, whole = saved_bytes(lambda: logprobs.of_logits(head(states), *rest, entropy=entropy))
+    assert whole >= 4 * ROWS * VOCABULARY > 5 * kept
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["whole", "adapter"])
+def test_a_learner_trains_alike_in_chunks(model_folder, monkeypatch, adapter):
+    learner, turns = learner_of(model_folder, adapter=adapter), conversation()
+    algorithm = Ppo(entropy=0.01)
+    loss, gradient, _ = measured(learner, algorithm, turns)
+    monkeypatch.setattr(logprobs, "LARGEST_LOGITS", 7 * learner.model.vocabulary)
+    chunks_loss, chunks_gradient, _ = measured(learner, algorithm, turns)
+    assert chunks_loss == pytest.approx(loss, rel=1e-5)
+    assert torch.allclose(chunks_gradient, gradient, atol=2e-5 * float(gradient.abs().max()))
+
+
+def test_an_adapter_is_off_in_chunks_too(model_folder, monkeypatch):
+    learner, turns = learner_of(model_folder, adapter=True), conversation()
+    learner.reference = "base"
+    [batch] = measured(learner, Ppo(), turns)[2]
+    with torch.no_grad():
+        whole = learner.forward(batch, reference=True).logprobs
+        own = learner.forward(batch).logprobs
+        monkeypatch.setattr(logprobs, "LARGEST_LOGITS", 7 * learner.model.vocabulary)
+        assert torch.allclose(learner.forward(batch, reference=True).logprobs, whole, atol=1e-5)
+    assert float((own - whole).abs().max()) > 1e-2
