@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rolecall import llama
+from rolecall.fused import Gated
 from rolecall.kv_cache import Cache, Paged
 from tests.toy import language_model
 
@@ -39,8 +40,13 @@ def test_the_known_families_are_taken_and_their_logits_are_the_same(any_model_fo
     assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
 
 
-def broken(model):
-    model.model.model.layers[1].mlp.act_fn = torch.nn.GELU()
+class Gelu(Gated):
+    def forward(self, x):
+        return self.down_proj(torch.nn.functional.gelu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def other_gate(model):
+    model.model.model.layers[1].mlp.__class__ = Gelu
 
 
 def scaled(model):
@@ -57,7 +63,7 @@ def half(model):
     model.model.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("change", [broken, scaled, no_llama, half])
+@pytest.mark.parametrize("change", [other_gate, scaled, no_llama, half])
 def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change):
     model = language_model(model_folder)
     change(model)

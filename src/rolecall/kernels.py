@@ -15,6 +15,7 @@ from numba import config, njit, prange, set_num_threads
 
 from rolecall.kv_cache import PAGE
 
+PARTS = 32  # that gradients of weights are summed in, whatever the threads
 _U = np.uintp
 _F = np.float32
 _MATH = {"reassoc", "contract", "nsz", "arcp"}  # infinities and NaN keep their meaning
@@ -148,13 +149,12 @@ def _largest(scores, s, length):
 
 
 @njit(fastmath=_MATH)
-def _exp(scores, s, length, powers, twos):
-    """scores[s : s + length] become exp of how much less than the largest they are; their sum.
+def _exp(scores, s, length, most, powers, twos):
+    """scores[s : s + length] become exp(scores - most), of no more than 0; returns their sum.
 
     2 ** whole * p(rest), with the polynomial p of Cephes' expf: relative error below 2e-7. `twos`
     is `powers` read as float32.
     """
-    most = _largest(scores, s, length)
     for t in range(length):
         x = scores[s + t] - most
         x = _LEAST if x < _LEAST else x  # NaN stays
@@ -205,7 +205,9 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
                 k = mine[p] + (head // group) * width
                 _score(q, head * size, keys, k, size, scores, head * room + p * page)
         for head in range(heads):
-            total = _exp(scores, head * room, length, powers, twos)
+            total = _exp(
+                scores, head * room, length, _largest(scores, head * room, length), powers, twos
+            )
             for t in range(length):
                 scores[head * room + t] /= total
         for p in range(whole):
@@ -218,3 +220,63 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
                 w, o = scores[head * room + t], first + head * size
                 for d in range(size):
                     out[o + d] += w * values[v + d]
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def norm_backward(grad, x, weight, width, eps, dx, parts):
+    """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
+    width = _U(width)
+    rows = x.shape[0] // width
+    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
+    for i in prange(PARTS):
+        w = _U(i) * width
+        for d in range(width):
+            parts[w + d] = _F(0.0)
+        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
+            n = row * width
+            squares, along = _F(0.0), _F(0.0)
+            for d in range(width):
+                squares += x[n + d] * x[n + d]
+                along += grad[n + d] * weight[d] * x[n + d]
+            factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
+            pull = along * factor * factor / _F(width)
+            for d in range(width):
+                dx[n + d] = (grad[n + d] * weight[d] - x[n + d] * pull) * factor
+                parts[w + d] += grad[n + d] * x[n + d] * factor
+
+
+@njit(fastmath=_MATH)
+def _sigmoids(x, n, width, out, powers, twos):
+    """out[:width] = the logistic function of x[n : n + width]."""
+    for d in range(width):
+        out[d] = -abs(x[n + d])
+    _exp(out, _U(0), width, _F(0.0), powers, twos)
+    for d in range(width):
+        top = _F(1.0) if x[n + d] >= _F(0.0) else out[d]
+        out[d] = top / (_F(1.0) + out[d])
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def gate(x, y, width, out):
+    """silu(x) * y for x and y [N, width]."""
+    width = _U(width)
+    for i in prange(x.shape[0] // width):
+        n = _U(i) * width
+        sigmoid, powers = np.empty(width, np.float32), np.empty(width, np.int32)
+        _sigmoids(x, n, width, sigmoid, powers, powers.view(np.float32))
+        for d in range(width):
+            out[n + d] = x[n + d] * sigmoid[d] * y[n + d]
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def gate_backward(grad, x, y, width, dx, dy):
+    """Gradients of `gate` by x and y."""
+    width = _U(width)
+    for i in prange(x.shape[0] // width):
+        n = _U(i) * width
+        sigmoid, powers = np.empty(width, np.float32), np.empty(width, np.int32)
+        _sigmoids(x, n, width, sigmoid, powers, powers.view(np.float32))
+        for d in range(width):
+            s, a, g = sigmoid[d], x[n + d], grad[n + d]
+            dy[n + d] = g * a * s
+            dx[n + d] = g * y[n + d] * s * (_F(1.0) + a * (_F(1.0) - s))

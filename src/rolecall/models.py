@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from rolecall import attention, tiny
 from rolecall.chat import Tokenizer
 from rolecall.config import Adapter
+from rolecall.fused import fuse
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -274,7 +275,8 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
         kinds = {"sliding_attention"}
     if kinds != {"full_attention"}:
         raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
-    return model.to(device).eval()
+    fuse(model.to(device))
+    return model.eval()
 
 
 def with_adapters(
