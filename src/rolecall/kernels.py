@@ -223,6 +223,45 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
+def draw(logits, temperature, uniform, size, ids, logprobs):
+    """Of each row of logits [N, size] an id whose share of the distribution `uniform` [N] falls in.
+
+    Sums are float64, made of blocks, as in engines/sampling.py.
+    """
+    size, block = _U(size), _U(256)
+    for i in prange(ids.shape[0]):
+        start = _U(i) * size
+        weights, powers = np.empty(size, np.float32), np.empty(size, np.int32)
+        most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
+        for v in range(size):
+            weights[v] = (logits[start + v] - most) * factor
+        _exp(weights, _U(0), size, _F(0.0), powers, powers.view(np.float32))
+        sums = np.zeros((size + block - _U(1)) // block, np.float64)
+        total = 0.0
+        for b in range(_U(0), _U(sums.shape[0])):
+            inside = 0.0
+            for v in range(b * block, min(size, (b + _U(1)) * block)):
+                if (logits[start + v] - most) * factor <= _LEAST:
+                    weights[v] = _F(0.0)
+                inside += np.float64(weights[v])
+            sums[b] = inside
+            total += inside
+        level, b = uniform[i] * total, _U(0)
+        while b + _U(1) < _U(sums.shape[0]) and sums[b] <= level:
+            level -= sums[b]
+            b += _U(1)
+        best = b * block
+        for v in range(b * block, min(size, (b + _U(1)) * block)):
+            if weights[v] > _F(0.0):  # rounding may end behind the last id that can be drawn
+                best = v
+                level -= np.float64(weights[v])
+                if level < 0.0:
+                    break
+        ids[i] = best
+        logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
     width = _U(width)

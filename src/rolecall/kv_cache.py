@@ -26,12 +26,12 @@ class Cache:
     def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
         self.keys = [_zeros((pages, heads, size, PAGE), like) for _ in range(layers)]
         self.values = [_zeros((pages, heads, PAGE, size), like) for _ in range(layers)]
-        self.walked = walkable(like, size)
+        self.walked = walkable(like) and size % 8 == 0
 
 
-def walkable(like: Tensor, size: int) -> bool:
-    """Whether numba's loops can read keys and values such as these, with heads of this size."""
-    return like.device.type == "cpu" and like.dtype == torch.float32 and size % 8 == 0
+def walkable(x: Tensor) -> bool:
+    """Whether numba's loops can read it."""
+    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 def flat(x: Tensor) -> np.ndarray:
@@ -61,16 +61,22 @@ class Paged:
     """New ids of rows, any number of each; they see what stands before them in their row.
 
     table [R, P]: the pages of each row; starts [R]: how many positions of it are filled already;
-    counts [R]: its new ids.
+    counts [R]: its new ids, one if not given.
     """
 
-    def __init__(self, table: Tensor, starts: Tensor, counts: Tensor, *, cache: Cache) -> None:
-        self.cache, self.table, self.starts, self.counts = cache, table, starts, counts
+    def __init__(
+        self, table: Tensor, starts: Tensor, counts: Tensor | None = None, *, cache: Cache
+    ) -> None:
+        self.cache, self.table, self.starts = cache, table, starts
         rows = torch.arange(len(starts), device=starts.device)
-        self.row = rows.repeat_interleave(counts)
-        self.first = counts.cumsum(0) - counts  # of each row's ids
-        place = torch.arange(len(self.row), device=starts.device)
-        self.position = place - (self.first - starts)[self.row]
+        if counts is None:
+            self.counts, self.first = torch.ones_like(starts), rows
+            self.row, self.position = rows, starts
+        else:
+            self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's ids
+            self.row = rows.repeat_interleave(counts)
+            place = torch.arange(len(self.row), device=starts.device)
+            self.position = place - (self.first - starts)[self.row]
         page = table[self.row, self.position // PAGE].long()
         self.slot = page * PAGE + self.position % PAGE  # [N]
 

@@ -149,7 +149,7 @@ class Llama:
 def plain(model: LanguageModel) -> Llama | None:
     """None where the model is built otherwise, is not on a CPU, or is not in float32."""
     weight = next(model.model.parameters())
-    if model.adapter is not None or not walkable(weight, model.head_size):
+    if model.adapter is not None or not walkable(weight) or model.head_size % 8:
         return None
     try:
         return Llama(model)

@@ -133,6 +133,9 @@ class Decoder:
         -> logits [keep, V] after the last id of each of the first `keep` of all these.
         """
         lines, device = self.lines, self.model.device
+        if not pieces:
+            layout = Paged(lines["pages"], lines["length"] - 1, cache=self.store.cache)
+            return self._logits(self.active, lines["newest"], layout, keep=layout.row)
         starts = torch.tensor([piece.start for piece in pieces], dtype=torch.long, device=device)
         counts = torch.tensor([1] * decoding + [len(piece.ids) for piece in pieces], device=device)
         new = torch.from_numpy(np.concatenate([np.zeros(0, np.int32), *(p.ids for p in pieces)]))
@@ -145,19 +148,19 @@ class Decoder:
         )
         tokens = torch.cat([lines["newest"][:decoding], new.long().to(device)])
         rows = [*self.active[:decoding], *(piece.row for piece in pieces)]
-        policies = [self.policies[row.request.policy] for row in rows]
-        last = counts.cumsum(0)[:keep] - 1
+        return self._logits(rows, tokens, layout, keep=counts.cumsum(0)[:keep] - 1)
+
+    def _logits(self, rows: list[Row], tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
         if self.llama is not None:
-            return self.llama.logits(tokens, layout, keep=last)
+            return self.llama.logits(tokens, layout, keep=keep)
+        policies = [self.policies[row.request.policy] for row in rows]
         return mixed_logits(
-            policies, tokens, layout.position, counts=counts, layout=layout, keep=last
+            policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
         )
 
     def _table(self, pieces: list[Piece], *, decoding: int) -> Tensor:
         """The pages of these lines and pieces: [rows, P]."""
         table = self.lines["pages"][:decoding]
-        if not pieces:
-            return table
         width = max(table.shape[1], *(len(piece.row.pages) for piece in pieces))
         new = np.zeros((len(pieces), width), dtype=np.int32)
         for line, piece in enumerate(pieces):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rolecall.engines.base import Sampling
+from rolecall.kv_cache import flat, walkable
 
 BLOCK = 256  # ids that are summed at once
 
@@ -27,15 +28,36 @@ def draw(
     """
     if special:
         temperature_B = temperature_B.where(temperature_B > 0, 1.0)
-    logprobs_B_V = (logits_B_V / temperature_B[:, None]).log_softmax(-1)
+    on_cpu = walkable(logits_B_V)
+    ids_B, logprobs_B = (_walked if on_cpu else _drawn)(logits_B_V, uniform_B, temperature_B)
     for row, sampling in special:
+        logprobs_V = (logits_B_V[row] / temperature_B[row]).log_softmax(-1)
         if sampling.top_k or sampling.top_p < 1.0:
-            logprobs_B_V[row] = _filtered(logprobs_B_V[row], sampling)
+            logprobs_V = _filtered(logprobs_V, sampling)
+        one = _inverted(logprobs_V.exp()[None], uniform_B[row, None])[0]
+        ids_B[row] = logprobs_V.argmax() if sampling.temperature == 0.0 else one
+        logprobs_B[row] = logprobs_V[ids_B[row]]
+    return ids_B, logprobs_B
+
+
+def _drawn(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tuple[Tensor, Tensor]:
+    logprobs_B_V = (logits_B_V / temperature_B[:, None]).log_softmax(-1)
     ids_B = _inverted(logprobs_B_V.exp(), uniform_B)
-    for row, sampling in special:
-        if sampling.temperature == 0.0:
-            ids_B[row] = logprobs_B_V[row].argmax()
     return ids_B, logprobs_B_V.gather(-1, ids_B[:, None])[:, 0]
+
+
+def _walked(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The same on a CPU, in one pass."""
+    from rolecall import kernels
+
+    kernels.use_threads(torch.get_num_threads())
+    rows, size = logits_B_V.shape
+    ids_B, logprobs_B = torch.empty(rows, dtype=torch.long), logits_B_V.new_empty(rows)
+    kernels.draw(
+        flat(logits_B_V.contiguous()), flat(temperature_B), flat(uniform_B), size, flat(ids_B),
+        flat(logprobs_B),
+    )  # fmt: skip
+    return ids_B, logprobs_B
 
 
 def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:

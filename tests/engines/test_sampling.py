@@ -1,0 +1,60 @@
+"""Ids are drawn from the distribution that is reported, by numba's loops and by PyTorch alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.engines import sampling
+from rolecall.engines.base import Sampling
+
+WAYS = [sampling._drawn, sampling._walked]
+
+
+@pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 5000])
+def test_both_ways_draw_the_same_ids_with_the_log_probs_of_the_softmax(size):
+    torch.manual_seed(size)
+    logits, temperature = torch.randn(400, size) * 4, torch.rand(400) + 0.3
+    uniform = torch.rand(400, dtype=torch.float64)
+    exact = (logits.double() / temperature.double()[:, None]).log_softmax(-1)
+    sums = exact.exp().cumsum(-1)
+    for way in WAYS:
+        ids, logprobs = way(logits, uniform, temperature)
+        wanted = exact.gather(1, ids[:, None])[:, 0]
+        assert (logprobs - wanted).abs().max() < 5e-6
+        low = (
+            sums.gather(1, ids[:, None])[:, 0] - wanted.exp(),
+            sums.gather(1, ids[:, None])[:, 0],
+        )
+        assert (low[0] - 1e-6 <= uniform).all()
+        assert (uniform <= low[1] + 1e-6).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_id_that_has_no_weight_is_never_drawn(way):
+    logits = torch.full((6, 600), float("-inf"))
+    logits[:, [3, 300, 590]] = torch.tensor([0.0, 0.0, -150.0])
+    edges = torch.tensor(
+        [0.0, 0.25, 0.5, 0.75, np.nextafter(1.0, 0.0), 0.4999999], dtype=torch.float64
+    )
+    ids, logprobs = way(logits, edges, torch.ones(6))
+    assert ids.tolist() == [3, 3, 300, 300, 300, 3]
+    assert logprobs == pytest.approx(np.full(6, np.log(0.5)), abs=1e-6)
+
+
+def test_greedy_and_filtered_rows_leave_their_neighbours_as_they_are():
+    torch.manual_seed(0)
+    logits, uniform = torch.randn(6, 50), torch.rand(6, dtype=torch.float64)
+    plain_ids, plain = sampling.draw(logits, uniform, torch.ones(6), [])
+    special = [(1, Sampling(temperature=0.0)), (4, Sampling(top_k=2))]
+    temperature = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    ids, logprobs = sampling.draw(logits, uniform, temperature, special)
+    others = [0, 2, 3, 5]
+    assert torch.equal(ids[others], plain_ids[others])
+    assert torch.equal(logprobs[others], plain[others])
+    assert ids[1] == logits[1].argmax()
+    assert logprobs[1] == pytest.approx(float(logits[1].log_softmax(-1).max()), abs=1e-6)
+    best = logits[4].topk(2)
+    assert ids[4] in best.indices
+    assert (best.values.log_softmax(-1) - logprobs[4]).abs().min() < 1e-6
