@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall.kv_cache import PAGE, Cache, Paged
+from rolecall.kernels import PAGE
+from rolecall.kv_cache import Cache, Paged
 
 HEADS, KV_HEADS, SIZE = 4, 2, 24
 SCALE = SIZE**-0.5

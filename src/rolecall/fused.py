@@ -19,7 +19,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
-from rolecall.kv_cache import flat
+from rolecall import kernels
+from rolecall.kernels import flat, walkable
 
 SAME = 1e-5  # largest difference, as a share of the largest number
 
@@ -27,7 +28,7 @@ SAME = 1e-5  # largest difference, as a share of the largest number
 def fuse(model: Module) -> None:
     """Replace what can be replaced, in place; float32 on a CPU only."""
     weight = next(model.parameters())
-    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+    if not walkable(weight):
         return
     fits: dict[tuple[type, type], bool] = {}  # a part's class, and ours
     for module in model.modules():
@@ -73,6 +74,10 @@ class Norm(Module):
 class Gated(Module):
     """down(silu(gate(x)) * up(x)) of states [..., W]."""
 
+    gate_proj: Module
+    up_proj: Module
+    down_proj: Module
+
     @staticmethod
     def looks_like(module: Module) -> bool:
         parts = ("gate_proj", "up_proj", "down_proj")
@@ -86,7 +91,7 @@ class Gated(Module):
 class _Norm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        kernels = _kernels()
+        kernels.use_threads()
         x = x.contiguous()
         out = torch.empty_like(x)
         kernels.norm(flat(x), flat(weight), x.shape[-1], np.float32(eps), flat(out))
@@ -97,7 +102,7 @@ class _Norm(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kernels = _kernels()
+        kernels.use_threads()
         x, weight = ctx.saved_tensors
         grad, dx = grad.contiguous(), torch.empty_like(x)
         parts = weight.new_empty(kernels.PARTS, len(weight))
@@ -111,7 +116,7 @@ class _Norm(Function):
 class _Gate(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        kernels = _kernels()
+        kernels.use_threads()
         x, y = x.contiguous(), y.contiguous()
         out = torch.empty_like(x)
         kernels.gate(flat(x), flat(y), x.shape[-1], flat(out))
@@ -121,15 +126,8 @@ class _Gate(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        kernels = _kernels()
+        kernels.use_threads()
         x, y = ctx.saved_tensors
         grad, dx, dy = grad.contiguous(), torch.empty_like(x), torch.empty_like(x)
         kernels.gate_backward(flat(grad), flat(x), flat(y), x.shape[-1], flat(dx), flat(dy))
         return dx, dy
-
-
-def _kernels() -> Any:
-    from rolecall import kernels  # numba, needed on a CPU only
-
-    kernels.use_threads(torch.get_num_threads())
-    return kernels

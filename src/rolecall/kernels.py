@@ -11,10 +11,11 @@ D = head size, a multiple of 8.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numba import config, njit, prange, set_num_threads
+from torch import Tensor
 
-from rolecall.kv_cache import PAGE
-
+PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads
 _U = np.uintp
 _F = np.float32
@@ -24,8 +25,19 @@ _LOG2_E = _F(1.44269504)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
 
 
-def use_threads(number: int) -> None:
-    set_num_threads(min(number, config.NUMBA_NUM_THREADS))
+def use_threads() -> None:
+    """As many as PyTorch uses; a thread that calls the loops must say so for itself."""
+    set_num_threads(min(torch.get_num_threads(), config.NUMBA_NUM_THREADS))
+
+
+def walkable(x: Tensor) -> bool:
+    """Whether the loops can read it."""
+    return x.device.type == "cpu" and x.dtype == torch.float32
+
+
+def flat(x: Tensor) -> np.ndarray:
+    """The same memory as one row of numbers."""
+    return x.detach().view(-1).numpy()
 
 
 @njit(cache=True)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-PAGE = 16  # positions
+from rolecall import kernels
+from rolecall.kernels import PAGE, flat, walkable
 
 
 class Cache:
@@ -27,16 +28,6 @@ class Cache:
         self.keys = [_zeros((pages, heads, size, PAGE), like) for _ in range(layers)]
         self.values = [_zeros((pages, heads, PAGE, size), like) for _ in range(layers)]
         self.walked = walkable(like) and size % 8 == 0
-
-
-def walkable(x: Tensor) -> bool:
-    """Whether numba's loops can read it."""
-    return x.device.type == "cpu" and x.dtype == torch.float32
-
-
-def flat(x: Tensor) -> np.ndarray:
-    """The same numbers for numba."""
-    return x.detach().view(-1).numpy()
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -105,11 +96,9 @@ class Paged:
     def _walk(
         self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> Tensor:
-        from rolecall import kernels  # numba is needed on a CPU only
-
         (num_heads, size), num_kv = query.shape[1:], key.shape[1]
         k, v, out = flat(keys), flat(values), torch.empty_like(query)
-        kernels.use_threads(torch.get_num_threads())
+        kernels.use_threads()
         kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), num_kv, size)
         kernels.attend(
             flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale), flat(out)

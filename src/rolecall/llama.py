@@ -20,7 +20,8 @@ from torch.nn import Linear
 from torch.nn.functional import silu
 
 from rolecall import kernels
-from rolecall.kv_cache import Cache, Paged, flat, walkable
+from rolecall.kernels import flat, walkable
+from rolecall.kv_cache import Cache, Paged
 from rolecall.models import LanguageModel
 
 SAME = 1e-4  # largest difference of logits, as a share of the largest logit
@@ -95,7 +96,7 @@ class Llama:
 
     def logits(self, tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
         """tokens [N] -> logits [len(keep), V] after the kept indices."""
-        kernels.use_threads(torch.get_num_threads())
+        kernels.use_threads()
         x = self.embedding[tokens]
         cos, sin = (flat(part[0].contiguous()) for part in self.rotary(x, layout.position[None]))
         first, width, size, num_ids = self.layers[0], x.shape[1], self.model.head_size, len(x)

@@ -11,7 +11,7 @@ from rolecall.engines import decoder
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.engines.store import Store
 from rolecall.engines.torch import TorchEngine
-from rolecall.kv_cache import PAGE
+from rolecall.kernels import PAGE
 from rolecall.scope import Quiet
 from tests.toy import language_model
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from rolecall.engines import decoder
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
-from rolecall.kv_cache import PAGE
+from rolecall.kernels import PAGE
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import join

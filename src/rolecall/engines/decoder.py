@@ -19,7 +19,8 @@ from rolecall.engines.base import Request
 from rolecall.engines.lines import Lines
 from rolecall.engines.rows import Row, rows_of
 from rolecall.engines.store import Owner, Store
-from rolecall.kv_cache import PAGE, Paged
+from rolecall.kernels import PAGE
+from rolecall.kv_cache import Paged
 from rolecall.models import LanguageModel, mixed_logits
 
 PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads

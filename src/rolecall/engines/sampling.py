@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rolecall import kernels
 from rolecall.engines.base import Sampling
-from rolecall.kv_cache import flat, walkable
+from rolecall.kernels import flat, walkable
 
 BLOCK = 256  # ids that are summed at once
 
@@ -48,9 +49,7 @@ def _drawn(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tupl
 
 def _walked(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tuple[Tensor, Tensor]:
     """The same on a CPU, in one pass."""
-    from rolecall import kernels
-
-    kernels.use_threads(torch.get_num_threads())
+    kernels.use_threads()
     rows, size = logits_B_V.shape
     ids_B, logprobs_B = torch.empty(rows, dtype=torch.long), logits_B_V.new_empty(rows)
     kernels.draw(

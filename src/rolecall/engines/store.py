@@ -11,7 +11,8 @@ from collections import OrderedDict
 import numpy as np
 
 from rolecall.core import Ids
-from rolecall.kv_cache import PAGE, Cache
+from rolecall.kernels import PAGE
+from rolecall.kv_cache import Cache
 from rolecall.models import LanguageModel
 
 Owner = tuple[str, int]  # policy and version: other weights make other keys and values
