@@ -12,6 +12,9 @@ from rolecall.packing import join
 from tests.test_packing import conversations, flat
 from tests.toy import CPU, turn
 
+# That it is slow uncompiled is no news here.
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
+
 
 @pytest.mark.parametrize("heads", [(4, 2), (2, 2), (3, 1)])
 @pytest.mark.parametrize("kind", ["tree", "rows", "long"])

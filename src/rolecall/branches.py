@@ -102,18 +102,20 @@ class _AttendBranches(Function):
                 g[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own], o[:, :, rows],
                 s[:, :, rows], 0.0, causal, scale=ctx.scale,
             )  # fmt: skip
-            return part_q, part_k.sum(1), part_v.sum(1)
+            return part_q, part_k, part_v
 
         for start, stop, _ in ctx.branches:
             own = slice(start, stop)
-            grouped_dq[:, :, own], dk[:, own], dv[:, own] = parts(own, own, True)
+            grouped_dq[:, :, own], part_k, part_v = parts(own, own, True)
+            torch.sum(part_k, 1, out=dk[:, own])
+            torch.sum(part_v, 1, out=dv[:, own])
         for start, stop, end in ctx.branches:
             if stop < end:
                 own, below = slice(start, stop), slice(stop, end)
                 part_q, part_k, part_v = parts(below, own, False)
                 grouped_dq[:, :, below] += part_q
-                dk[:, own] += part_k
-                dv[:, own] += part_v
+                dk[:, own] += part_k.sum(1)
+                dv[:, own] += part_v.sum(1)
         return dq, dk, dv, None, None
 
 
