@@ -66,7 +66,8 @@ class _AttendBranches(Function):
         q, k, v = _grouped(query, key, value)
         out = query.new_empty(size, num_heads, head_size)
         o = out.unflatten(1, groups).permute(1, 2, 0, 3)  # [K, H / K, N, D]
-        sums = query.new_empty(size, num_heads)
+        exact = torch.promote_types(query.dtype, torch.float32)
+        sums = query.new_empty(size, num_heads, dtype=exact)
         s = sums.unflatten(1, groups).permute(1, 2, 0)
         for start, stop, _ in branches:
             own = slice(start, stop)
@@ -79,7 +80,7 @@ class _AttendBranches(Function):
                 more, more_sums = _flash(
                     q[:, :, below], k[:, :, own], v[:, :, own], 0.0, False, scale=scale
                 )
-                share = (more_sums - s[:, :, below]).sigmoid().unsqueeze(-1)
+                share = (more_sums - s[:, :, below]).sigmoid().unsqueeze(-1).to(out.dtype)
                 o[:, :, below] = o[:, :, below].lerp(more, share)
                 s[:, :, below] = s[:, :, below].logaddexp(more_sums)
         ctx.save_for_backward(query, key, value, out, sums)
