@@ -12,6 +12,9 @@ from rolecall.packing import join
 from tests.test_packing import conversations, flat
 from tests.toy import CPU, turn
 
+# That it is slow uncompiled is no news here.
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
+
 
 @pytest.mark.parametrize("heads", [(4, 2), (2, 2), (3, 1)])
 @pytest.mark.parametrize("kind", ["tree", "rows", "long"])
@@ -65,3 +68,19 @@ def test_gradients_branch_by_branch_are_those_of_a_dense_mask():
     expected = torch.autograd.grad((dense() * weight).sum(), given)
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-10)
+
+
+def test_bfloat16_is_as_near_as_its_rounding():
+    batch = join([conversations(5, number=30)])
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(h, len(batch.tokens), 8, requires_grad=True) for h in (4, 2, 2)
+    )
+    branches = Branches(batch.parent, batch.positions)
+    exact = branches.attend(0, query, key, value, scale=0.4)
+    rounded = branches.attend(0, query.bfloat16(), key.bfloat16(), value.bfloat16(), scale=0.4)
+    assert torch.allclose(rounded.float(), exact, atol=0.03)
+    given = (query, key, value)
+    expected = torch.autograd.grad(exact.sum(), given)
+    for ours, theirs in zip(torch.autograd.grad(rounded.sum(), given), expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=0.05 * float(theirs.abs().max()))

@@ -85,8 +85,8 @@ def test_rows_of_several_adapters_in_one_forward_have_the_logits_of_separate_one
     owner_of_keep = ["b", "b", "a", "c", "c", "a"]
     rows = Rows(lengths, device=CPU)
     together = mixed_logits(
-        [(models[name], count) for name, count in zip(owners, lengths, strict=True)],
-        ids, rows.position, layout=rows, keep=keep,
+        [models[name] for name in owners], ids, rows.position, counts=torch.tensor(lengths),
+        layout=rows, keep=keep,
     )  # fmt: skip
     for name, model in models.items():
         alone = model.logits(ids, rows.position, layout=rows, keep=keep)

@@ -66,7 +66,8 @@ class _AttendBranches(Function):
         q, k, v = _grouped(query, key, value)
         out = query.new_empty(size, num_heads, head_size)
         o = out.unflatten(1, groups).permute(1, 2, 0, 3)  # [K, H / K, N, D]
-        sums = query.new_empty(size, num_heads)
+        exact = torch.promote_types(query.dtype, torch.float32)
+        sums = query.new_empty(size, num_heads, dtype=exact)
         s = sums.unflatten(1, groups).permute(1, 2, 0)
         for start, stop, _ in branches:
             own = slice(start, stop)
@@ -79,7 +80,7 @@ class _AttendBranches(Function):
                 more, more_sums = _flash(
                     q[:, :, below], k[:, :, own], v[:, :, own], 0.0, False, scale=scale
                 )
-                share = (more_sums - s[:, :, below]).sigmoid().unsqueeze(-1)
+                share = (more_sums - s[:, :, below]).sigmoid().unsqueeze(-1).to(out.dtype)
                 o[:, :, below] = o[:, :, below].lerp(more, share)
                 s[:, :, below] = s[:, :, below].logaddexp(more_sums)
         ctx.save_for_backward(query, key, value, out, sums)
@@ -102,18 +103,20 @@ class _AttendBranches(Function):
                 g[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own], o[:, :, rows],
                 s[:, :, rows], 0.0, causal, scale=ctx.scale,
             )  # fmt: skip
-            return part_q, part_k.sum(1), part_v.sum(1)
+            return part_q, part_k, part_v
 
         for start, stop, _ in ctx.branches:
             own = slice(start, stop)
-            grouped_dq[:, :, own], dk[:, own], dv[:, own] = parts(own, own, True)
+            grouped_dq[:, :, own], part_k, part_v = parts(own, own, True)
+            torch.sum(part_k, 1, out=dk[:, own])
+            torch.sum(part_v, 1, out=dv[:, own])
         for start, stop, end in ctx.branches:
             if stop < end:
                 own, below = slice(start, stop), slice(stop, end)
                 part_q, part_k, part_v = parts(below, own, False)
                 grouped_dq[:, :, below] += part_q
-                dk[:, own] += part_k
-                dv[:, own] += part_v
+                dk[:, own] += part_k.sum(1)
+                dv[:, own] += part_v.sum(1)
         return dq, dk, dv, None, None
 
 
