@@ -77,6 +77,13 @@ class Paged:
         """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
         keys, values = self.cache.keys[layer], self.cache.values[layer]
+        sizes = {query.shape[2], key.shape[2], value.shape[2], values.shape[3]}
+        if len(sizes) > 1 or not key.shape[1] == value.shape[1] == values.shape[1]:
+            shapes = [tuple(x.shape[1:]) for x in (query, key, value)]
+            raise ValueError(
+                f"queries, keys and values have {shapes} heads and numbers; the cache has "
+                f"{values.shape[1]} heads of {values.shape[3]}"
+            )
         if self.cache.walked:
             return self._walk(keys, values, query, key, value, scale)
         page, offset = self.slot // PAGE, self.slot % PAGE

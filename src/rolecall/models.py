@@ -22,6 +22,7 @@ from rolecall import attention, tiny
 from rolecall.chat import Tokenizer
 from rolecall.config import Adapter
 from rolecall.fused import fuse
+from rolecall.kv_cache import Cache, Paged
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -46,9 +47,7 @@ class LanguageModel:
         self.config = model.config
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
-        self.num_kv_heads: int = self.config.num_key_value_heads
-        heads, hidden = self.config.num_attention_heads, self.config.hidden_size
-        self.head_size: int = getattr(self.config, "head_dim", None) or hidden // heads
+        self.num_kv_heads, self.head_size = _heads(self.config)
         self.max_length: int = self.config.max_position_embeddings
 
     @property
@@ -275,8 +274,46 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
         kinds = {"sliding_attention"}
     if kinds != {"full_attention"}:
         raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
-    fuse(model.to(device))
-    return model.eval()
+    model.to(device).eval()
+    if problem := _undrivable(model):
+        raise ValueError(f"base {base!r}: this attention is not ours to compute: {problem}")
+    fuse(model)
+    return model
+
+
+def _heads(config: Any) -> tuple[int, int]:
+    """How many key-value heads there are, and their size."""
+    heads: int = config.num_attention_heads
+    number: int = getattr(config, "num_key_value_heads", None) or heads
+    size: int = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return number, size
+
+
+@torch.no_grad()
+def _undrivable(model: Any) -> str:
+    """Why our attention and cache do not compute what the model's own attention does, or ""."""
+    weight = next(model.parameters())
+    size, device = model.get_input_embeddings().weight.shape[0], weight.device
+    ids = torch.arange(24, device=device) * 7919 % size
+    try:
+        number, head_size = _heads(model.config)
+        _ = model.config.max_position_embeddings  # the context's length must be known
+        cache = Cache(
+            layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
+            like=weight,
+        )  # fmt: skip
+        table = torch.tensor([[0, 1]], dtype=torch.int32, device=device)
+        start, count = torch.zeros(1, dtype=torch.long, device=device), len(ids)
+        layout = Paged(table, start, start + count, cache=cache)
+        ours = _run(model, ids, layout.position, layout=layout, keep=layout.position)[0]
+        model.set_attn_implementation("eager")
+        theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
+        model.set_attn_implementation(attention.NAME)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        return first_line(error)
+    apart = float((ours - theirs).abs().max() / theirs.abs().max())
+    close = 1e-4 if weight.dtype == torch.float32 else 0.1  # rounding of 16 bits
+    return "" if apart <= close else f"logits differ by {apart:.2g} of the largest"
 
 
 def with_adapters(

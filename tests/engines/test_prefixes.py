@@ -134,30 +134,63 @@ def test_other_weights_share_nothing(model_folder):
     assert after == shared, "keys of the cache contain the version"
 
 
-def test_cancelled_requests_free_their_rows_and_the_others_go_on(model_folder, monkeypatch):
-    made = engine(model_folder, deterministic=False)
+def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
+    model_folder, monkeypatch
+):
+    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    alone = cold(model_folder, monkeypatch, lambda e: asyncio.run(e.generate(ask(9, TASK, 30))))
+    long = RANDOM.integers(10, 200, 150).astype(np.int32)
+    seen: set[str] = set()
 
-    async def main():
-        slow = [asyncio.create_task(made.generate(ask(n, TASK, 200))) for n in range(4)]
-        fast = asyncio.create_task(made.generate(ask(9, TASK, 30)))
-        while len(made._decoders["p"].active) < 5:
+    async def main(steps: int):
+        """Every request but one is cancelled after so many steps."""
+        made = engine(model_folder, max_rows=3)
+        prompts = [TASK, long, TASK, long]  # the last ones wait until there is room
+        others = [asyncio.create_task(made.generate(ask(n, p, 200))) for n, p in enumerate(prompts)]
+        kept = asyncio.create_task(made.generate(ask(9, TASK, 30)))
+        for _ in range(steps):
             await asyncio.sleep(0)
-        for task in slow[:3]:
+        held = made._decoders["p"]
+        seen.update("waiting" for row in held.waiting if not row.pages)
+        seen.update("reading" for row in held.waiting if row.num_read)
+        seen.update("decoding" for row in held.active)
+        for task in others:
             task.cancel()
-        [done] = await fast
-        rows = len(made._decoders["p"].active)
-        slow[3].cancel()
-        await asyncio.gather(*slow, return_exceptions=True)
+        [done] = await kept
+        await asyncio.gather(*others, return_exceptions=True)
         while made._pump is not None and not made._pump.done():
             await asyncio.sleep(0)
-        return done, rows, len(made._decoders["p"].active), made._rows
+        assert (held.waiting, held.active, made._rows) == ([], [], {})
+        assert not held.store._users.any()
+        return done
 
-    done, rows, left, known = asyncio.run(main())
-    assert rows <= 1
-    assert left == 0
-    assert known == {}
-    alone = cold(model_folder, monkeypatch, lambda e: asyncio.run(e.generate(ask(9, TASK, 30))))
-    assert_same([done], alone)
+    for steps in range(1, 40, 2):
+        assert_same([asyncio.run(main(steps))], alone)
+    assert seen == {"waiting", "reading", "decoding"}
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "message"),
+    [(1e-9, "hold no 16 ids"), (1e6, r"1e\+06 GB, but cpu has \d+\.\d GB")],
+)
+def test_an_impossible_memory_budget_is_an_error_that_names_the_limit(
+    model_folder, gigabytes, message
+):
+    with pytest.raises(ValueError, match=f"engine.cache_gb: .*{message}"):
+        engine(model_folder, cache_gb=gigabytes)
+
+
+def test_a_prompt_longer_than_the_cache_is_refused_by_itself(model_folder):
+    made = engine(model_folder, cache_gb=5 * PAGE * 2 * 2 * 2 * 8 * 4 / 1e9)
+
+    async def both():
+        long = made.generate(ask(1, np.resize(TASK, 80).astype(np.int32)))
+        return await asyncio.gather(long, made.generate(ask(2, TASK)), return_exceptions=True)
+
+    failed, fine = asyncio.run(both())
+    assert isinstance(failed, ValueError)
+    assert str(failed) == "the prompt of r1 has 80 ids; the cache of policy 'p' has room for 79"
+    assert 1 <= len(fine[0].tokens) <= 10
 
 
 def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model_folder):

@@ -33,13 +33,10 @@ def bench(
     Says which peers are not, and goes on after a side that died: `missing` and `failed` name
     them. Raises ValueError for an unknown name or less than one pair, before anything runs.
     """
-    unknown = sorted(set(names or ()) - set(BENCHMARKS))
-    if unknown:
-        raise ValueError(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     if pairs < 1:
         raise ValueError(f"pairs: at least 1 is needed, not {pairs}")
     console = console or Console()
-    chosen = [b for name, b in BENCHMARKS.items() if not names or name in names]
+    chosen = _chosen(names or list(BENCHMARKS))
     missing = missing_peers(chosen)
     for peer in missing:
         console.print(f"{peer} is not installed: nothing is compared with it (`make bench` does)")
@@ -62,6 +59,18 @@ def bench(
         "header": header() | {"smoke": smoke, "missing": missing, "failed": failed},
         "records": [asdict(one) for one in records],
     }
+
+
+def _chosen(names: Sequence[str]) -> list[Benchmark]:
+    """By name, or all of a family: `conductor` is conductor-ids, conductor-chat ..."""
+    wanted: set[str] = set()
+    for name in names:
+        family = [other for other in BENCHMARKS if other.startswith(f"{name}-")]
+        found = [name] if name in BENCHMARKS else family
+        if not found:
+            raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        wanted |= set(found)
+    return [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
 
 
 def missing_peers(benchmarks: Sequence[Benchmark]) -> list[str]:

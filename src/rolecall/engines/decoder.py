@@ -58,8 +58,8 @@ class Decoder:
 
     def add(self, request: Request) -> list[Row]:
         """Let a request wait for its turn. Raises ValueError if the prompt leaves no room."""
-        longest = min(self.model.max_length, self.store.max_ids)
-        rows = rows_of(request, longest=longest, ends=self.model.end_ids)
+        limits = {"the model's context": self.model.max_length, "the cache": self.store.max_ids}
+        rows = rows_of(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows
         self.waiting.sort(key=_order)
         return rows

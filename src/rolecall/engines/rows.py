@@ -34,14 +34,15 @@ class Row:
         return any(stop in text for stop in stops)
 
 
-def rows_of(request: Request, *, longest: int, ends: list[int]) -> list[Row]:
-    """A row for each completion. Raises ValueError if the prompt leaves none of `longest` ids."""
+def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Row]:
+    """A row for each completion. Raises ValueError if the prompt reaches one of the limits."""
     sampling = request.sampling
-    room = longest - len(request.prompt)
+    limit = min(limits, key=lambda name: limits[name])
+    room = limits[limit] - len(request.prompt)
     if room < 1:
         raise ValueError(
-            f"the prompt of {request.id} has {len(request.prompt)} ids; policy "
-            f"{request.policy!r} has room for {longest - 1}"
+            f"the prompt of {request.id} has {len(request.prompt)} ids; {limit} of policy "
+            f"{request.policy!r} has room for {limits[limit] - 1}"
         )
     seeds = [request.seed if request.n == 1 else seed_of(request.seed, i) for i in range(request.n)]
     return [

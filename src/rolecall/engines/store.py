@@ -6,9 +6,11 @@ call, for another agent of the same policy that reads the same words.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 
 import numpy as np
+import torch
 
 from rolecall.core import Ids
 from rolecall.kernels import PAGE
@@ -27,11 +29,24 @@ class Store:
     """
 
     def __init__(self, model: LanguageModel, *, cache_bytes: int) -> None:
+        """Raises ValueError for less memory than a page needs and for more than there is."""
         self.model = model
         number = next(model.model.parameters())
         per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
-        self.num_pages = cache_bytes // (per_id * PAGE * number.element_size())
+        per_page = per_id * PAGE * number.element_size()
+        self.num_pages = cache_bytes // per_page
         self.max_ids = self.num_pages * PAGE
+        if not self.num_pages:
+            raise ValueError(
+                f"engine.cache_gb: {cache_bytes / 1e9:g} GB hold no {PAGE} ids of this model, "
+                f"which take {per_page / 1e9:g} GB"
+            )
+        installed = _installed(model.device)
+        if cache_bytes > installed:
+            raise ValueError(
+                f"engine.cache_gb: {cache_bytes / 1e9:g} GB, but {model.device} has "
+                f"{installed / 1e9:.1f} GB"
+            )
         self.forget()
 
     def forget(self) -> None:
@@ -132,6 +147,13 @@ class Store:
         name = self._names.pop(page, None)
         if name is not None:
             del self._found[name], self._links[page]
+
+
+def _installed(device: torch.device) -> int:
+    """Bytes of memory."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def pages_of(ids: int) -> int:
