@@ -59,11 +59,16 @@ def no_llama(model):
     )
 
 
+def part_rotated(model):
+    rotary = model.model.model.rotary_emb
+    rotary.inv_freq = rotary.inv_freq[:-1]
+
+
 def half(model):
     model.model.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("change", [other_gate, scaled, no_llama, half])
+@pytest.mark.parametrize("change", [other_gate, scaled, no_llama, part_rotated, half])
 def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change):
     model = language_model(model_folder)
     change(model)

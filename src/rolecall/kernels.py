@@ -1,4 +1,4 @@
-"""The inner loops of decoding on a CPU, compiled by numba: float32, ids in parallel.
+"""The inner loops of sampling and training on a CPU, compiled by numba: float32, ids in parallel.
 
 A page holds the keys [K, D, PAGE] and values [K, PAGE, D] of 16 positions of one row. All arrays
 are flat and all indices unsigned: so LLVM makes vector code of the loops (three times as fast as

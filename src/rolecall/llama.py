@@ -60,9 +60,19 @@ class Llama:
             self.last, self.head = flat(decoder.norm.weight), network.lm_head
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
-        except AttributeError as error:
+            self.heads = int(network.config.num_attention_heads)
+            turned = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
+        except (AttributeError, RuntimeError, TypeError) as error:
             raise Unlike(str(error)) from error
-        self.heads = int(network.config.num_attention_heads)
+        size = model.head_size
+        widths = [count * size for count in (self.heads, model.num_kv_heads, model.num_kv_heads)]
+        for layer in self.layers:  # numba's loops check no bounds
+            found = [weight.shape[1] for weight, _ in layer.projections]
+            norms = {len(weight) for weight in layer.norms}
+            if found != widths or not norms <= {0, size} or len(norms) > 1:
+                raise Unlike("heads of other sizes")
+        if turned.shape[-1] != size:
+            raise Unlike("only a part of a head is rotated")
         if len(self.layers) != model.num_layers or not self._same():
             raise Unlike("other logits")
 

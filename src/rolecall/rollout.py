@@ -19,6 +19,7 @@ from rolecall import scope
 from rolecall.agents import Agent, Team
 from rolecall.core import Episode, Group, Swap, Task, Turn
 from rolecall.environments.base import Environment, World
+from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
 from rolecall.workflows.base import Workflow
 
@@ -121,9 +122,10 @@ async def collect(
                     journal.append(episode)
                 played[number, attempt] = episode
 
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(min(stage.concurrency, len(todo))):
-            workers.create_task(work())
+    with seldom_collected():
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(stage.concurrency, len(todo))):
+                workers.create_task(work())
     for number in range(len(tasks)):
         attempts = [played[number, attempt] for attempt in range(group_size)]
         group = [episode for episode in attempts if episode.error is None]

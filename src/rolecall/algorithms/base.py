@@ -36,7 +36,7 @@ Replay = Callable[[Episode, Swap | None], Awaitable[Episode]]
 class Outputs:
     """What the learner's forward pass says of a batch."""
 
-    logprobs: Tensor  # [N] float32, 0 where nothing was sampled
+    logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
     entropies: Tensor | None = None  # [N] of the distribution each id was sampled from
     values: Tensor | None = None  # [N] before each sampled id, of a head on the policy's model
 

@@ -46,10 +46,13 @@ class Decoder:
         self.versions = dict.fromkeys(policies, 0)
         self.stale: set[str] = set()  # policies published since their rows were last read
         self.waiting: list[Row] = []  # the first may be read in part
-        self.lines = Lines(vocabulary=self.model.vocabulary, device=self.model.device)
+        self.lines = Lines(
+            list(policies), vocabulary=self.model.vocabulary, device=self.model.device
+        )
         self.store = Store(self.model, cache_bytes=cache_bytes)
         self.llama = llama.plain(self.model) if len(policies) == 1 else None
         self.max_rows = max_rows
+        self._sorted, self._cancelled = True, False
         self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
 
     @property
@@ -61,16 +64,21 @@ class Decoder:
         limits = {"the model's context": self.model.max_length, "the cache": self.store.max_ids}
         rows = rows_of(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows
-        self.waiting.sort(key=_order)
+        self._sorted = False
         return rows
 
-    def drop_cancelled(self) -> None:
-        """Let go of rows that nobody waits for any more."""
+    def cancel(self, row: Row) -> None:
+        """Its place and its pages are free from the next step on."""
+        row.done.cancel()
+        self._cancelled = True
+
+    def _drop_cancelled(self) -> None:
         for row in self.waiting:
             if row.done.done():
                 self.store.release(row.pages)
         self.waiting = [row for row in self.waiting if not row.done.done()]
         self._let_go([line for line, row in enumerate(self.active) if row.done.done()])
+        self._cancelled = False
 
     def publish(self, policy: str, version: int) -> None:
         """The policy's weights have changed: its rows go on with what the new ones would see."""
@@ -79,6 +87,8 @@ class Decoder:
 
     def step(self) -> None:
         """Give every row one more id, read what has come and fits, let go what ended."""
+        if self._cancelled:
+            self._drop_cancelled()
         if self.stale:
             self._refresh()
         pieces = self._admit()
@@ -105,6 +115,9 @@ class Decoder:
 
     def _admit(self) -> list[Piece]:
         """What this step reads of the waiting rows, in order; only the last piece may end early."""
+        if not self._sorted:
+            self.waiting.sort(key=_order)
+            self._sorted = True
         pieces: list[Piece] = []
         left = PREFILL_IDS
         for row in self.waiting[: self.max_rows - len(self.active)]:
@@ -199,11 +212,8 @@ class Decoder:
     # --- sampling ---
 
     def _record(self, logits: Tensor) -> None:
-        versions = torch.tensor(
-            [self.versions[row.request.policy] for row in self.active], dtype=torch.int32,
-            device=self.model.device,
-        )  # fmt: skip
-        ended = set(self.lines.record(logits, versions))
+        versions = torch.tensor([self.versions[name] for name in self.lines.policies])
+        ended = set(self.lines.record(logits, versions.int().to(self.model.device)))
         for line in self.lines.with_stops:
             row = self.active[line]
             if row.stopped(self.model.tokenizer, self.lines.sampled(line).cpu().numpy()):

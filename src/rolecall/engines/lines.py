@@ -19,8 +19,8 @@ GROWTH = 64  # lines, ids and pages are added in such steps
 class Lines:
     """What rows have sampled and where they stand."""
 
-    def __init__(self, *, vocabulary: int, device: torch.device) -> None:
-        self.device, self.vocabulary = device, vocabulary
+    def __init__(self, policies: list[str], *, vocabulary: int, device: torch.device) -> None:
+        self.policies, self.device, self.vocabulary = policies, device, vocabulary
         self.rows: list[Row] = []
         self.with_stops: list[int] = []  # lines that a text may end
         self._special: list[tuple[int, Sampling]] = []  # lines that are filtered or greedy
@@ -28,7 +28,8 @@ class Lines:
         self._table = torch.zeros(0, vocabulary, dtype=torch.bool, device=device)
         kinds = {
             "newest": torch.long, "length": torch.long, "count": torch.long, "limit": torch.long,
-            "ends": torch.long, "temperature": torch.float32, "stopped": torch.bool,
+            "ends": torch.long, "policy": torch.long, "temperature": torch.float32,
+            "stopped": torch.bool,
         }  # fmt: skip
         wide = {
             "uniforms": torch.float64, "tokens": torch.int32, "logprobs": torch.float32,
@@ -61,13 +62,17 @@ class Lines:
             "length": torch.tensor([len(row.request.prompt) for row in rows]),
             "ends": torch.tensor([self._ends_of(row) for row in rows]),
             "temperature": torch.tensor([row.request.sampling.temperature for row in rows]),
+            "policy": torch.tensor([self.policies.index(row.request.policy) for row in rows]),
         }
         for name, values in new.items():
             self._columns[name][first:last] = values.to(self.device, self._columns[name].dtype)
         self._set(self.rows + rows)
 
     def record(self, logits: Tensor, versions: Tensor) -> list[int]:
-        """Draw an id for each line from logits [B, V]; the lines that ended by it."""
+        """Draw an id for each line from logits [B, V]; the lines that ended by it.
+
+        versions [policies]: int32, what each policy's weights are at.
+        """
         columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
         place = columns["count"][:, None]
         tokens, logprobs = draw(
@@ -76,7 +81,7 @@ class Lines:
         )  # fmt: skip
         columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
         columns["logprobs"].scatter_(1, place, logprobs[:, None])
-        columns["versions"].scatter_(1, place, versions[:, None])
+        columns["versions"].scatter_(1, place, versions[columns["policy"], None])
         columns["newest"][:] = tokens
         columns["count"] += 1
         columns["length"] += 1

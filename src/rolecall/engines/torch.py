@@ -64,9 +64,8 @@ class TorchEngine:
     async def cancel(self, request_id: str) -> None:
         rows = self._rows.pop(request_id, [])
         for row in rows:
-            row.done.cancel()
-        if any(row.done.cancelled() for row in rows):
-            self._decoders[rows[0].request.policy].drop_cancelled()
+            if not row.done.done() or row.done.cancelled():  # its caller may have been cancelled
+                self._decoders[row.request.policy].cancel(row)
 
     async def _run(self) -> None:
         """Every caller learns of an error, none waits for ever."""
