@@ -152,10 +152,18 @@ def _add(weights, w, values, v, size, out, o):
             )  # fmt: skip
 
 
-@njit(fastmath=_MATH | {"nnan"})
+@njit(fastmath=_MATH)
 def _largest(scores, s, length):
-    most = scores[s]
-    for t in range(length):
+    """The largest of scores[s : s + length], found in PAGE places at once."""
+    best, page = np.full(PAGE, -np.inf, np.float32), _U(PAGE)
+    for first in range(_U(0), length - length % page, page):
+        for t in range(page):
+            x = scores[s + first + t]
+            best[t] = x if x > best[t] else best[t]
+    most = _F(-np.inf)
+    for t in range(page):
+        most = best[t] if best[t] > most else most
+    for t in range(length - length % page, length):
         most = scores[s + t] if scores[s + t] > most else most
     return most
 
@@ -171,7 +179,7 @@ def _exp(scores, s, length, most, powers, twos):
         x = scores[s + t] - most
         x = _LEAST if x < _LEAST else x  # NaN stays
         whole = np.floor(x * _LOG2_E + _F(0.5))
-        powers[t] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        powers[t] = np.int32((whole + _F(127.0)) * _F(8388608.0))  # the bits of 2 ** whole
         x = x - whole * _LN2_HIGH - whole * _LN2_LOW
         y = _F(1.9875691500e-4) * x + _F(1.3981999507e-3)
         y = y * x + _F(8.3334519073e-3)
@@ -204,7 +212,7 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
         scores = np.empty(heads * room, np.float32)
         powers = np.empty(room, np.int32)
         twos = powers.view(np.float32)
-        q = np.empty(heads * size, np.float32)
+        q, total = np.empty(heads * size, np.float32), np.empty(heads, np.float32)
         mine = np.empty(pages, np.uintp)  # where each of its pages starts
         for p in range(pages):
             mine[p] = _U(table[row[n], p]) * kv_heads * width
@@ -217,11 +225,8 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
                 k = mine[p] + (head // group) * width
                 _score(q, head * size, keys, k, size, scores, head * room + p * page)
         for head in range(heads):
-            total = _exp(
-                scores, head * room, length, _largest(scores, head * room, length), powers, twos
-            )
-            for t in range(length):
-                scores[head * room + t] /= total
+            most = _largest(scores, head * room, length)
+            total[head] = _exp(scores, head * room, length, most, powers, twos)
         for p in range(whole):
             for head in range(heads):
                 v = mine[p] + (head // group) * width
@@ -232,6 +237,10 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
                 w, o = scores[head * room + t], first + head * size
                 for d in range(size):
                     out[o + d] += w * values[v + d]
+        for head in range(heads):
+            o, share = first + head * size, _F(1.0) / total[head]
+            for d in range(size):
+                out[o + d] *= share
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
