@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import matplotlib
 import networkx
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -134,7 +135,8 @@ def draw(target: Path) -> None:
                 connectionstyle="arc3,rad=0.18" if level else "arc3,rad=0.0", zorder=1,
             )
         )  # fmt: skip
-    figure.savefig(target, metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": "rolecall"}):  # the same drawing, the same file
+        figure.savefig(target, metadata={"Date": None})
 
 
 def _name(path: Path) -> str:
