@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.bench import rolecall_step
 from rolecall.bench.grpo_step import StepSize
-from rolecall.memory import seldom_collected
+from rolecall.memory import keep_freed_memory, seldom_collected
 from tests.learners.test_memory import LARGEST_GROWTH, STATM, resident
 
 SIZE = StepSize("xs", tasks=2, samples=4, prompt=40, completion=20)
@@ -16,6 +16,7 @@ SIZE = StepSize("xs", tasks=2, samples=4, prompt=40, completion=20)
 
 @pytest.mark.skipif(not STATM.is_file(), reason="only Linux says in /proc what a process holds")
 def test_memory_stays_flat_over_200_steps_of_sampling_and_training(tmp_path):
+    keep_freed_memory()  # as every run does
     step = rolecall_step.set_up(SIZE, tmp_path)
     for number in range(60):
         step(number)

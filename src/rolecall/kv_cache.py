@@ -9,8 +9,10 @@ size, L = most new ids of a row, S = positions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from mmap import mmap
 
 import numpy as np
 import torch
@@ -31,10 +33,13 @@ class Cache:
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros; on a CPU as memory that costs nothing until it is written."""
+    """Zeros; on a CPU as memory that costs nothing until it is written.
+
+    It comes from the kernel: an allocator that keeps what was freed would fill it with zeros.
+    """
     if like.device.type == "cpu":
-        num_bytes = int(np.prod(shape)) * like.element_size()
-        return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(like.dtype).view(shape)
+        memory = mmap(-1, math.prod(shape) * like.element_size())
+        return torch.frombuffer(memory, dtype=torch.uint8).view(like.dtype).view(shape)
     return like.new_zeros(shape)
 
 

@@ -53,7 +53,8 @@ class Store:
         """Free everything; only while no row is in flight."""
         self._cache: Cache | None = None
         self._users = np.zeros(self.num_pages, dtype=np.int32)
-        self._free = list(range(self.num_pages - 1, -1, -1))  # the last is taken first
+        self._num_touched = 0  # pages from here on were never used
+        self._free: list[int] = []  # used before, and taken before those
         self._idle: OrderedDict[int, None] = OrderedDict()  # the first is taken first
         self._found: dict[Name, int] = {}
         self._names: dict[int, Name] = {}  # by page
@@ -78,7 +79,7 @@ class Store:
         known = self.known(owner, ids)
         fresh = pages_of(room) - len(known)
         idle = sum(self._users[page] == 0 for page in known)
-        if fresh > len(self._free) + len(self._idle) - idle:
+        if fresh > len(self._free) + self.num_pages - self._num_touched + len(self._idle) - idle:
             return None
         for page in known:
             self._users[page] += 1
@@ -137,6 +138,9 @@ class Store:
     def _fresh(self) -> int:
         if self._free:
             page = self._free.pop()
+        elif self._num_touched < self.num_pages:
+            page = self._num_touched
+            self._num_touched += 1
         else:
             page, _ = self._idle.popitem(last=False)
             self._unname(page)
