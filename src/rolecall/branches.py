@@ -99,11 +99,11 @@ class _AttendBranches(Function):
         grouped_dq = dq.unflatten(0, groups)
 
         def parts(rows: slice, own: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-            part_q, part_k, part_v = _flash_backward(
+            found: tuple[Tensor, Tensor, Tensor] = _flash_backward(
                 g[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own], o[:, :, rows],
                 s[:, :, rows], 0.0, causal, scale=ctx.scale,
             )  # fmt: skip
-            return part_q, part_k, part_v
+            return found
 
         for start, stop, _ in ctx.branches:
             own = slice(start, stop)

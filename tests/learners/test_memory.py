@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 from pathlib import Path
 
 import pytest
 
+from rolecall.bench.crowd import resident_bytes
 from rolecall.packing import pack
 from tests.learners.test_local import learner_of, update
 from tests.test_packing import turns_of
@@ -35,4 +35,4 @@ def test_memory_stays_flat_over_200_updates(model_folder):
 
 def resident() -> float:
     gc.collect()
-    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return resident_bytes() / 1e6

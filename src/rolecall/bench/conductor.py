@@ -12,8 +12,10 @@ class CrowdSize:
     """Episodes of three turns, all of them live at once."""
 
     episodes: int
+    stage: str  # "module:function" that makes one for a Crowd
 
 
+CROWD = "rolecall.bench.crowd"
 IDS = "rolecall.bench.conductor_ids"
 CHAT = "rolecall.bench.conductor_chat"
 PATHS = {
@@ -29,10 +31,10 @@ PATHS = {
 
 
 def _benchmarks(name: str, module: str) -> list[Benchmark]:
-    full, smoke = CrowdSize(10_000), CrowdSize(40)
+    full, smoke = (CrowdSize(number, f"{module}:make_stage") for number in (10_000, 40))
     crowd = f"10,000 scripted episodes of 3 turns at once, {PATHS[module]}"
     return [
-        Benchmark(name, "turns/s", f"{crowd}.", full, smoke, f"{module}:set_up"),
+        Benchmark(name, "turns/s", f"{crowd}.", full, smoke, f"{CROWD}:set_up"),
         Benchmark(
             f"{name}-linearity",
             "speed at 10,000 / at 2,500",
@@ -40,7 +42,7 @@ def _benchmarks(name: str, module: str) -> list[Benchmark]:
             f"however many episodes there are ({name}).",
             full,
             smoke,
-            f"{module}:set_up_linearity",
+            f"{CROWD}:set_up_linearity",
         ),
         Benchmark(
             f"{name}-memory",
@@ -49,7 +51,7 @@ def _benchmarks(name: str, module: str) -> list[Benchmark]:
             f"a fresh process each time ({name}). Less is better.",
             full,
             smoke,
-            f"{module}:set_up_memory",
+            f"{CROWD}:set_up_memory",
         ),
     ]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from rolecall.agents import Agent, Policy, Team
-from rolecall.bench import Measure
-from rolecall.bench.conductor import CrowdSize
-from rolecall.bench.crowd import Crowd, linearity, memory, speed
+from rolecall.bench.crowd import Crowd
 from rolecall.chat import Tokenizer, encode
 from rolecall.core import Episode, Ids, Task, Turn
 from rolecall.engines.base import Completion, Request
@@ -88,15 +85,3 @@ def make_stage(crowd: Crowd) -> Stage:
         rewards={"correct": (correct, 1.0)},
         concurrency=crowd.live,
     )
-
-
-def set_up(size: CrowdSize, folder: Path) -> Measure:
-    return speed(make_stage, size)
-
-
-def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
-    return linearity(make_stage, size)
-
-
-def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
-    return memory(make_stage, size)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rolecall import scope
 from rolecall.agents import Team
-from rolecall.bench import Measure
-from rolecall.bench.conductor import CrowdSize
-from rolecall.bench.crowd import TURNS, Crowd, linearity, memory, speed
+from rolecall.bench.crowd import TURNS, Crowd
 from rolecall.core import Episode, Ids, Task, Turn
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.environments.base import World
@@ -97,15 +94,3 @@ def make_stage(crowd: Crowd) -> Stage:
         rewards={"correct": (correct, 1.0)},
         concurrency=crowd.live,
     )
-
-
-def set_up(size: CrowdSize, folder: Path) -> Measure:
-    return speed(make_stage, size)
-
-
-def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
-    return linearity(make_stage, size)
-
-
-def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
-    return memory(make_stage, size)

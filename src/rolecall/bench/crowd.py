@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from resource import getpagesize
@@ -74,11 +75,20 @@ async def _collect(stage: Stage, tasks: list[Task]) -> int:
     return sum(len(episode.turns) for episode in rollout.episodes)
 
 
-def speed(make_stage: MakeStage, size: CrowdSize) -> Measure:
+def _stage(size: CrowdSize) -> MakeStage:
+    module, _, function = size.stage.partition(":")
+    made: MakeStage = getattr(import_module(module), function)
+    return made
+
+
+def set_up(size: CrowdSize, folder: Path) -> Measure:
+    make_stage = _stage(size)
     return lambda run: Measured(play(make_stage, size.episodes).turns_per_s)
 
 
-def linearity(make_stage: MakeStage, size: CrowdSize) -> Measure:
+def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
+    make_stage = _stage(size)
+
     def measure(run: int) -> Measured:
         few = play(make_stage, size.episodes // 4).turns_per_s
         return Measured(play(make_stage, size.episodes).turns_per_s / few)
@@ -86,8 +96,9 @@ def linearity(make_stage: MakeStage, size: CrowdSize) -> Measure:
     return measure
 
 
-def memory(make_stage: MakeStage, size: CrowdSize) -> Measure:
+def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
     """In a fresh process each time: a process that has freed memory grows less."""
+    make_stage = _stage(size)
 
     def measure(run: int) -> Measured:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
