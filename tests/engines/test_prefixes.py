@@ -244,3 +244,21 @@ def test_pages_of_ended_rows_are_given_away_last_words_first(model_folder):
     assert known(new) == 0
     pages, _ = store.take(("q", 0), new, room=4 * PAGE)
     assert not set(pages) & set(taken)
+
+
+def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, monkeypatch):
+    def work(made, *, slept=False):
+        async def main():
+            task = asyncio.create_task(made.generate(ask(1, np.resize(TASK, 150))))
+            held = made._decoders["p"]
+            while slept and not any(row.num_read for row in held.waiting):
+                await asyncio.sleep(0)
+            if slept:
+                await made.sleep()
+            return await task
+
+        return asyncio.run(main())
+
+    wanted = cold(model_folder, monkeypatch, work)
+    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    assert_same(work(engine(model_folder), slept=True), wanted)

@@ -102,7 +102,7 @@ class TorchEngine:
 
     async def sleep(self) -> None:
         for decoder in self._distinct:
-            if not decoder.active:
+            if not decoder.active and not decoder.waiting:  # one may be read in part
                 decoder.store.forget()
 
     async def wake(self) -> None:
