@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Linear
-from torch.nn.functional import silu
 
 from rolecall import kernels
 from rolecall.kernels import flat, walkable
@@ -114,6 +113,7 @@ class Llama:
         parts = [x.new_empty(num_ids, weight.shape[1]) for weight, _ in first.projections]
         inner, other = (x.new_empty(num_ids, first.gate.shape[1]) for _ in range(2))
         x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
+        inner_flat, other_flat = flat(inner), flat(other)
         query, key, value = map(flat, parts)
         slot, places = layout.slot.numpy(), layout.places
         sizes = (self.heads, self.model.num_kv_heads, size)
@@ -132,8 +132,10 @@ class Llama:
             if layer.out_bias is not None:
                 x.add_(layer.out_bias)
             kernels.norm(x_flat, layer.before_mlp, width, self.eps, normed_flat)
-            silu(torch.mm(normed, layer.gate, out=inner), inplace=True)
-            x.addmm_(inner.mul_(torch.mm(normed, layer.up, out=other)), layer.down)
+            torch.mm(normed, layer.gate, out=inner)
+            torch.mm(normed, layer.up, out=other)
+            kernels.gate(inner_flat, other_flat, inner.shape[1], inner_flat)
+            x.addmm_(inner, layer.down)
         x = x[keep]
         normed = torch.empty_like(x)
         kernels.norm(flat(x), self.last, width, self.eps, flat(normed))
