@@ -91,24 +91,24 @@ def _rotate(x, n, cos, sin, c, half):
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
 def turn(
-    query, key, value, query_weight, key_weight, eps, cos, sin, keys, values, slot, heads,
-    kv_heads, size,
+    query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
+    heads, kv_heads, size,
 ):  # fmt: skip
     """query [N, H, D] normalised and rotated in place; so key [N, K, D], then written with value.
 
-    Empty weights: no norm. cos and sin [N, D].
+    Empty weights: no norm. cos and sin [positions, D].
     """
     heads, kv_heads, size = _U(heads), _U(kv_heads), _U(size)
     half, with_norm = size // _U(2), query_weight.shape[0] > 0
     for i in prange(slot.shape[0]):
-        c = _U(i) * size
+        c = _U(position[i]) * size
         for h in range(heads):
-            n = c * heads + h * size
+            n = (_U(i) * heads + h) * size
             if with_norm:
                 _norm(query, n, query_weight, size, eps, query, n)
             _rotate(query, n, cos, sin, c, half)
         for k in range(kv_heads):
-            n = c * kv_heads + k * size
+            n = (_U(i) * kv_heads + k) * size
             if with_norm:
                 _norm(key, n, key_weight, size, eps, key, n)
             _rotate(key, n, cos, sin, c, half)
@@ -283,6 +283,64 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
+def turned(x, weight, eps, cos, sin, heads, size, out):
+    """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
+    heads, size = _U(heads), _U(size)
+    half, with_norm = size // _U(2), weight.shape[0] > 0
+    for i in prange(cos.shape[0] // size):
+        c = _U(i) * size
+        for h in range(heads):
+            n = c * heads + h * size
+            if with_norm:
+                _norm(x, n, weight, size, eps, out, n)
+            else:
+                for d in range(size):
+                    out[n + d] = x[n + d]
+            _rotate(out, n, cos, sin, c, half)
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def turned_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
+    """Gradients of `turned`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
+    heads, size = _U(heads), _U(size)
+    half, with_norm = size // _U(2), weight.shape[0] > 0
+    rows = _U(cos.shape[0]) // size
+    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
+    for i in prange(PARTS):
+        w = _U(i) * size
+        back = np.empty(size, np.float32)
+        for d in range(size):
+            parts[w + d] = _F(0.0)
+        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
+            c = row * size
+            for h in range(heads):
+                n = c * heads + h * size
+                for d in range(half):
+                    a, b = grad[n + d], grad[n + half + d]
+                    back[d] = a * cos[c + d] + b * sin[c + half + d]
+                    back[half + d] = b * cos[c + half + d] - a * sin[c + d]
+                if with_norm:
+                    _norm_backward(back, _U(0), x, n, weight, size, eps, dx, parts, w)
+                else:
+                    for d in range(size):
+                        dx[n + d] = back[d]
+
+
+@njit(fastmath=_MATH, cache=True)
+def _norm_backward(grad, g, x, n, weight, width, eps, dx, parts, w):
+    """Of one state: the gradient dx[n : n + width]; the weights' is added to parts[w : ...]."""
+    squares, along = _F(0.0), _F(0.0)
+    for d in range(width):
+        squares += x[n + d] * x[n + d]
+        along += grad[g + d] * weight[d] * x[n + d]
+    factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
+    pull = along * factor * factor / _F(width)
+    for d in range(width):
+        dx[n + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
+        parts[w + d] += grad[g + d] * x[n + d] * factor
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
     width = _U(width)
@@ -294,15 +352,7 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             parts[w + d] = _F(0.0)
         for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
             n = row * width
-            squares, along = _F(0.0), _F(0.0)
-            for d in range(width):
-                squares += x[n + d] * x[n + d]
-                along += grad[n + d] * weight[d] * x[n + d]
-            factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
-            pull = along * factor * factor / _F(width)
-            for d in range(width):
-                dx[n + d] = (grad[n + d] * weight[d] - x[n + d] * pull) * factor
-                parts[w + d] += grad[n + d] * x[n + d] * factor
+            _norm_backward(grad, n, x, n, weight, width, eps, dx, parts, w)
 
 
 @njit(fastmath=_MATH)

@@ -21,8 +21,9 @@ from torch.nn import Linear
 from rolecall import kernels
 from rolecall.kernels import flat, walkable
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import LanguageModel
+from rolecall.models import LanguageModel, lengths_turn
 
+LEAST_ANGLES = 1024  # positions
 SAME = 1e-4  # largest difference of logits, as a share of the largest logit
 
 
@@ -60,6 +61,8 @@ class Llama:
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
+            self.steady = not lengths_turn(network.config)
+            self.angles = (np.zeros(0, np.float32), np.zeros(0, np.float32))
             turned = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
         except (AttributeError, RuntimeError, TypeError) as error:
             raise Unlike(str(error)) from error
@@ -104,10 +107,11 @@ class Llama:
         )
 
     def logits(self, tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
-        """tokens [N] -> logits [len(keep), V] after the kept indices."""
+        """tokens [N] -> logits [len(keep), V] after the kept indices, at most N."""
+        assert len(keep) <= len(tokens), "the loops check no bounds"
         kernels.use_threads()
         x = self.embedding[tokens]
-        cos, sin = (flat(part[0].contiguous()) for part in self.rotary(x, layout.position[None]))
+        cos, sin, position = self._turns(layout.position)
         first, width, size, num_ids = self.layers[0], x.shape[1], self.model.head_size, len(x)
         normed, mixed = torch.empty_like(x), x.new_empty(num_ids, first.out.shape[0])
         parts = [x.new_empty(num_ids, weight.shape[1]) for weight, _ in first.projections]
@@ -125,9 +129,14 @@ class Llama:
                 if bias is not None:
                     out.add_(bias)
             kernels.turn(
-                query, key, value, *layer.norms, self.eps, cos, sin, keys, values, slot, *sizes
-            )
+                query, key, value, *layer.norms, self.eps, cos, sin, position, keys, values, slot,
+                *sizes,
+            )  # fmt: skip
             kernels.attend(query, keys, values, *places, *sizes, layer.scale, mixed_flat)
+            if layer is self.layers[-1]:  # of the others keys and values are all that is read
+                x, mixed = x[keep], mixed[keep]
+                normed, inner, other = (part[: len(x)] for part in (normed, inner, other))
+                x_flat, inner_flat, other_flat = flat(x), flat(inner), flat(other)
             x.addmm_(mixed, layer.out)
             if layer.out_bias is not None:
                 x.add_(layer.out_bias)
@@ -136,10 +145,22 @@ class Llama:
             torch.mm(normed, layer.up, out=other)
             kernels.gate(inner_flat, other_flat, inner.shape[1], inner_flat)
             x.addmm_(inner, layer.down)
-        x = x[keep]
-        normed = torch.empty_like(x)
-        kernels.norm(flat(x), self.last, width, self.eps, flat(normed))
+        kernels.norm(x_flat, self.last, width, self.eps, normed_flat)
         return self.head(normed)
+
+    def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cosines and sines [positions, D], and which of them each id takes."""
+        if not self.steady:
+            cos, sin = self._angles(position)
+            return cos, sin, np.arange(len(position))
+        needed = int(position.max()) + 1
+        if needed * self.model.head_size > len(self.angles[0]):
+            self.angles = self._angles(torch.arange(max(LEAST_ANGLES, 2 * needed)))
+        return *self.angles, position.numpy()
+
+    def _angles(self, position: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        cos, sin = self.rotary(self.embedding[:1], position[None])
+        return flat(cos[0].contiguous()), flat(sin[0].contiguous())
 
     @torch.no_grad()
     def _same(self) -> bool:

@@ -6,7 +6,7 @@ The learner and the embedded engine hold the same handle, so that what is traine
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -22,10 +22,13 @@ from rolecall import attention, tiny
 from rolecall.chat import Tokenizer
 from rolecall.config import Adapter
 from rolecall.fused import fuse
+from rolecall.fused_heads import fuse_heads
 from rolecall.kv_cache import Cache, Paged
+from rolecall.last_layer import trim
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
+UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
 
 
@@ -98,10 +101,11 @@ class LanguageModel:
     ) -> Tensor:
         """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
         out = self.model.get_decoder()(
-            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout
-        )
-        states: Tensor = out.last_hidden_state[0, keep]
-        return states
+            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
+            **({"keep": keep} if getattr(self.model, "trimmed", False) else {}),
+        )  # fmt: skip
+        states: Tensor = out.last_hidden_state[0]
+        return states if getattr(self.model, "trimmed", False) else states[keep]
 
     def head(self, states: Tensor) -> Tensor:
         """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
@@ -184,14 +188,17 @@ def _run(
     layout: attention.Layout,
     keep: Tensor,
     hidden: bool = False,
+    trims: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
+    trimmed = trims and getattr(model, "trimmed", False)
+    kept = {"keep": keep, "logits_to_keep": 0} if trimmed else {"logits_to_keep": keep}
     with _inputs(model.get_output_embeddings() if hidden else None) as read:
         out = model(
             input_ids=tokens[None],
             position_ids=positions[None],
             use_cache=False,
             layout=layout,
-            logits_to_keep=keep,
+            **kept,
         )
     return out.logits[0].float(), read[0][0].float() if hidden else None
 
@@ -230,7 +237,8 @@ def mixed_logits(
     assert len(names) == len(rows), "policies that train all weights share no model"
     mixture = adapters.Mixture(names, counts.tolist(), device=first.device)
     with adapters.mixed(mixture):
-        return _run(first.model, tokens, positions, layout=layout, keep=keep)[0]
+        # Each layer's adapters are told the rows of all ids.
+        return _run(first.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
 
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
@@ -278,7 +286,15 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
     if problem := _undrivable(model):
         raise ValueError(f"base {base!r}: this attention is not ours to compute: {problem}")
     fuse(model)
+    for change in (fuse_heads, trim):
+        _try_out(model, change)
     return model
+
+
+def lengths_turn(config: Any) -> bool:
+    """Whether a row's length decides by how much its positions are rotated."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("rope_type") in ("dynamic", "longrope")
 
 
 def _heads(config: Any) -> tuple[int, int]:
@@ -292,28 +308,56 @@ def _heads(config: Any) -> tuple[int, int]:
 @torch.no_grad()
 def _undrivable(model: Any) -> str:
     """Why our attention and cache do not compute what the model's own attention does, or ""."""
-    weight = next(model.parameters())
-    size, device = model.get_input_embeddings().weight.shape[0], weight.device
-    ids = torch.arange(24, device=device) * 7919 % size
     try:
-        number, head_size = _heads(model.config)
         _ = model.config.max_position_embeddings  # the context's length must be known
-        cache = Cache(
-            layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
-            like=weight,
-        )  # fmt: skip
-        table = torch.tensor([[0, 1]], dtype=torch.int32, device=device)
-        start, count = torch.zeros(1, dtype=torch.long, device=device), len(ids)
-        layout = Paged(table, start, start + count, cache=cache)
-        ours = _run(model, ids, layout.position, layout=layout, keep=layout.position)[0]
+        ids = _probe_ids(model)
+        ours = _probe(model, torch.arange(len(ids), device=ids.device))
         model.set_attn_implementation("eager")
         theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
         model.set_attn_implementation(attention.NAME)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+    except UNLIKE as error:
         return first_line(error)
     apart = float((ours - theirs).abs().max() / theirs.abs().max())
-    close = 1e-4 if weight.dtype == torch.float32 else 0.1  # rounding of 16 bits
-    return "" if apart <= close else f"logits differ by {apart:.2g} of the largest"
+    return "" if apart <= _close(model) else f"logits differ by {apart:.2g} of the largest"
+
+
+@torch.no_grad()
+def _try_out(model: Any, change: Callable[[Any], Callable[[], None]]) -> None:
+    """Change a model, and change it back if its logits are not what they were."""
+    keep = torch.tensor([3, 9, 9, 10, 23], device=next(model.parameters()).device)
+    before, back = _probe(model, keep), change(model)
+    try:
+        same = bool(
+            (_probe(model, keep) - before).abs().max() <= _close(model) * before.abs().max()
+        )
+    except UNLIKE:
+        same = False
+    if not same:
+        back()
+
+
+def _probe_ids(model: Any) -> Tensor:
+    embeddings: Tensor = model.get_input_embeddings().weight
+    return torch.arange(24, device=embeddings.device) * 7919 % embeddings.shape[0]
+
+
+def _probe(model: Any, keep: Tensor) -> Tensor:
+    """Logits of a few ids through our cache."""
+    number, head_size = _heads(model.config)
+    cache = Cache(
+        layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
+        like=next(model.parameters()),
+    )  # fmt: skip
+    ids = _probe_ids(model)
+    table = torch.tensor([[0, 1]], dtype=torch.int32, device=ids.device)
+    start = torch.zeros(1, dtype=torch.long, device=ids.device)
+    layout = Paged(table, start, start + len(ids), cache=cache)
+    return _run(model, ids, layout.position, layout=layout, keep=keep)[0]
+
+
+def _close(model: Any) -> float:
+    """The largest difference of logits that rounding makes, as a share of the largest."""
+    return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
 
 
 def with_adapters(

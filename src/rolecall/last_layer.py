@@ -1,0 +1,49 @@
+"""A transformers model in; its last layer then computes what the head reads, and no more.
+
+Of the ids of a prompt the last layer needs keys and values alone: nobody reads what comes out
+there. With long prompts that is most of the layer's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+PARTS = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+
+
+def trim(model: Any) -> Callable[[], None]:
+    """Change the last layer in place; a function that changes it back."""
+    layers = getattr(model.get_decoder(), "layers", None)
+    if not layers or not all(hasattr(layers[-1], part) for part in PARTS):
+        return lambda: None
+    last, kind = layers[-1], type(layers[-1])
+
+    def back() -> None:
+        last.__class__ = kind
+        model.trimmed = False
+
+    last.__class__ = type(kind.__name__, (Trimmed, kind), {})
+    model.trimmed = True
+    return back
+
+
+class Trimmed(Module):
+    """Before the class of a layer: states [1, N, W] -> those of `keep` [M], [1, M, W]."""
+
+    input_layernorm: Module
+    self_attn: Module
+    post_attention_layernorm: Module
+    mlp: Module
+
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
+        keep = options.pop("keep", None)
+        if keep is None:
+            every: Tensor = super().forward(hidden_states, *args, **options)
+            return every
+        mixed = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **options)[0]
+        states: Tensor = hidden_states[:, keep] + mixed[:, keep]
+        return states + self.mlp(self.post_attention_layernorm(states))
