@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -13,33 +15,33 @@ HEADS, KV_HEADS, SIZE = 4, 2, 24
 SCALE = SIZE**-0.5
 
 
-def numbers(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape)
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype)
 
 
 def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Rows as they are without a cache: q [H, T, D], k and v [K, T, D] -> [T, H, D]."""
     q, k, v = q.double(), k.double(), v.double()
     out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=SCALE, enable_gqa=True)
-    return out.transpose(0, 1).float()
+    return out.transpose(0, 1)
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-def test_rows_of_any_length_read_in_any_steps_give_what_whole_rows_give(kernels):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # numba takes the first
+def test_rows_of_any_length_read_in_any_steps_give_what_whole_rows_give(dtype):
     torch.manual_seed(0)
+    make = partial(numbers, dtype=dtype)
     lengths = [1, 5, PAGE, PAGE + 1, 3 * PAGE - 1, 70]
     rows = [
-        (numbers(HEADS, n, SIZE), numbers(KV_HEADS, n, SIZE), numbers(KV_HEADS, n, SIZE))
-        for n in lengths
+        (make(HEADS, n, SIZE), make(KV_HEADS, n, SIZE), make(KV_HEADS, n, SIZE)) for n in lengths
     ]
-    cache = Cache(layers=2, pages=40, heads=KV_HEADS, size=SIZE, like=numbers(1))
-    cache.walked = kernels
+    cache = Cache(layers=2, pages=40, heads=KV_HEADS, size=SIZE, like=make(1))
+    assert cache.walked == (dtype == torch.float32)
     for store in (*cache.keys, *cache.values):
         store.fill_(1e30)  # what stands in a page behind a row must not count
     table = torch.randperm(40)[: 6 * 5].view(6, 5).to(torch.int32)
     starts = torch.zeros(6, dtype=torch.long)
     end = torch.tensor(lengths)
-    found = [torch.zeros(n, HEADS, SIZE) for n in lengths]
+    found = [torch.zeros(n, HEADS, SIZE, dtype=dtype) for n in lengths]
     while (starts < end).any():
         here = (starts < end).nonzero()[:, 0]
         counts = torch.minimum(torch.randint(1, 30, (len(here),)), (end - starts)[here])
@@ -64,21 +66,19 @@ def test_rows_of_any_length_read_in_any_steps_give_what_whole_rows_give(kernels)
         assert (mine - whole(*row)).abs().max() < 2e-6
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-def test_rows_that_begin_alike_read_the_same_pages_in_the_pass_that_fills_them(kernels):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # numba takes the first
+def test_rows_that_begin_alike_read_the_same_pages_in_the_pass_that_fills_them(dtype):
     torch.manual_seed(1)
+    make = partial(numbers, dtype=dtype)
     shared, own = 2 * PAGE, (3, 20)
     q, k, v = (
-        numbers(HEADS, shared, SIZE),
-        numbers(KV_HEADS, shared, SIZE),
-        numbers(KV_HEADS, shared, SIZE),
+        make(HEADS, shared, SIZE),
+        make(KV_HEADS, shared, SIZE),
+        make(KV_HEADS, shared, SIZE),
     )
-    tails = [
-        (numbers(HEADS, n, SIZE), numbers(KV_HEADS, n, SIZE), numbers(KV_HEADS, n, SIZE))
-        for n in own
-    ]
-    cache = Cache(layers=1, pages=8, heads=KV_HEADS, size=SIZE, like=numbers(1))
-    cache.walked = kernels
+    tails = [(make(HEADS, n, SIZE), make(KV_HEADS, n, SIZE), make(KV_HEADS, n, SIZE)) for n in own]
+    cache = Cache(layers=1, pages=8, heads=KV_HEADS, size=SIZE, like=make(1))
+    assert cache.walked == (dtype == torch.float32)
     table = torch.tensor([[5, 0, 3, 1], [5, 0, 7, 2]], dtype=torch.int32)
     layout = Paged(
         table, torch.tensor([0, shared]), torch.tensor([shared + own[0], own[1]]), cache=cache

@@ -18,7 +18,8 @@ from rolecall.branches import subtree_ends
 from rolecall.core import Ids
 
 BLOCK = 128  # ids
-BUCKET = 512  # ids; rows are padded to a multiple, since each length is compiled anew
+LEAST = 512  # ids; rows are padded, since each length is compiled anew
+MOST_SHAPES = 64  # that are compiled; one more is an error, not attention without blocks
 
 
 class Flex:
@@ -29,7 +30,7 @@ class Flex:
 
     def __init__(self, parent: Ids, depth: Ids, *, device: torch.device) -> None:
         self.size = len(parent)
-        self.padding = -self.size % BUCKET
+        self.padding = padded(self.size, least=LEAST) - self.size
         own = np.arange(self.size, self.size + self.padding, dtype=np.int32) + 1
         ends = np.concatenate([subtree_ends(parent, depth), own])
         self.mask = _block_mask(ends, device=device)
@@ -39,14 +40,25 @@ class Flex:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
     ) -> Tensor:
         q, k, v = (pad(x, (0, 0, 0, self.padding))[None] for x in (query, key, value))
-        flex = _compiled() if self.compiled else flex_attention
+        flex = compiled() if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
 
 
+def padded(size: int, *, least: int) -> int:
+    """The next of least * 1, 1.5, 2, 3, 4, 6, ...: few sizes, none 1.5 times what is needed."""
+    power = least
+    while power < size:
+        power *= 2
+    between = 3 * power // 4
+    return between if least < between >= size else power
+
+
 @cache
-def _compiled() -> Any:
-    return torch.compile(flex_attention, dynamic=False)
+def compiled() -> Any:
+    """FlexAttention for shapes that are known."""
+    torch._dynamo.config.recompile_limit = MOST_SHAPES
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
 def _block_mask(ends: Ids, *, device: torch.device) -> BlockMask:

@@ -24,12 +24,21 @@ from rolecall.kernels import PAGE, flat, walkable
 
 
 class Cache:
-    """Of each layer the keys [pages, K, D, PAGE] and the values [pages, K, PAGE, D]."""
+    """Of each layer the keys [pages, K, D, PAGE] and the values [pages, K, PAGE, D] for numba.
+
+    Elsewhere both are [positions, K, D], with one page more, `spare`, that no row is given.
+    """
 
     def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
-        self.keys = [_zeros((pages, heads, size, PAGE), like) for _ in range(layers)]
-        self.values = [_zeros((pages, heads, PAGE, size), like) for _ in range(layers)]
         self.walked = walkable(like) and size % 8 == 0
+        self.num_kv_heads, self.head_size = heads, size
+        self.spare = pages
+        keys: tuple[int, ...] = ((pages + 1) * PAGE, heads, size)
+        values = keys
+        if self.walked:
+            keys, values = (pages, heads, size, PAGE), (pages, heads, PAGE, size)
+        self.keys = [_zeros(keys, like) for _ in range(layers)]
+        self.values = [_zeros(values, like) for _ in range(layers)]
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -47,7 +56,7 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
 class _Part:
     """Some of the rows, padded to the longest of them."""
 
-    table: Tensor  # [R, P]
+    slots: Tensor  # [R, S] where their positions stand in the cache
     index: Tensor  # [R, L] of their new ids among all
     real: Tensor  # [R, L] what is not padding
     mask: Tensor  # [R, 1, L, S] which positions each id sees
@@ -82,22 +91,20 @@ class Paged:
         """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        sizes = {query.shape[2], key.shape[2], value.shape[2], values.shape[3]}
-        if len(sizes) > 1 or not key.shape[1] == value.shape[1] == values.shape[1]:
+        number, size = self.cache.num_kv_heads, self.cache.head_size
+        sizes = {query.shape[2], key.shape[2], value.shape[2], size}
+        if len(sizes) > 1 or not key.shape[1] == value.shape[1] == number:
             shapes = [tuple(x.shape[1:]) for x in (query, key, value)]
             raise ValueError(
                 f"queries, keys and values have {shapes} heads and numbers; the cache has "
-                f"{values.shape[1]} heads of {values.shape[3]}"
+                f"{number} heads of {size}"
             )
         if self.cache.walked:
             return self._walk(keys, values, query, key, value, scale)
-        page, offset = self.slot // PAGE, self.slot % PAGE
-        keys[page, :, :, offset] = key
-        values[page, :, offset] = value
+        keys[self.slot], values[self.slot] = key, value
         out = torch.empty_like(query)
         for part in self._parts:
-            k = keys[part.table].permute(0, 2, 1, 4, 3).flatten(2, 3)  # [R, K, S, D]
-            v = values[part.table].transpose(1, 2).flatten(2, 3)
+            k, v = (x[part.slots].transpose(1, 2) for x in (keys, values))  # [R, K, S, D]
             found = scaled_dot_product_attention(
                 query[part.index].transpose(1, 2), k, v, attn_mask=part.mask, scale=scale,
                 enable_gqa=query.shape[1] != key.shape[1],
@@ -140,4 +147,6 @@ class Paged:
         pages = -(-int((starts + counts).max()) // PAGE)
         column_S = torch.arange(pages * PAGE, device=counts.device)
         last = (starts[:, None] + column_L)[..., None]
-        return _Part(self.table[rows, :pages].long(), index, real, (column_S <= last)[:, None])
+        table = self.table[rows, :pages].long()
+        slots = (table[..., None] * PAGE + column_S[:PAGE]).flatten(1)
+        return _Part(slots, index, real, (column_S <= last)[:, None])

@@ -17,8 +17,9 @@ from rolecall import llama
 from rolecall.core import Ids
 from rolecall.engines.base import Request
 from rolecall.engines.lines import Lines
+from rolecall.engines.recorded import Recorded, recordable
 from rolecall.engines.rows import Row, rows_of
-from rolecall.engines.store import Owner, Store
+from rolecall.engines.store import Owner, Store, pages_of
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Paged
 from rolecall.models import LanguageModel, mixed_logits
@@ -51,6 +52,8 @@ class Decoder:
         )
         self.store = Store(self.model, cache_bytes=cache_bytes)
         self.llama = llama.plain(self.model) if len(policies) == 1 else None
+        self.records = len(policies) == 1 and recordable(self.model)
+        self._recorded: Recorded | None = None
         self.max_rows = max_rows
         self._sorted, self._cancelled = True, False
         self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
@@ -109,7 +112,12 @@ class Decoder:
                 row.done.set_exception(error)
         self.waiting = []
         self.lines.drop(list(range(len(self.active))))
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the cache back; only while no row is in flight."""
         self.store.forget()
+        self._recorded = None
 
     # --- reading ---
 
@@ -148,7 +156,10 @@ class Decoder:
         """
         lines, device = self.lines, self.model.device
         if not pieces:
-            layout = Paged(lines["pages"], lines["length"] - 1, cache=self.store.cache)
+            starts = lines["length"] - 1
+            if self.records:
+                return self._replays().logits(lines["newest"], starts, lines["pages"])
+            layout = Paged(lines["pages"], starts, cache=self.store.cache)
             return self._logits(self.active, lines["newest"], layout, keep=layout.row)
         starts = torch.tensor([piece.start for piece in pieces], dtype=torch.long, device=device)
         counts = torch.tensor([1] * decoding + [len(piece.ids) for piece in pieces], device=device)
@@ -171,6 +182,12 @@ class Decoder:
         return mixed_logits(
             policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
         )
+
+    def _replays(self) -> Recorded:
+        if self._recorded is None:
+            longest = pages_of(min(self.model.max_length, self.store.max_ids))
+            self._recorded = Recorded(self.model, self.store.cache, width=longest)
+        return self._recorded
 
     def _table(self, pieces: list[Piece], *, decoding: int) -> Tensor:
         """The pages of these lines and pieces: [rows, P]."""

@@ -103,7 +103,7 @@ class TorchEngine:
     async def sleep(self) -> None:
         for decoder in self._distinct:
             if not decoder.active and not decoder.waiting:  # one may be read in part
-                decoder.store.forget()
+                decoder.forget()
 
     async def wake(self) -> None:
         return None

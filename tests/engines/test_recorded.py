@@ -1,0 +1,102 @@
+"""Padded steps over FlexAttention's pages say what the plain pass says; unrecorded, on a CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.engines.base import Completion, Request, Sampling
+from rolecall.engines.recorded import Recorded
+from rolecall.engines.torch import TorchEngine
+from rolecall.flex import padded
+from rolecall.kernels import PAGE
+from rolecall.kv_cache import Cache, Paged
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.scope import Quiet
+from tests.toy import CPU
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
+
+
+def double(folder) -> LanguageModel:
+    """In float64, which numba's loops do not take."""
+    model = load_model(str(folder), device=CPU, dtype=torch.float64)
+    return LanguageModel(model, load_tokenizer(str(folder)))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 11])
+@torch.no_grad()
+def test_padded_steps_say_what_the_plain_pass_says(any_model_folder, rows):
+    model = double(any_model_folder)
+    cache = Cache(
+        layers=model.num_layers, pages=80, heads=model.num_kv_heads, size=model.head_size,
+        like=next(model.model.parameters()),
+    )  # fmt: skip
+    random = np.random.default_rng(rows)
+    counts = torch.from_numpy(random.integers(1, 5 * PAGE, rows))
+    table = torch.from_numpy(random.permutation(80)[: rows * 6].reshape(rows, 6).astype(np.int32))
+    table[rows // 2 :, :1] = table[rows // 2, 0]  # some begin with the same page
+    counts[rows // 2 :] += PAGE
+    ids = torch.from_numpy(random.integers(10, 200, int(counts.sum())))
+    starts = torch.zeros(rows, dtype=torch.long)
+    first = counts.cumsum(0) - counts
+    for row in range(rows // 2 + 1, rows):  # and then with the same ids
+        source = int(first[rows // 2])
+        ids[first[row] : first[row] + PAGE] = ids[source : source + PAGE]
+    read = Paged(table, starts, counts, cache=cache)
+    model.logits(ids, read.position, layout=read, keep=counts.cumsum(0) - 1)
+    recorded = Recorded(model, cache, width=9)
+    for step in range(PAGE // 4):
+        newest = torch.from_numpy(random.integers(10, 200, rows))
+        plain = Paged(table, counts + step, cache=cache)
+        expected = model.logits(newest, plain.position, layout=plain, keep=plain.row)
+        for layer in range(model.num_layers):  # the step must write them itself
+            cache.keys[layer][plain.slot] = 1e30
+            cache.values[layer][plain.slot] = 1e30
+        found = recorded.logits(newest, counts + step, table)
+        assert found.shape == expected.shape
+        assert torch.allclose(found, expected, atol=1e-5)
+
+
+def sampled(made: TorchEngine) -> list[Completion]:
+    prompt = np.arange(20, 70, dtype=np.int32)
+
+    async def one(number: int) -> list[Completion]:
+        request = Request(
+            f"r{number}", "p", prompt[: 30 + number], Sampling(max_tokens=3 + 5 * number),
+            number, (f"r{number}", 0, (0,)), n=3,
+        )  # fmt: skip
+        return await made.generate(request)
+
+    async def main() -> list[Completion]:
+        groups = await asyncio.gather(*(one(number) for number in range(6)))
+        return [done for group in groups for done in group]
+
+    return asyncio.run(main())
+
+
+def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_folder):
+    plain, replaying = (
+        TorchEngine({"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01) for _ in range(2)
+    )
+    [decoder] = replaying._distinct
+    assert not decoder.records, "a CPU has nothing to record"
+    decoder.records = True
+    for ours, theirs in zip(sampled(replaying), sampled(plain), strict=True):
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-6)
+    assert sorted(decoder._recorded._steps) == [8, 12, 16, 24], "all numbers of rows in few sizes"
+    cache = weakref.ref(decoder.store.cache)
+    asyncio.run(replaying.sleep())
+    assert cache() is None, "sleep gives the memory back"
+
+
+def test_sizes_are_few_and_never_a_third_too_large():
+    sizes = [padded(size, least=8) for size in range(1, 1025)]
+    assert all(size <= found for size, found in zip(range(1, 1025), sizes, strict=True))
+    assert all(2 * found < 3 * size for size, found in zip(range(9, 1025), sizes[8:], strict=True))
+    assert len(set(sizes)) == 15
