@@ -17,13 +17,14 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 ROOT = Path(__file__).resolve().parents[1] / "src/rolecall"
 # From the ground up: layers of rooms, each a folder or some files of the package.
 LAYERS: list[dict[str, list[str]]] = [
-    {"nouns": ["core", "tags", "seeds", "scope", "memory", "config_errors"]},
+    {"nouns": ["core", "tags", "seeds", "scope", "memory", "config_errors", "errors"]},
     {
         "settings": ["config", "registry", "learners.optim"],
-        "interfaces": ["engines.base", "environments.base"],
+        "interfaces": ["engines.base", "environments.base", "tools.base", "tools.calls"],
     },
     {
         "agents": ["agents", "chat", "parsers", "data"],
+        "tools": ["tools"],
         "workflows": ["workflows"],
         "environments": ["environments"],
         "rewards": ["rewards"],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rolecall.core import Turn as Turn
     from rolecall.environments.base import Observation as Observation
     from rolecall.environments.base import World as World
+    from rolecall.tools.functions import tool as tool
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
@@ -25,6 +26,7 @@ _PLACES = {
     "Turn": "core",
     "Observation": "environments.base",
     "World": "environments.base",
+    "tool": "tools.functions",
     "workflow": "workflows.base",
 }
 __all__ = sorted(_PLACES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from rolecall.core import Episode, Message, Swap, Turn
 from rolecall.engines.base import Completion, Engine, Request, Sampling
 from rolecall.environments.base import Observation
 from rolecall.seeds import seed_of
+from rolecall.tools.base import Tool
+from rolecall.tools.calls import answers, calls_of, described
+from rolecall.tools.use import OpenTools, ToolUse, use_tools
 
 Said = str | Turn | Observation
 Parser = Callable[[Turn], object | None]  # None: the turn does not have the form it should
@@ -45,14 +49,19 @@ class Agent:
     memory: bool = False  # its earlier exchanges of the episode stand before each new call
     trainable: bool = True
     invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
+    tools: ToolUse | None = None
 
-    def messages(self, said: tuple[Said, ...], *, earlier: list[Turn]) -> list[Message]:
+    def messages(
+        self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None
+    ) -> list[Message]:
         """Texts and other agents' turns become user text, the agent's own turns assistant text.
 
         solver("2+2?", solver's turn "4", verifier's turn "no") ->
         user "2+2?", assistant "4", user "[verifier]\\nno".
         """
-        messages = [Message("system", self.system)] if self.system else []
+        known = "" if self.tools is None else described(tools or [], self.tools.format)
+        system = "\n\n".join(part for part in (self.system, known) if part)
+        messages = [Message("system", system)] if system else []
         if self.memory and earlier:
             messages = [*earlier[-1].messages, _spoken(earlier[-1])]
         for part in said:
@@ -93,7 +102,8 @@ class Team:
         self._swap = swap  # what a replay changes
         self._recorded = recorded or {}  # turns of the episode that is replayed
         self._tries_out = tries_out
-        self._state = ""
+        self.observation = Observation("")  # the newest that the whole team was shown
+        self._tools: OpenTools | None = None  # opened and closed with the episode's world
 
     def __getattr__(self, name: str) -> Member:
         if name.startswith("_"):
@@ -108,13 +118,31 @@ class Team:
             raise ValueError(f"the team has no agent {name!r} (it has: {', '.join(self._agents)})")
         return players[0]
 
+    @property
+    def step(self) -> int | None:
+        """Of the training; None in an evaluation."""
+        step = self._episode.id.partition(":")[0]
+        return int(step) if step.isdigit() else None
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._agents)
+
     def role(self, role: str) -> list[Member]:
         """All agents that play a role, in the order of the team."""
         return [Member(a, self) for a in self._agents.values() if a.role == role]
 
+    def enter(self, tools: OpenTools) -> None:
+        """The episode's world is open, and with it the tools of agents that have some."""
+        self._tools = tools
+
     def saw(self, observation: Observation) -> None:
         """The world is in this state now; turns from here on carry it."""
-        self._state = f"{seed_of(observation.key or observation.text):016x}"
+        self.observation = observation
+
+    def random(self, *key: str | int) -> Random:
+        """Random numbers of this episode, the same for the same key: for sides and orders."""
+        return Random(seed_of(self._episode.seed, "workflow", *key))
 
     def choose(self, turn: Turn) -> Turn:
         """Play this candidate; its siblings stay as data. Raises ValueError for a second one."""
@@ -133,7 +161,13 @@ class Member:
     team: Team
 
     async def __call__(self, *said: Said) -> Turn:
-        """Ask the agent. Raises ValueError if there is nothing to answer or no room for it."""
+        """Ask the agent. Raises ValueError if there is nothing to answer or no room for it.
+
+        An agent with tools is asked again with what its calls came to, until it makes none: the
+        last turn is returned.
+        """
+        if self.agent.tools is not None:
+            return await self._work(said, self.agent.tools)
         [turn] = await self._ask(said, None)
         return turn
 
@@ -151,18 +185,54 @@ class Member:
 
         return ask
 
+    async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
+        here = scope.current()
+        with scope.entered(here.next_path(), quiet=here.quiet):
+            assert self.team._tools is not None, "an agent with tools spoke outside of a world"
+            tools = await self.team._tools.of(use)
+            messages = self._told(said, tools)
+            [turn] = await self._speak(messages, said, None, tools=tools)
+            for _ in range(use.max_calls):
+                results = await use_tools(turn, tools, use, episode=self.team._episode)
+                if not results:
+                    return turn
+                self._penalise(turn)
+                messages = [*turn.messages, _spoken(turn), *answers(results, use.format)]
+                [turn] = await self._speak(messages, (turn,), None, tools=tools)
+            if calls_of(turn, use.format):
+                self.team._episode.count("tool_limit")
+        return turn
+
     async def _ask(self, said: tuple[Said, ...], number: int | None) -> list[Turn]:
+        return await self._speak(self._told(said), said, number)
+
+    def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
+        for part in said:
+            if isinstance(part, Observation):
+                self.team.saw(part)
+        mine = [t for t in self.team._episode.turns if t.agent == self.agent.name and t.chosen]
+        return self.agent.messages(said, earlier=mine, tools=tools)
+
+    async def _speak(
+        self,
+        messages: list[Message],
+        said: tuple[Said, ...],
+        number: int | None,
+        *,
+        tools: list[Tool] | None = None,
+    ) -> list[Turn]:
+        """Sample and record what the agent answers to `messages`, which `said` led to."""
         here = scope.current()
         path, agent, episode = here.next_path(), self.agent, self.team._episode
         seen = [part for part in said if isinstance(part, Observation)]
-        for observation in seen:
-            self.team.saw(observation)
+        shown = self.team.observation
+        native = agent.tools is not None and agent.tools.format == "native"
         with scope.entered(path, quiet=here.quiet):
-            earlier = [t for t in episode.turns if t.agent == agent.name and t.chosen]
-            messages = agent.messages(said, earlier=earlier)
-            parents = tuple(part.id for part in said if isinstance(part, Turn))
             prompt = chat.prompt_ids(
-                agent.policy.tokenizer, messages, options=agent.policy.template
+                agent.policy.tokenizer,
+                messages,
+                options=agent.policy.template,
+                tools=[tool.schema for tool in tools or []] if native else None,
             )
             turns = [
                 Turn(
@@ -172,10 +242,10 @@ class Member:
                     agent=agent.name,
                     policy=agent.policy.name,
                     path=place,
-                    parents=parents,
+                    parents=tuple(part.id for part in said if isinstance(part, Turn)),
                     messages=messages,
                     prompt=prompt,
-                    state=self.team._state,
+                    state=f"{seed_of(shown.key or shown.text):016x}",
                     candidate=None if number is None else place[-1],
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
@@ -232,10 +302,15 @@ class Member:
         turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
         turn.finish = said.finish
         turn.text = agent.policy.tokenizer.decode(said.tokens, skip_special_tokens=True)
+        if agent.tools is not None and calls_of(turn, agent.tools.format):
+            return  # its form is judged as the calls are made
         if agent.parser is not None:
             turn.valid = turn.finish != "length" and agent.parser(turn) is not None
-            if not turn.valid and agent.invalid_penalty:
-                turn.rewards["invalid"] = -agent.invalid_penalty
+        self._penalise(turn)
+
+    def _penalise(self, turn: Turn) -> None:
+        if not turn.valid and self.agent.invalid_penalty:
+            turn.rewards["invalid"] = -self.agent.invalid_penalty
 
 
 def _again(turn: Turn) -> Completion:

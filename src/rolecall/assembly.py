@@ -23,10 +23,14 @@ from rolecall.learners.local import LocalLearner
 from rolecall.models import LanguageModel, copies
 from rolecall.rollout import Stage
 from rolecall.scope import Quiet
+from rolecall.tools.base import Tool
+from rolecall.tools.functions import tool
+from rolecall.tools.use import Stateless, Toolkit, ToolUse
 from rolecall.weights import make_critic, make_learner, make_models
 from rolecall.workflows.base import Workflow, workflow
 
 log = logging.getLogger("rolecall")
+TOOL_LIMITS = ("format", "max_calls", "timeout_s", "result_chars")
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ def assemble(config: Config) -> Run:
         name: (registry.resolve("reward", name, key="rewards"), weight)
         for name, weight in config.rewards.items()
     }
+    kits = make_tools(config)
     models = make_models(config)
     quiet = Quiet()
     engine = TorchEngine(
@@ -101,7 +106,10 @@ def assemble(config: Config) -> Run:
         for name, model in models.items()
     }
     stage = Stage(
-        agents={name: _agent(name, agent, flow, policies) for name, agent in config.team.items()},
+        agents={
+            name: _agent(name, agent, flow, policies, tools=kits.get(name))
+            for name, agent in config.team.items()
+        },
         workflow=flow,
         options=options,
         environment=environment,
@@ -184,12 +192,53 @@ def _data(config: Config, stage: Stage) -> list[Group]:
     return groups
 
 
-def _agent(name: str, config: AgentConfig, flow: Workflow, policies: dict[str, Policy]) -> Agent:
+def make_tools(config: Config) -> dict[str, ToolUse]:
+    """By agent. Agents that name a tool with the same options share it."""
+    kits: dict[str, Toolkit] = {}
+    made: dict[str, ToolUse] = {}
+    for name, agent in config.team.items():
+        if agent.tools is None:
+            continue
+        for number, named in enumerate(agent.tools.use):
+            key = repr(named)
+            if key not in kits:
+                kits[key] = _kit(named, key=f"team.{name}.tools.use[{number}]")
+        made[name] = ToolUse(
+            kits=tuple(kits[repr(named)] for named in agent.tools.use),
+            **{field: getattr(agent.tools, field) for field in TOOL_LIMITS},
+        )
+    return made
+
+
+def _kit(named: Named, *, key: str) -> Toolkit:
+    found = registry.resolve("tool", named.name, key=key)
+    if isinstance(found, Tool):
+        if named.options:
+            raise ConfigError(f"{key}: tool {named.name!r} has no options")
+        return Stateless(found)
+    if not isinstance(found, type):
+        return Stateless(tool(found))
+    options = check_options("tool", named, found, skip=0)
+    try:
+        kit: Toolkit = found(**options)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    return kit
+
+
+def _agent(
+    name: str,
+    config: AgentConfig,
+    flow: Workflow,
+    policies: dict[str, Policy],
+    *,
+    tools: ToolUse | None,
+) -> Agent:
     role = config.role or name
     parser = flow.parsers.get(role)
     if config.parser is not None:
         parser = registry.resolve("parser", config.parser, key=f"team.{name}.parser")
-    if config.invalid_penalty and parser is None:
+    if config.invalid_penalty and parser is None and tools is None:
         raise ConfigError(
             f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "
             f"team.{name}.parser"
@@ -204,4 +253,5 @@ def _agent(name: str, config: AgentConfig, flow: Workflow, policies: dict[str, P
         memory=config.memory,
         trainable=config.trainable,
         invalid_penalty=config.invalid_penalty,
+        tools=tools,
     )

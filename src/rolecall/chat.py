@@ -6,6 +6,8 @@ is rendered with a marker in its place, the text is cut there, and the ids are p
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -15,8 +17,14 @@ from rolecall.core import Ids, Message
 TEMPLATE_DATE = "26 Jul 2024"
 
 
-def prompt_ids(tokenizer: Tokenizer, messages: list[Message], *, options: dict[str, object]) -> Ids:
-    """[P] ids up to where the assistant starts to speak.
+def prompt_ids(
+    tokenizer: Tokenizer,
+    messages: list[Message],
+    *,
+    options: dict[str, object],
+    tools: list[dict[str, Any]] | None = None,
+) -> Ids:
+    """[P] ids up to where the assistant starts to speak. `tools`: schemas for the template.
 
     user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
     ids("<user>2+2</user><assistant>") + [15, 2] + ids("<user>sure?</user><assistant>").
@@ -30,11 +38,13 @@ def prompt_ids(tokenizer: Tokenizer, messages: list[Message], *, options: dict[s
             "role": message.role,
             "content": next(names) if message.tokens is not None else plain(tokenizer, message),
         }
+        | ({"name": message.name} if message.name else {})
         for message in messages
     ]
     text = tokenizer.apply_chat_template(
-        shown, tokenize=False, add_generation_prompt=True, date_string=TEMPLATE_DATE, **options
-    )
+        shown, tools=tools or None, tokenize=False, add_generation_prompt=True,
+        date_string=TEMPLATE_DATE, **options,
+    )  # fmt: skip
     pieces = []
     for mark, tokens in zip(marks, spliced, strict=True):
         before, found, text = text.partition(mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rolecall import registry
 from rolecall.config import Config
 from rolecall.config_errors import ConfigError
-from rolecall.workflows.base import Workflow
+from rolecall.workflows.base import RESERVED, Workflow
 
 
 def check_team(config: Config, flow: Workflow) -> None:
@@ -15,7 +15,7 @@ def check_team(config: Config, flow: Workflow) -> None:
                 f"team.{name}.policy: there is no policy {agent.policy!r}; "
                 f"{registry.nearest(agent.policy, list(config.policies))}"
             )
-    for name in ("role", "choose", "saw"):
+    for name in RESERVED:
         if name in config.team:
             raise ConfigError(f"team.{name}: workflows need this name themselves; choose another")
     roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)

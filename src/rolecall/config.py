@@ -19,6 +19,7 @@ from rolecall import registry
 from rolecall.config_errors import ConfigError, explain
 from rolecall.engines.base import Sampling
 from rolecall.learners.optim import Optimizer
+from rolecall.tools.calls import Format
 
 
 class Section(BaseModel):
@@ -43,6 +44,27 @@ class Named(Section):
         return dict(self.model_extra or {})
 
 
+class ToolsConfig(Section):
+    """What an agent may call; a list of tools stands for `{use: [...]}`."""
+
+    use: list[Named] = Field(min_length=1)
+    """Tools by name, each with its options; `world` stands for those that the environment has."""
+    format: Format = "native"
+    """How calls are written: `native` (the model's own chat template), `tags`
+    (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
+    max_calls: int = Field(8, ge=1)
+    """Answers with calls to one question, after which the agent is not asked again."""
+    timeout_s: float = Field(30.0, gt=0)
+    """Most seconds a call may take."""
+    result_chars: int = Field(4_000, ge=100)
+    """Longer results keep their head and their tail."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, list) else value
+
+
 class AgentConfig(Section):
     """One member of the team."""
 
@@ -64,6 +86,8 @@ class AgentConfig(Section):
     """False: it speaks, but its turns are never trained on."""
     algorithm: Named | None = None
     """How credit is given to this agent; by default as for the team."""
+    tools: ToolsConfig | None = None
+    """What it may call; it is asked again with the results until it calls nothing."""
 
 
 class Adapter(Section):

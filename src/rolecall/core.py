@@ -35,9 +35,10 @@ class Task:
 class Message:
     """One chat message. `tokens` holds sampled ids that stand in the prompt verbatim."""
 
-    role: str  # system | user | assistant
+    role: str  # system | user | assistant | tool
     content: str
     tokens: Ids | None = None  # [T] only for an agent's own earlier turn
+    name: str = ""  # of the tool that says it
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +117,11 @@ class Episode:
     metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
     answer: str = ""  # what the workflow returned
     error: str | None = None  # "Type: message"; an errored episode is never trained on
+
+    def count(self, event: str) -> None:
+        """One more of what `rollout/EVENT` adds up over a step's episodes."""
+        name = f"count/{event}"
+        self.metrics[name] = self.metrics.get(name, 0.0) + 1.0
 
     def owner(self, agent: str) -> str:
         """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""

@@ -13,7 +13,10 @@ from rolecall import registry, tiny
 from rolecall.config import recipe_names
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
-EXTRAS = {"tensorboard": "tensorboard"}  # extra -> module
+EXTRAS = {  # extra -> module
+    "tensorboard": "tensorboard", "mcp": "mcp", "search": "bm25s", "dense": "sentence_transformers",
+    "serve": "fastapi",
+}  # fmt: skip
 
 
 def collect() -> dict[str, Any]:

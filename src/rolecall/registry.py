@@ -45,6 +45,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",
     },
+    "tool": {
+        "calculator": "rolecall.tools.calculator:calculator",
+        "files": "rolecall.tools.files:Files",
+        "mcp": "rolecall.tools.mcp:Mcp",
+        "world": "rolecall.tools.use:WorldTools",
+    },
     "parser": {},
     "tracker": {"tensorboard": "rolecall.monitor.trackers:TensorBoard"},
 }

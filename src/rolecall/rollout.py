@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from rolecall.core import Episode, Group, Swap, Task, Turn
 from rolecall.environments.base import Environment, World
 from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
+from rolecall.tools.use import OpenTools
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
@@ -209,7 +211,9 @@ def _first(error: Exception) -> Exception:
 
 async def _run(stage: Stage, episode: Episode, team: Team) -> None:
     world = stage.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(world.close)
+        team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
         team.saw(await world.reset())
         answer = await stage.workflow(team, episode.task, world, **stage.options)
         episode.answer = "" if answer is None else str(answer)
@@ -224,8 +228,6 @@ async def _run(stage: Stage, episode: Episode, team: Team) -> None:
                 if not math.isfinite(value):
                     raise ValueError(f"reward {name!r} of {owner!r} in {episode.id} is {value}")
                 episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
-    finally:
-        await world.close()
 
 
 def _staleness(group: Group, versions: dict[str, int]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rolecall.core import Episode, Task
+from rolecall.tools.base import Tool
 
 ENDLESS = 1_000_000_000  # length of a split that is generated without end
 
@@ -32,6 +33,10 @@ class World:
     async def step(self, agent: str, action: str) -> Observation:
         raise ValueError(f"{type(self).__name__} has no steps: agents only talk in it")
 
+    def tools(self) -> list[Tool]:
+        """What the agents that name the tool `world` may call."""
+        return []
+
     async def fork(self) -> World:
         """The same state again, which goes its own way: for candidates that are tried out."""
         raise ValueError(f"{type(self).__name__} cannot fork: it has no way to copy its state")
@@ -39,6 +44,10 @@ class World:
     async def become(self, fork: World) -> None:
         """Go on from the state of a fork: the candidate that was played."""
         vars(self).update(vars(fork))
+
+    async def equal(self, one: str, other: str) -> bool:
+        """Whether two answers are the same answer: for votes."""
+        return one.strip().casefold() == other.strip().casefold()
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """Outcome in [0, 1] for the "team" or for single agents."""

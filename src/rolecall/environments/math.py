@@ -96,6 +96,10 @@ class MathWorld(World):
         self.solved = given is not None and (await self.judge.equal(given, self.task.answer)).equal
         return self._seen(action)
 
+    async def equal(self, one: str, other: str) -> bool:
+        """Of two boxed values."""
+        return (await self.judge.equal(one, other)).equal
+
     def _seen(self, action: str, reward: float = 0.0) -> Observation:
         solved = float(self.solved)
         return Observation(action, key=str(solved), reward=reward, team=solved)
@@ -106,7 +110,7 @@ class MathWorld(World):
             return {"team": 0.0}
         verdict = await self.judge.equal(given, self.task.answer)
         if verdict.reason in ("timeout", "memory", "crash"):
-            episode.metrics[f"judge_{verdict.reason}"] = 1.0
+            episode.count(f"judge_{verdict.reason}")
         return {"team": float(verdict.equal)}
 
 

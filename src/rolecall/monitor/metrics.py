@@ -29,8 +29,9 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
         found[f"failures/{name}"] = count
     for episode in episodes:
         for name, value in episode.metrics.items():
-            if name.startswith("judge_"):  # answers that broke the maths worker
-                found[f"rollout/{name}"] = found.get(f"rollout/{name}", 0.0) + value
+            area, _, event = name.partition("/")
+            if area == "count":
+                found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
     if episodes:
         found["score"] = _mean(e.metrics.get("score", 0.0) for e in episodes)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Sequence
 from typing import IO, Literal, TypedDict
 
+from rolecall.errors import InfrastructureError
+
 START_LIMIT_S = 60.0  # importing sympy takes seconds on a busy machine
 COMMAND = (sys.executable, "-m", "rolecall.rewards.math_worker")
 
@@ -29,7 +31,7 @@ class Reply(TypedDict):
     worn: bool  # the child came near its memory limit and is not worth keeping
 
 
-class JudgeError(RuntimeError):
+class JudgeError(InfrastructureError):
     """The judge itself failed: the reward is unknown, not 0."""
 
 

@@ -17,6 +17,8 @@ from typing import Any, overload
 from rolecall.agents import Parser, Team
 from rolecall.core import Task, Turn
 
+# What a workflow finds in a team beside its agents.
+RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")
 Play = Callable[..., Awaitable[Turn | str | None]]
 # (role, task, what was said so far as (role, text), random numbers) -> what a habit would say
 Demonstrate = Callable[[str, Task, list[tuple[str, str]], random.Random], str]
@@ -115,6 +117,6 @@ def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:
                 mentions -= 1
             case ast.Name(id=owner) if owner == team:
                 mentions += 1
-    for method in ("role", "choose", "saw"):
-        found.pop(method, None)
+    for name in RESERVED:
+        found.pop(name, None)
     return tuple(found), mentions > 0

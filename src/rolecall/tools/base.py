@@ -1,0 +1,50 @@
+"""What a tool is: a name, what it takes, and an async call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+Call = Callable[..., Awaitable[str]]
+
+
+class ToolError(ValueError):
+    """The agent asked for what cannot be done; the message is what it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something an agent can call by name. What it raises is told to the agent and counted.
+
+    An InfrastructureError is not: it ends the episode.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]  # JSON schema of the arguments: an object
+    call: Call  # with the arguments by name
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As chat templates and OpenAI's API take it."""
+        described = {"description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": {"name": self.name, **described}}
+
+    @property
+    def signature(self) -> str:
+        """`add(a: integer, b: integer): The sum of two whole numbers.`"""
+        required = self.parameters.get("required", [])
+        listed = ", ".join(
+            f"{name}{'' if name in required else '?'}: {_kind(field)}"
+            for name, field in self.parameters.get("properties", {}).items()
+        )
+        return f"{self.name}({listed}): {self.description}"
+
+
+def _kind(field: dict[str, Any]) -> str:
+    """A short name for a JSON schema."""
+    if "enum" in field:
+        return " or ".join(repr(value) for value in field["enum"])
+    kinds = [_kind(option) for option in field.get("anyOf", [])]
+    return " or ".join(kinds) if kinds else str(field.get("type", "any"))

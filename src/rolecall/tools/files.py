@@ -1,0 +1,130 @@
+"""Paths of an agent in, files under one folder out; no path leads out of it.
+
+Each part of a path is opened from the folder before it and links are not followed, so neither
+`..`, an absolute path, a link, nor a folder swapped meanwhile for a link leaves the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from rolecall.environments.base import World
+from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.functions import tool
+
+MAX_FILES = 1_000
+READ = os.O_RDONLY | os.O_NONBLOCK  # a pipe that lies there must not be waited for
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK
+FOLDER = os.O_RDONLY | os.O_DIRECTORY
+SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Files:
+    """Tool `file_system`: read, write and list files under `root`.
+
+    Without a root each episode has an empty folder of its own, which goes with it.
+    """
+
+    def __init__(
+        self, root: str | None = None, writable: bool = True, max_bytes: int = 1_000_000
+    ) -> None:
+        if root is not None and not Path(root).expanduser().is_dir():
+            raise ValueError(f"files: there is no folder {root}")
+        if root is None and not writable:
+            raise ValueError("files: writable=false has no effect without a root: nothing is there")
+        self.root, self.writable, self.max_bytes = root, writable, max_bytes
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        if self.root is not None:
+            yield [self._tool(Path(self.root).expanduser())]
+            return
+        with tempfile.TemporaryDirectory(prefix="rolecall-files-") as folder:
+            yield [self._tool(Path(folder))]
+
+    def _tool(self, root: Path) -> Tool:
+        def file_system(
+            operation: Literal["read", "write", "list"], path: str = "", content: str = ""
+        ) -> str:
+            """Read a file, write content to a file, or list the files of a folder."""
+            if operation == "list":
+                return listed(root, path)
+            if operation == "read":
+                return read(root, path, most=self.max_bytes)
+            if not self.writable:
+                raise ToolError("the files are read-only")
+            return write(root, path, content, most=self.max_bytes)
+
+        return tool(file_system)
+
+
+def listed(root: Path, path: str = "") -> str:
+    """Names with sizes, folders with a slash, one a line."""
+    with _opened(root, path, FOLDER) as folder:
+        lines = []
+        for name in sorted(os.listdir(folder))[:MAX_FILES]:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                lines.append(f"{name}/")
+            elif stat.S_ISREG(found.st_mode):
+                lines.append(f"{name} ({found.st_size} bytes)")
+    return "\n".join(lines) or "no files"
+
+
+def read(root: Path, path: str, *, most: int) -> str:
+    with _opened(root, path, READ) as file:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ToolError(f"{path}: not a file")
+        size = os.fstat(file).st_size
+        if size > most:
+            raise ToolError(f"{path}: {size} bytes; {most} is the most")
+        data = b""
+        while len(data) <= most and (chunk := os.read(file, 1 << 20)):
+            data += chunk
+    return data[:most].decode(errors="replace")
+
+
+def write(root: Path, path: str, content: str, *, most: int) -> str:
+    data = content.encode()
+    if len(data) > most:
+        raise ToolError(f"{path}: {len(data)} bytes; {most} is the most")
+    with _opened(root, path, WRITE, make=True) as file:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+    return f"wrote {len(data)} bytes to {path}"
+
+
+@contextmanager
+def _opened(root: Path, path: str, flags: int, *, make: bool = False) -> Iterator[int]:
+    """A file descriptor of `path` below `root`. Raises ToolError for every other place."""
+    if path.startswith("/") or "\0" in path:
+        raise ToolError(f"{path!r}: only relative paths are allowed")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ToolError(f"{path!r}: '..' is not allowed")
+    if not parts and not flags & os.O_DIRECTORY:
+        raise ToolError("a path is needed")
+    here = os.open(root, FOLDER | os.O_CLOEXEC)
+    try:
+        for number, part in enumerate(parts):
+            last = number == len(parts) - 1
+            if make and not last:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=here)
+            following = os.open(part, (flags if last else FOLDER) | SAFE, 0o644, dir_fd=here)
+            os.close(here)
+            here = following
+        yield here
+    except OSError as error:
+        told = "a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
+        raise ToolError(f"{path or '.'}: {told}") from error
+    finally:
+        os.close(here)

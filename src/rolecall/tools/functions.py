@@ -1,0 +1,85 @@
+"""An annotated function in, a tool that an agent can call out.
+
+@tool
+def add(a: int, b: int) -> str:
+    'The sum of two whole numbers.'
+    return str(a + b)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from pydantic import ValidationError
+
+from rolecall.registry import options_model
+from rolecall.tools.base import Tool, ToolError
+
+
+def tool(function: Callable[..., Any]) -> Tool:
+    """Make a tool of a function: its name, docstring and annotations say what it is.
+
+    A plain function runs in a thread of its own, so that it never holds up other episodes. Wrong
+    arguments are a ToolError that names them.
+    """
+    described = inspect.getdoc(function)
+    if not described:
+        raise ValueError(f"tool {function.__name__!r} has no docstring to tell agents what it does")
+    model = options_model(function, skip=0)
+
+    @wraps(function)
+    async def call(**arguments: Any) -> str:
+        try:
+            checked = model(**arguments)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            place = ".".join(map(str, wrong["loc"]))
+            raise ToolError(f"argument {place!r}: {wrong['msg'].lower()}") from error
+        given = {name: getattr(checked, name) for name in type(checked).model_fields}
+        if inspect.iscoroutinefunction(function):
+            return str(await function(**given))
+        return str(await in_thread(lambda: function(**given)))
+
+    schema = model.model_json_schema()
+    properties = {
+        name: {key: value for key, value in field.items() if key != "title"}
+        for name, field in schema.get("properties", {}).items()
+    }
+    parameters = {"type": "object", "properties": properties}
+    if "$defs" in schema:
+        parameters["$defs"] = schema["$defs"]
+    parameters["required"] = schema.get("required", [])
+    return Tool(function.__name__, " ".join(described.split()), parameters, call)
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Run blocking work. A thread that never ends is left behind and cannot fill a pool."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # the caller has given up
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            # A StopIteration cannot be set on a future; the episode must not hang for it.
+            stops = isinstance(raised, StopIteration)
+            error = RuntimeError("StopIteration") if stops else raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done

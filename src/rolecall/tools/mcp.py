@@ -1,0 +1,156 @@
+"""An MCP server in, its tools for agents out: a command that is started, or a URL.
+
+One connection serves all episodes. When the server dies, the episodes that call it end with an
+InfrastructureError, and the next one connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import Any
+
+from rolecall.environments.base import World
+from rolecall.errors import InfrastructureError
+from rolecall.tools.base import Tool, ToolError
+
+CONNECTION_CLOSED = -32000  # a JSON-RPC code that the mcp package makes itself
+
+
+class Mcp:
+    """Tools of one server: `command` and its arguments (stdio), or `url` (streamable HTTP)."""
+
+    def __init__(
+        self,
+        command: list[str] | None = None,
+        url: str | None = None,
+        only: list[str] | None = None,
+        start_s: float = 30.0,
+    ) -> None:
+        """`only`: names of the tools that agents get, by default all; `start_s`: most seconds
+        until the server has told its tools.
+        """
+        if (command is None) == (url is None):
+            raise ValueError("mcp: either command or url is needed, and not both")
+        try:
+            import mcp
+        except ImportError as error:
+            raise ValueError('mcp: install it with pip install "rolecall[mcp]"') from error
+        if command is not None:
+            self._target: Any = mcp.StdioServerParameters(command=command[0], args=command[1:])
+        else:
+            self._target = url
+        self.only, self.start_s = only, start_s
+        self._connection: _Connection | None = None
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        found = self._connection
+        if found is None or found.lost or found.loop is not asyncio.get_running_loop():
+            found = self._connection = _Connection(self._target)
+        described = await found.tools(within_s=self.start_s)
+        names = [tool.name for tool in described]
+        if missing := sorted(set(self.only or []) - set(names)):
+            raise ValueError(f"mcp: the server has no tool {missing[0]!r}; it has: {names}")
+        yield [
+            Tool(tool.name, tool.description or "", tool.input_schema, _caller(found, tool.name))
+            for tool in described
+            if self.only is None or tool.name in self.only
+        ]
+
+
+def _caller(connection: _Connection, name: str) -> Callable[..., Any]:
+    async def call(**arguments: Any) -> str:
+        return await connection.call(name, arguments)
+
+    return call
+
+
+class _Connection:
+    """A client that a task of its own holds open: what opens it must also close it."""
+
+    def __init__(self, target: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._described: asyncio.Future[list[Any]] = self.loop.create_future()
+        self._client: Any = None
+        self._ended = asyncio.Event()
+        # Outside of the episode's scope: it belongs to all of them.
+        self._holder = self.loop.create_task(self._hold(target), context=Context())
+
+    @property
+    def lost(self) -> bool:
+        return self._ended.is_set() or self._holder.done()
+
+    async def tools(self, *, within_s: float) -> list[Any]:
+        """Raises InfrastructureError if the server does not tell them in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(self._described)
+        except TimeoutError as error:
+            self._holder.cancel()
+            told = f"the MCP server told no tools within {within_s:g} s"
+            raise InfrastructureError(told) from error
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        from mcp import MCPError
+
+        if self.lost:
+            raise InfrastructureError("the MCP server has gone")
+        calling = self.loop.create_task(self._client.call_tool(name, arguments), context=Context())
+        try:
+            await asyncio.wait([calling, self._holder], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not calling.done():
+                calling.cancel()
+        if not calling.done():
+            raise InfrastructureError(f"the MCP server went while it ran {name!r}")
+        try:
+            result = calling.result()
+        except MCPError as error:
+            if error.error.code != CONNECTION_CLOSED:
+                raise ToolError(error.error.message) from error
+            raise self._loss(name, error) from error
+        except Exception as error:  # whatever its transport raises
+            raise self._loss(name, error) from error
+        text = "\n".join(_text_of(part) for part in result.content)
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    def _loss(self, name: str, error: Exception) -> InfrastructureError:
+        self._ended.set()
+        return InfrastructureError(f"the MCP server went while it ran {name!r}: {error}")
+
+    async def _hold(self, target: Any) -> None:
+        from mcp import Client
+
+        try:
+            async with Client(target) as self._client:
+                described = []
+                page = await self._client.list_tools()
+                described += page.tools
+                while page.next_cursor:
+                    page = await self._client.list_tools(cursor=page.next_cursor)
+                    described += page.tools
+                self._described.set_result(described)
+                await self._ended.wait()
+        except Exception as error:
+            if not self._described.done():
+                failure = InfrastructureError(f"the MCP server does not answer: {_first(error)}")
+                self._described.set_exception(failure)
+        finally:
+            self._ended.set()
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _text_of(part: Any) -> str:
+    """Text as it is; of pictures and sounds only what they are."""
+    text = getattr(part, "text", None)
+    return text if isinstance(text, str) else f"[{part.type}]"

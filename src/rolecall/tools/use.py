@@ -1,0 +1,128 @@
+"""A turn of an agent in, what the tools that it called said out.
+
+A bad call is data: it is told to the agent, counted on the episode and written on the turn. Only a
+tool that is itself broken (InfrastructureError) ends the episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rolecall.core import Episode, Turn
+from rolecall.environments.base import World
+from rolecall.errors import InfrastructureError
+from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.calls import Call, Format, calls_of, cut
+
+
+class Toolkit(Protocol):
+    """Tools that belong to one episode: a session, a folder, a connection."""
+
+    def open(self, world: World, *, seed: int) -> AbstractAsyncContextManager[list[Tool]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stateless:
+    """A tool that serves all episodes at once, as a toolkit."""
+
+    tool: Tool
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        yield [self.tool]
+
+
+class WorldTools:
+    """Whatever tools the episode's world offers."""
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        offered = world.tools()
+        if not offered:
+            raise ValueError(f"{type(world).__name__} offers no tools")
+        yield offered
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What an agent may call, and how often."""
+
+    kits: tuple[Toolkit, ...]
+    format: Format = "native"
+    max_calls: int = 8  # answers with calls, after which the agent is not asked again
+    timeout_s: float = 30.0  # of one call
+    result_chars: int = 4_000  # longer results keep their head and their tail
+
+
+@dataclass(slots=True)
+class OpenTools:
+    """The tools of one episode; a kit is opened once, whoever of the team uses it."""
+
+    world: World
+    seed: int
+    stack: AsyncExitStack
+    _tools: dict[int, list[Tool]] = field(default_factory=dict)  # id of a kit -> its tools
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def of(self, use: ToolUse) -> list[Tool]:
+        """Raises ValueError for two tools of one name."""
+        async with self._opening:
+            for kit in use.kits:
+                if id(kit) not in self._tools:
+                    opened = kit.open(self.world, seed=self.seed)
+                    self._tools[id(kit)] = await self.stack.enter_async_context(opened)
+        tools = [tool for kit in use.kits for tool in self._tools[id(kit)]]
+        twice = [name for name, count in Counter(tool.name for tool in tools).items() if count > 1]
+        if twice:
+            raise ValueError(f"two tools of an agent are called {', '.join(twice)}")
+        return tools
+
+
+async def use_tools(
+    turn: Turn, tools: list[Tool], use: ToolUse, *, episode: Episode
+) -> list[tuple[Call, str]]:
+    """Make the calls of a turn at once; results in the order of the calls, [] if there are none."""
+    calls = calls_of(turn, use.format)
+    if not calls:
+        return []
+    by_name = {tool.name: tool for tool in tools}
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(_make(call, by_name, use)) for call in calls]
+    results = [task.result() for task in running]
+    turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
+    turn.info["calls"] = [
+        _written(call, text, problem) for call, (text, problem) in zip(calls, results, strict=True)
+    ]
+    for _, problem in results:
+        episode.count(f"tool_{problem or 'calls'}")
+    return [(call, text) for call, (text, _) in zip(calls, results, strict=True)]
+
+
+async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, str]:
+    """-> (what the agent is told, the kind of problem or "")."""
+    if call.problem:
+        return f"Error: {call.problem}", "malformed"
+    if call.name not in tools:
+        return f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}", "unknown"
+    try:
+        async with asyncio.timeout(use.timeout_s):
+            said = await tools[call.name].call(**call.arguments)
+    except InfrastructureError:
+        raise
+    except TimeoutError:
+        return f"Error: no answer within {use.timeout_s:g} s", "timeouts"
+    except ToolError as error:
+        return cut(f"Error: {error}", use.result_chars), "refused"
+    except Exception as error:  # the boundary to tools: what they raise is data
+        return cut(f"Error: {type(error).__name__}: {error}", use.result_chars), "raised"
+    return cut(said, use.result_chars), ""
+
+
+def _written(call: Call, text: str, problem: str) -> dict[str, Any]:
+    record = {"name": call.name, "arguments": call.arguments, "result": text}
+    return record | ({"problem": problem} if problem else {})

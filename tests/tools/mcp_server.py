@@ -1,0 +1,37 @@
+"""A small MCP server for the tests, on stdin and stdout."""
+
+import os
+import time
+
+from mcp.server import MCPServer
+
+server = MCPServer("toy")
+
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    """The sum of two numbers."""
+    return str(a + b)
+
+
+@server.tool()
+def fail() -> str:
+    """Raises."""
+    raise ValueError("not today")
+
+
+@server.tool()
+def die() -> str:
+    """Ends the server."""
+    os._exit(3)
+
+
+@server.tool()
+def sleep(seconds: float) -> str:
+    """Waits."""
+    time.sleep(seconds)
+    return "awake"
+
+
+if __name__ == "__main__":
+    server.run()

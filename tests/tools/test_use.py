@@ -1,0 +1,274 @@
+"""An agent with tools is asked until it calls nothing; what goes wrong is told, counted, seen."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rolecall.agents import Policy
+from rolecall.core import Episode
+from rolecall.engines.base import Sampling
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.base import World
+from rolecall.errors import InfrastructureError
+from rolecall.models import load_tokenizer
+from rolecall.parsers import boxed
+from rolecall.rollout import Stage, play
+from rolecall.tools.base import ToolError
+from rolecall.tools.calculator import calculator
+from rolecall.tools.files import Files
+from rolecall.tools.functions import tool
+from rolecall.tools.use import Stateless, ToolUse, WorldTools
+from rolecall.workflows.base import workflow
+from tests.test_rollout import run, tasks
+from tests.toy import Letters, agent, solo
+
+
+def call(name: str, **arguments) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+@tool
+async def slow(seconds: float) -> str:
+    """Waits."""
+    await asyncio.sleep(seconds)
+    return f"waited {seconds}"
+
+
+@tool
+def blocks() -> str:
+    """Never comes back to the event loop."""
+    time.sleep(30)
+    return ""
+
+
+@tool
+def fails(how: str) -> str:
+    """Raises."""
+    kinds = {"told": ToolError, "broken": InfrastructureError, "stop": StopIteration}
+    raise kinds.get(how, ZeroDivisionError)("this way")
+
+
+def play_with(folder, replies: list[str], *kits, flow=solo, environment=None, **options) -> Episode:
+    """One episode in which the agents say these things in turn."""
+    tokenizer = load_tokenizer(str(folder))
+    said = iter(replies)
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(said)))
+    use = ToolUse(kits=tuple(kits), **({"format": "tags"} | options))
+    team = {
+        name: agent(
+            name, policy, tools=use, sampling=Sampling(max_tokens=500), invalid_penalty=0.25
+        )
+        for name in ("solver", "other")
+    }
+    stage = Stage(
+        team,
+        flow, {}, environment or Letters(), rewards={},
+    )  # fmt: skip
+    return run(play(stage, tasks(1)[0], step=1))
+
+
+def test_the_agent_is_asked_again_with_each_result_until_it_calls_nothing(model_folder):
+    replies = [
+        "Hm. " + call("calculator", expression="6*7"),
+        call("calculator", expression="42+1"),
+        "c",
+    ]
+    episode = play_with(model_folder, replies, Stateless(calculator))
+    assert episode.error is None
+    assert episode.answer == "c"
+    assert [turn.path for turn in episode.turns] == [(0, 0), (0, 2), (0, 4)]  # calls between
+    first, second, last = episode.turns
+    assert first.info["calls"] == [
+        {"name": "calculator", "arguments": {"expression": "6*7"}, "result": "42"}
+    ]
+    assert "calculator(expression: string)" in first.messages[0].content
+    assert second.messages[-1].content == "<tool_response>\n42\n</tool_response>"
+    assert [turn.parents for turn in episode.turns] == [(), (first.id,), (second.id,)]
+    for before, after in ((first, second), (second, last)):
+        spoken = np.concatenate(before.ids)
+        assert after.ids[0][: len(spoken)].tolist() == spoken.tolist(), "ids are kept verbatim"
+    assert episode.metrics["count/tool_calls"] == 2
+    assert all(turn.valid for turn in episode.turns)
+
+
+def test_calls_of_one_turn_run_at_once_and_answer_in_order(model_folder):
+    replies = [
+        call("slow", seconds=0.4) + call("slow", seconds=0.1) + call("slow", seconds=0.3),
+        "c",
+    ]
+    started = time.monotonic()
+    episode = play_with(model_folder, replies, Stateless(slow))
+    assert time.monotonic() - started < 0.7
+    told = episode.turns[1].messages[-1].content
+    assert [told.index(f"waited {s}") for s in (0.4, 0.1, 0.3)] == sorted(
+        told.index(f"waited {s}") for s in (0.4, 0.1, 0.3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "counted", "valid"),
+    [
+        ("<tool_call>{add}</tool_call>", "not JSON", "malformed", False),
+        (call("clock"), "there is no tool 'clock'; there are: fails, slow", "unknown", False),
+        (call("fails", how="told"), "this way", "refused", True),
+        (call("fails", what=1), "argument 'how': field required", "refused", True),
+        (call("fails", how="zero"), "ZeroDivisionError: this way", "raised", True),
+        (call("fails", how="stop"), "RuntimeError: StopIteration", "raised", True),
+        (call("slow", seconds=9), "no answer within 0.2 s", "timeouts", True),
+        (call("slow", seconds="soon"), "argument 'seconds'", "refused", True),
+    ],
+)
+def test_bad_calls_are_told_counted_and_written_down(model_folder, said, told, counted, valid):
+    kits = (Stateless(fails), Stateless(slow))
+    episode = play_with(model_folder, [said, "c"], *kits, timeout_s=0.2)
+    assert episode.error is None
+    first, last = episode.turns
+    assert f"Error: {told}" in last.messages[-1].content
+    [written] = first.info["calls"]
+    assert written["problem"] == counted
+    assert episode.metrics[f"count/tool_{counted}"] == 1
+    assert first.valid == valid
+    assert first.rewards == ({} if valid else {"invalid": -0.25})
+
+
+def test_a_broken_tool_ends_the_episode_with_its_error(model_folder):
+    episode = play_with(model_folder, [call("fails", how="broken"), "c"], Stateless(fails))
+    assert episode.error == "InfrastructureError: this way"
+    assert episode.rewards == {}
+
+
+def test_a_tool_that_blocks_holds_nobody_up(model_folder):
+    beats = []
+
+    @tool
+    async def beat() -> str:
+        """Counts."""
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            beats.append(time.monotonic())
+        return "done"
+
+    replies = [call("blocks") + call("beat"), "c"]
+    episode = play_with(model_folder, replies, Stateless(blocks), Stateless(beat), timeout_s=1.0)
+    assert [c.get("problem") for c in episode.turns[0].info["calls"]] == ["timeouts", None]
+    assert beats[-1] - beats[0] < 0.9
+
+
+def test_an_agent_that_never_stops_calling_is_stopped(model_folder):
+    replies = [call("calculator", expression=str(n)) for n in range(9)]
+    episode = play_with(model_folder, replies, Stateless(calculator), max_calls=3)
+    assert len(episode.turns) == 4
+    assert len(episode.turns[-1].info) == 0, "the last calls are not made"
+    assert episode.metrics["count/tool_limit"] == 1
+
+
+def test_long_results_are_cut(model_folder):
+    @tool
+    def flood() -> str:
+        """A lot."""
+        return "a" * 5000 + "b" * 5000
+
+    episode = play_with(model_folder, [call("flood"), "c"], Stateless(flood), result_chars=200)
+    told = episode.turns[1].messages[-1].content
+    assert "[9800 characters left out]" in told
+    assert len(told) < 300
+
+
+def test_the_parser_reads_the_last_turn_only(model_folder):
+    @workflow(parsers={})
+    async def flow(team, task, world):
+        return await team.solver(task.prompt)
+
+    replies = [call("calculator", expression="1"), "no box"]
+    tokenizer = load_tokenizer(str(model_folder))
+    said = iter(replies)
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(said)))
+
+    use = ToolUse(kits=(Stateless(calculator),), format="tags")
+    solver = agent("solver", policy, tools=use, parser=boxed, sampling=Sampling(max_tokens=500))
+    episode = run(play(Stage({"solver": solver}, flow, {}, Letters(), rewards={}), tasks(1)[0]))
+    assert [turn.valid for turn in episode.turns] == [True, False]
+
+
+def test_agents_that_share_a_kit_share_its_files_within_an_episode(model_folder):
+    @workflow
+    async def handover(team, task, world):
+        await team.solver(task.prompt)
+        return await team.other(task.prompt)
+
+    replies = [
+        call("file_system", operation="write", path="plan", content="go"), "written",
+        call("file_system", operation="read", path="plan"), "c",
+    ]  # fmt: skip
+    kit = Files()
+    episode = play_with(model_folder, replies, kit, flow=handover)
+    assert episode.turns[2].info["calls"][0]["result"] == "go"
+    again = play_with(model_folder, replies[2:], kit, flow=solo)
+    assert "no such file" in again.turns[0].info["calls"][0]["result"]
+
+
+def test_a_world_can_bring_tools(model_folder):
+    class Clock(Letters):
+        def open(self, task, *, seed):
+            return ClockWorld()
+
+    class ClockWorld(World):
+        closed = False
+
+        def tools(self):
+            @tool
+            def now() -> str:
+                """The time."""
+                assert not self.closed
+                return "noon"
+
+            return [now]
+
+        async def score(self, episode):
+            return {"team": float("noon" in episode.turns[1].messages[-1].content)}
+
+        async def close(self):
+            self.closed = True
+
+    episode = play_with(model_folder, [call("now"), "c"], WorldTools(), environment=Clock())
+    assert episode.metrics["score"] == 1.0
+    without = play_with(model_folder, ["c"], WorldTools())
+    assert without.error == "ValueError: LettersWorld offers no tools"
+
+
+def test_two_tools_of_one_name_are_an_error(model_folder):
+    episode = play_with(model_folder, ["c"], Stateless(calculator), Stateless(calculator))
+    assert episode.error == "ValueError: two tools of an agent are called calculator"
+
+
+@pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_2"])
+def test_native_calls_go_through_the_models_own_template(model_folder, family):
+    """Public templates, as TRL carries them."""
+    folder = Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
+    tokenizer = load_tokenizer(str(model_folder))
+    tokenizer.chat_template = (folder / f"{family}.jinja").read_text()
+    written = {"name": "calculator", "arguments": {"expression": "6*7"}}
+    bare = json.dumps({"name": "calculator", "parameters": {"expression": "6*7"}})
+    called = bare if family == "llama3_2" else f"<tool_call>\n{json.dumps(written)}\n</tool_call>"
+    said = iter([called, "It is 42."])
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(said)))
+    use = ToolUse(kits=(Stateless(calculator),), format="native")
+    solver = agent("solver", policy, tools=use, sampling=Sampling(max_tokens=500))
+    episode = run(play(Stage({"solver": solver}, solo, {}, Letters(), rewards={}), tasks(1)[0]))
+    assert episode.error is None
+    first, last = episode.turns
+    assert first.info["calls"][0]["result"] == "42"
+    shown = tokenizer.decode(last.ids[0])
+    assert "Value of an arithmetic expression" in shown, "the template tells the tools"
+    assert shown.count("6*7") == 1, "what was said stands there once"
+    assert "42" in shown.partition("6*7")[2]
+    sampled = first.ids[1].tolist()
+    places = range(len(last.ids[0]) - len(sampled))
+    assert any(last.ids[0][k : k + len(sampled)].tolist() == sampled for k in places)
