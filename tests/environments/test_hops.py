@@ -87,7 +87,9 @@ def test_even_the_smallest_world_asks_of_every_relation_in_both_splits():
             assert any(re.fullmatch(form, task.prompt) for task in asked), relation.name
 
 
-def test_the_queries_of_a_demonstrator_find_every_passage_of_the_chain(world):
+@pytest.mark.parametrize(("size", "seed"), [(300, 0), (SIZES[1], 1), (SIZES[0], 2)])
+def test_the_queries_of_a_demonstrator_find_every_passage_of_the_chain(size, seed):
+    world = HopWorld(num_passages=size, seed=seed)
     index = Bm25.of(world.passages)
     queries = sorted({query for task in everything(world) for query in task.info["queries"]})
     by_title = {passage.title: passage.id for passage in world.passages}

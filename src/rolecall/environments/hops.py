@@ -1,9 +1,9 @@
-"""A seed and a size in; a small invented world out: its passages, and questions about them.
+"""A seed and a size in; the passages of a small invented world, and questions about it, out.
 
 People, towns, firms, things and lands have a passage each, which tells its facts; a question
-follows one to three facts, each in the passage of the answer before. The land of the training
-questions and that of the test questions lie in one corpus but share no fact, so neither a text nor
-a fact of a test question is ever trained on; only words are.
+follows one to three facts, each in the passage of the answer before. Entities of the training
+questions and of the test questions lie in one corpus and know nothing of one another, so neither a
+text nor a fact of a test question is ever trained on.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ TEST_SHARE = 4  # one entity in so many belongs to the test questions
 SIZES = (60, 500)  # passages a world may have
 
 WORDS = {  # all that names and plain values are made of
-    kind: text.split()
-    for kind, text in {
-        "stem": "bor cal dov fen gul hax jom kip lun mav nex pol quin rud sab tor ulm vik wex zel",
-        "person": "abo brin cruz dalt ekko firn gant hulm ivor jask kern lode morn nube",
-        "town": "ford vale port hill gate well moor bank",
-        "firm": "forge mills lines stores",
-        "thing": "lamp clock bridge engine boat bell",
-        "land": "north south east west",
-        "colour": "red blue green white black yellow brown grey",
-        "metal": "iron copper silver gold tin lead steel brass",
-        "goods": "glass salt wool paper cheese honey silk bread",
-    }.items()
+    "stem": "bor cal dov fen gul hax jom kip lun mav nex pol quin rud sab tor ulm vik wex zel",
+    "person": "abo brin cruz dalt ekko firn gant hulm ivor jask kern lode morn nube",
+    "town": "ford vale port hill gate well moor bank",
+    "firm": "forge mills lines stores",
+    "thing": "lamp clock bridge engine boat bell",
+    "land": "north south east west",
+    "colour": "red blue green white black yellow brown grey",
+    "metal": "iron copper silver gold tin lead steel brass",
+    "goods": "glass salt wool paper cheese honey silk bread",
 }
 SHARES = {"person": 0.4, "town": 0.2, "firm": 0.15, "thing": 0.18, "land": 0.07}
 
@@ -73,7 +70,7 @@ RELATIONS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entity:
     """Somebody or something with a passage of its own."""
 
@@ -81,6 +78,9 @@ class Entity:
     name: str
     split: str  # of the questions that may follow its facts
     facts: dict[str, Entity | str] = field(default_factory=dict)  # relation -> value
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class HopWorld:
@@ -120,7 +120,8 @@ def _entities(number: int, random: Random) -> list[Entity]:
     counts["person"] += number - sum(counts.values())
     found: list[Entity] = []
     for kind, count in counts.items():
-        names = [f"{a} {b}".title() for a, b in product(WORDS["stem"], WORDS[kind])]
+        parts = product(WORDS["stem"].split(), WORDS[kind].split())
+        names = [" ".join(part).title() for part in parts]
         random.shuffle(names)
         for place, name in enumerate(names[:count]):
             found.append(Entity(kind, name, "train" if place % TEST_SHARE else "test"))
@@ -134,7 +135,7 @@ def _entities(number: int, random: Random) -> list[Entity]:
 
 def _values(relation: Relation, entity: Entity, among: list[Entity]) -> Sequence[Entity | str]:
     if relation.to not in SHARES:
-        return WORDS[relation.to]
+        return WORDS[relation.to].split()
     return [e for e in among if e.kind == relation.to and e.split == entity.split and e != entity]
 
 
@@ -144,9 +145,7 @@ def _passage(entity: Entity) -> Passage:
 
 
 def _told(entity: Entity, relation: Relation) -> str:
-    value = entity.facts[relation.name]
-    named = value.name if isinstance(value, Entity) else value
-    return relation.sentence.format(entity.name, value=named)
+    return relation.sentence.format(entity, value=entity.facts[relation.name])
 
 
 def _id(entity: Entity) -> str:
@@ -154,7 +153,7 @@ def _id(entity: Entity) -> str:
 
 
 def _chains(entity: Entity, length: int) -> list[list[Step]]:
-    """Every way to follow `length` facts from an entity that never comes back to an earlier one."""
+    """Every way to follow `length` facts without coming back to an entity met before."""
     chains: list[list[Step]] = []
     for relation in RELATIONS:
         if relation.of != entity.kind:
@@ -169,7 +168,7 @@ def _chains(entity: Entity, length: int) -> list[list[Step]]:
 
 def _comes_back(chain: list[Step]) -> bool:
     last, relation = chain[-1]
-    met = [id(entity) for entity, _ in chain] + [id(last.facts[relation.name])]
+    met = [*(entity for entity, _ in chain), last.facts[relation.name]]
     return len(set(met)) < len(met)
 
 
@@ -178,11 +177,10 @@ def _task(chain: list[Step], name: str) -> Task:
     for _, relation in chain[:-1]:
         asked = relation.phrase.format(asked)
     last, relation = chain[-1]
-    value = last.facts[relation.name]
     return Task(
         name,
         relation.question.format(asked),
-        value.name if isinstance(value, Entity) else value,
+        str(last.facts[relation.name]),
         {
             "source": f"{len(chain)} hops" if len(chain) > 1 else "1 hop",
             "passages": [_id(entity) for entity, _ in chain],

@@ -7,9 +7,10 @@ what is stored for its words. An index in a folder is mapped into memory, not re
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,11 +83,11 @@ def build_bm25(
 
 def _index(passages: Iterable[Passage], *, show: bool) -> Any:
     bm25s = optional("bm25s", extra="search")
-    vocabulary: dict[str, int] = {}
+    vocabulary = defaultdict[str, int](count().__next__)  # a new word gets the next number
     rows = _Rows()
     for passage in counted(passages, "reading passages", show=show):
-        found = words(f"{passage.title}\n{passage.text}")
-        rows.append([vocabulary.setdefault(word, len(vocabulary)) for word in found])
+        rows.append(map(vocabulary.__getitem__, words(f"{passage.title}\n{passage.text}")))
+    vocabulary.default_factory = None
     if not vocabulary:
         raise ValueError("the corpus holds no words to search for")
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
