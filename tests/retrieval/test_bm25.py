@@ -8,6 +8,7 @@ from math import log
 import numpy as np
 import pytest
 
+from rolecall.retrieval import bm25
 from rolecall.retrieval.base import Passage
 from rolecall.retrieval.bm25 import K1, B, Bm25, build_bm25
 from rolecall.retrieval.folders import MANIFEST, has_index
@@ -78,6 +79,15 @@ def test_an_index_in_a_folder_answers_like_one_in_memory(tmp_path):
         )
     assert built.identity == again.identity
     assert isinstance(again.index.scores["data"], np.memmap)
+
+
+def test_compiled_search_finds_the_same(tmp_path, monkeypatch):
+    open_index(tmp_path / "index", corpus(tmp_path))
+    monkeypatch.setattr(bm25, "COMPILED_FROM", 3)
+    index = open_index(tmp_path / "index")
+    assert index.index.backend == "numba"
+    queries = ["ada engine", "x", "novel", "ada"]
+    assert index.search(queries, 3) == Bm25.of(PASSAGES).search(queries, 3)
 
 
 def test_an_identity_tells_corpora_and_kinds_apart(tmp_path):
