@@ -90,6 +90,24 @@ def test_compiled_search_finds_the_same(tmp_path, monkeypatch):
     assert index.search(queries, 3) == Bm25.of(PASSAGES).search(queries, 3)
 
 
+def test_an_index_of_another_way_to_count_words_is_refused(tmp_path):
+    open_index(tmp_path / "index", corpus(tmp_path))
+    told = json.loads((tmp_path / "index" / MANIFEST).read_text())
+    told["options"]["k1"] = 1.5
+    (tmp_path / "index" / MANIFEST).write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="indexed in another way"):
+        open_index(tmp_path / "index")
+
+
+def test_a_passage_without_words_is_kept_and_never_found(tmp_path):
+    passages = [Passage("0", "", "the"), *PASSAGES, Passage("4", "", "")]
+    index = open_index(tmp_path / "index", corpus(tmp_path, passages))
+    assert len(index.passages) == 5
+    assert [ids(hits) for hits in index.search(["ada", "novel", "the"], 5)] == [
+        ["a", "b"], ["c"], []
+    ]  # fmt: skip
+
+
 def test_an_identity_tells_corpora_and_kinds_apart(tmp_path):
     first = open_index(tmp_path / "1", corpus(tmp_path)).identity
     second = open_index(tmp_path / "2", corpus(tmp_path, PASSAGES[:2])).identity

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -136,6 +140,28 @@ def test_our_client_speaks_the_single_dialect_with_our_server(url):
 def test_health_names_the_index(url):
     told = httpx.get(f"{url}/health").json()
     assert told == {"status": "ok", "index": Bm25.of(PASSAGES).identity, "queries": 0}
+
+
+def test_the_server_builds_the_index_on_its_first_start_and_ends_with_an_interrupt(tmp_path):
+    rows = [json.dumps({"id": p.id, "title": p.title, "text": p.text}) for p in PASSAGES]
+    (tmp_path / "c.jsonl").write_text("\n".join(rows))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = (
+        "import sys; from pathlib import Path; from rolecall.serve.search import serve\n"
+        "serve(index=Path(sys.argv[1]), corpus=Path(sys.argv[2]), port=int(sys.argv[3]), topk=1)"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "index", tmp_path / "c.jsonl", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        client = open_client(url=f"http://127.0.0.1:{port}", deadline_s=60)
+        [hit] = asyncio.run(client.query("emma"))
+        assert hit.id == "c"
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=20)
+    assert "reading passages 4/?" in said
+    assert f"running on http://127.0.0.1:{port}" in said
+    assert (tmp_path / "index/manifest.json").is_file()
 
 
 class Slow:

@@ -23,6 +23,7 @@ from rolecall.retrieval.progress import counted
 from rolecall.retrieval.words import words
 
 K1, B = 0.9, 0.4  # Anserini's for passages; the ones of Search-R1's BM25 server
+OPTIONS: dict[str, str | float] = {"words": "runs of \\w, Lucene's stop words", "k1": K1, "b": B}
 FOLDER = "bm25"
 # Passages from which on compiled code pays for the 6 s that compiling takes: with 1 M passages it
 # answered 374 queries a second, numpy 61; with 50 k numpy answers 1,800.
@@ -47,6 +48,8 @@ class Bm25:
     def open(cls, folder: Path) -> Bm25:
         """What `build_bm25` wrote. Raises ValueError for a folder that holds no such index."""
         manifest = read_manifest(folder, kind="bm25")
+        if manifest.options != OPTIONS:
+            raise ValueError(f"{folder} was indexed in another way: {manifest.options}")
         index = optional("bm25s", extra="search").BM25.load(folder / FOLDER, mmap=True)
         opened = cls(index, PassageFile(folder), identity=manifest.identity)
         if manifest.num_passages >= COMPILED_FROM:
@@ -84,8 +87,7 @@ def build_bm25(
     with written_aside(folder) as aside:
         index = _index(stored(passages, aside), show=show)
         index.save(aside / FOLDER)
-        options: dict[str, str | float] = {"words": "lucene stop words", "k1": K1, "b": B}
-        write_manifest(aside, Manifest("bm25", corpus, int(index.scores["num_docs"]), options))
+        write_manifest(aside, Manifest("bm25", corpus, int(index.scores["num_docs"]), OPTIONS))
 
 
 def _index(passages: Iterable[Passage], *, show: bool) -> Any:

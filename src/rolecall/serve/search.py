@@ -101,7 +101,7 @@ def serve(
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
     retriever = open_index(index, corpus, model=model, show=True)
-    uvicorn.run(make_app(retriever, topk=topk), host=host, port=port, log_level="warning")
+    uvicorn.run(make_app(retriever, topk=topk), host=host, port=port, access_log=False)
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
