@@ -54,19 +54,27 @@ def test_passages_beyond_one_batch_keep_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "of_query", "of_passage"),
-    [("intfloat/e5-base-v2", "query: ", "passage: "), ("bag", "", "")],
+    ("model", "e5", "prefixed"),
+    [
+        ("intfloat/e5-base-v2", None, True),
+        ("/models/e5/multilingual-E5-large", None, True),
+        ("node5", None, False),
+        ("/models/e5/other", None, False),
+        ("mine", True, True),
+        ("intfloat/e5-base-v2", False, False),
+    ],
 )
-def test_e5_models_and_no_others_get_prefixes(tmp_path, model, of_query, of_passage):
+def test_models_of_the_e5_family_get_its_prefixes(tmp_path, model, e5, prefixed):
     seen = []
 
     def heard(texts):
         seen.extend(texts)
         return bag(texts)
 
-    build_dense(iter(PASSAGES[:1]), tmp_path / "i", corpus="x", model=model, encode=heard)
+    build_dense(iter(PASSAGES[:1]), tmp_path / "i", corpus="x", model=model, e5=e5, encode=heard)
     Dense(tmp_path / "i", heard).search(["who"], 1)
-    assert seen == [f"{of_passage}t0\nword0 shared", f"{of_query}who"]
+    plain = ["t0\nword0 shared", "who"]
+    assert seen == ([f"passage: {plain[0]}", f"query: {plain[1]}"] if prefixed else plain)
 
 
 def test_an_empty_corpus_is_refused(tmp_path):

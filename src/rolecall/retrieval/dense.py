@@ -6,6 +6,7 @@ all of them by inner product. An index in a folder is mapped into memory, not re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,8 @@ Encode = Callable[[list[str]], NDArray[np.float32]]  # texts -> vectors [N, D]
 
 FILE = "vectors.faiss"
 BATCH = 256  # passages that are encoded at once
-E5_PREFIXES = ("query: ", "passage: ")  # e5 models are trained with them
+E5 = re.compile(r"\be5\b", re.IGNORECASE)  # in the name of a model of that family
+E5_PREFIXES = ("query: ", "passage: ")  # they are trained with them
 MAX_IDS = 256  # of a query or a passage; what is beyond is not read
 
 
@@ -66,15 +68,19 @@ def build_dense(
     *,
     corpus: str,
     model: str,
+    e5: bool | None = None,
     encode: Encode | None = None,
     show: bool = False,
 ) -> None:
     """Write an index folder; `corpus` is the fingerprint of the passages' file.
 
+    `e5`: queries and passages get the prefixes of that family; None: if the model's name says so.
+
     Raises ValueError if the folder is taken or there are no passages.
     """
     encode = encode or load_encoder(model)
-    of_query, of_passage = E5_PREFIXES if "e5" in model.lower() else ("", "")
+    prefixed = bool(E5.search(Path(model).name)) if e5 is None else e5
+    of_query, of_passage = E5_PREFIXES if prefixed else ("", "")
     with written_aside(folder) as aside:
         kept = counted(stored(passages, aside), "encoding passages", show=show)
         index = _index(kept, encode, prefix=of_passage)

@@ -20,11 +20,17 @@ log = logging.getLogger("rolecall")
 
 
 def open_index(
-    folder: Path, corpus: Path | None = None, *, model: str | None = None, show: bool = False
+    folder: Path,
+    corpus: Path | None = None,
+    *,
+    model: str | None = None,
+    e5: bool | None = None,
+    show: bool = False,
 ) -> Retriever:
     """Opens the index of a folder, or builds it from the corpus first; `show`s the progress.
 
-    With `model`, of sentence-transformers, it is an index of vectors, else BM25.
+    With `model`, of sentence-transformers, it is an index of vectors, else BM25; `e5` says that
+    the model wants the prefixes of that family (None: its name tells).
 
     Raises ValueError if the folder holds no whole index, one of another corpus or model, or if it
     holds none and there is no corpus to build it from.
@@ -44,7 +50,7 @@ def open_index(
         if model is None:
             build_bm25(passages, folder, corpus=mark, show=show)
         else:
-            build_dense(passages, folder, corpus=mark, model=model, show=show)
+            build_dense(passages, folder, corpus=mark, model=model, e5=e5, show=show)
     return Bm25.open(folder) if model is None else Dense(folder)
 
 

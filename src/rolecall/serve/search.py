@@ -89,6 +89,7 @@ def serve(
     index: Path,
     corpus: Path | None = None,
     model: str | None = None,
+    e5: bool | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     topk: int = 3,
@@ -100,7 +101,7 @@ def serve(
     uvicorn = optional("uvicorn", extra="serve")
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
-    retriever = open_index(index, corpus, model=model, show=True)
+    retriever = open_index(index, corpus, model=model, e5=e5, show=True)
     uvicorn.run(make_app(retriever, topk=topk), host=host, port=port, access_log=False)
 
 
