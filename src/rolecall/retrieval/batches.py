@@ -1,0 +1,83 @@
+"""Concurrent queries come in one by one, calls with many of them go out.
+
+Consumes queries, produces the hits of each, and is unblocked by the end of a call: what was asked
+meanwhile is the next call. A query that finds nobody else waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from dataclasses import dataclass
+
+from rolecall.retrieval.base import Hit
+
+Answer = Callable[[list[str], int], Awaitable[list[list[Hit]]]]  # (queries, topk) -> hits of each
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    query: str
+    topk: int
+    hits: asyncio.Future[list[Hit]]
+
+
+class Batches:
+    """Merges the queries of one event loop; a call holds different queries of one `topk`."""
+
+    def __init__(self, answer: Answer, *, largest: int, at_once: int) -> None:
+        """`largest`: queries in a call; `at_once`: calls under way at a time."""
+        self.answer, self.largest, self.at_once = answer, largest, at_once
+        self.waiting: deque[Waiting] = deque()
+        self._callers: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks only weakly
+        self._calling = 0
+
+    async def ask(self, query: str, topk: int) -> list[Hit]:
+        """Raises what the call that held the query raised."""
+        loop = asyncio.get_running_loop()
+        mine = Waiting(query, topk, loop.create_future())
+        self.waiting.append(mine)
+        if self._calling < self.at_once:
+            self._calling += 1
+            # In an empty context: the call is no part of the episode that happened to ask first.
+            caller = loop.create_task(self._call(), context=Context())
+            self._callers.add(caller)
+            caller.add_done_callback(self._callers.discard)
+        return await mine.hits
+
+    async def _call(self) -> None:
+        try:
+            await asyncio.sleep(0)  # whoever asks in this turn of the loop shares the call
+            while batch := self._take():
+                await self._settle(batch)
+        finally:
+            self._calling -= 1
+
+    def _take(self) -> list[Waiting]:
+        """The oldest query and those behind it that fit into its call; others keep their place."""
+        batch: list[Waiting] = []
+        others: list[Waiting] = []
+        while self.waiting and len(batch) < self.largest:
+            waiting = self.waiting.popleft()
+            if waiting.hits.done():  # whoever asked has given up
+                continue
+            same = not batch or waiting.topk == batch[0].topk
+            (batch if same else others).append(waiting)
+        self.waiting.extendleft(reversed(others))
+        return batch
+
+    async def _settle(self, batch: list[Waiting]) -> None:
+        queries = list(dict.fromkeys(waiting.query for waiting in batch))
+        try:
+            found = await self.answer(queries, batch[0].topk)
+            hits = dict(zip(queries, found, strict=True))
+        except Exception as error:  # it is raised where the queries were asked
+            for waiting in batch:
+                if not waiting.hits.done():
+                    waiting.hits.set_exception(error)
+            return
+        for waiting in batch:
+            if not waiting.hits.done():
+                waiting.hits.set_result(hits[waiting.query])

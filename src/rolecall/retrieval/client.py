@@ -1,0 +1,106 @@
+"""One query in, its hits out: from an index in this process or from servers, merged and cached.
+
+`await client.query("who wrote Emma", topk=3)` -> [Hit, ...]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Protocol
+
+from rolecall.retrieval.base import EmptyQueryError, Hit, SearchDownError, SearchError
+from rolecall.retrieval.batches import Batches
+
+Key = tuple[str, str, int]  # identity of the source, normal query, topk
+
+
+class Source(Protocol):
+    """Where queries are answered."""
+
+    identity: str  # of the corpus and its index, or of the servers that have them
+    largest: int  # queries that one call may hold
+    at_once: int  # calls that may be under way
+    trouble: str  # what last went wrong, if anything did
+
+    async def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        """Raises SearchError if it cannot be known what the queries find."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SearchClient:
+    """Asks one source, for many episodes at once."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        deadline_s: float = 30.0,  # of a query, from the call to its hits
+        most_failures: int | None = 10,  # calls that fail in a row before no more are made
+        most_cached: int = 10_000,  # queries whose hits are kept
+    ) -> None:
+        self.source, self.deadline_s = source, deadline_s
+        self.most_failures, self.most_cached = most_failures, most_cached
+        self.failures = 0  # calls that failed since one succeeded
+        self.last_failure = ""
+        self._cache: OrderedDict[Key, list[Hit]] = OrderedDict()
+        self._batches: Batches | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def query(self, text: str, topk: int = 3) -> list[Hit]:
+        """At most `topk` hits, best first; none is a result like any other.
+
+        Raises EmptyQueryError for a text without content, SearchError if it stays unknown what
+        it finds, and SearchDownError once too many calls in a row have failed.
+        """
+        normal = " ".join(text.split())
+        if not normal:
+            raise EmptyQueryError("the query is empty")
+        if topk < 1:
+            raise ValueError(f"topk must be at least 1 (it is {topk})")
+        key = (self.source.identity, normal, topk)
+        if key not in self._cache:
+            hits = await self._ask(normal, topk)
+            self._cache[key] = hits
+            if len(self._cache) > self.most_cached:
+                self._cache.popitem(last=False)
+            return list(hits)
+        self._cache.move_to_end(key)
+        return list(self._cache[key])
+
+    async def close(self) -> None:
+        await self.source.close()
+
+    async def _ask(self, query: str, topk: int) -> list[Hit]:
+        if self.most_failures is not None and self.failures >= self.most_failures:
+            raise SearchDownError(
+                f"{self.failures} searches in a row failed, the last one so: {self.last_failure}"
+            )
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await self._merged().ask(query, topk)
+        except TimeoutError as error:
+            told = self.source.trouble or self.source.identity
+            raise SearchError(f"no answer in {self.deadline_s:g} s: {told}") from error
+
+    def _merged(self) -> Batches:
+        """The calls of this event loop: futures and tasks of another one are of no use."""
+        loop = asyncio.get_running_loop()
+        if self._batches is None or self._loop is not loop:
+            self._loop = loop
+            self._batches = Batches(
+                self._call, largest=self.source.largest, at_once=self.source.at_once
+            )
+        return self._batches
+
+    async def _call(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        try:
+            found = await self.source.search(queries, topk)
+        except SearchError as error:
+            self.failures += 1
+            self.last_failure = str(error)
+            raise
+        self.failures = 0
+        return found

@@ -1,0 +1,85 @@
+"""An index is written aside and becomes a folder in one step; what is not whole is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+FORMAT = "rolecall-index-1"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an index folder says of itself."""
+
+    kind: str  # bm25 | dense
+    corpus: str  # fingerprint of the corpus file
+    num_passages: int
+    options: dict[str, str | float] = field(default_factory=dict)  # of the way it is indexed
+
+    @property
+    def identity(self) -> str:
+        """bm25:<corpus>:<digest of all the rest>."""
+        told = json.dumps(asdict(self), sort_keys=True).encode()
+        return f"{self.kind}:{self.corpus}:{blake2b(told, digest_size=8).hexdigest()}"
+
+
+@contextmanager
+def written_aside(folder: Path) -> Iterator[Path]:
+    """A new folder to write an index to; it takes its name when the block ends without error.
+
+    Raises ValueError before anything is written if the name is taken.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is not empty: an index needs a folder of its own")
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Last of all: it lists the sizes of the files that are there, so that a cut copy shows."""
+    told = {"format": FORMAT, "files": _sizes(folder), **asdict(manifest)}
+    (folder / MANIFEST).write_text(json.dumps(told, indent=2) + "\n")
+
+
+def has_index(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def read_manifest(folder: Path, *, kind: str) -> Manifest:
+    """Raises ValueError that says what is wrong with a folder without a whole index of a kind."""
+    if not has_index(folder):
+        raise ValueError(f"{folder} holds no index (no {MANIFEST} in it)")
+    try:
+        told = json.loads((folder / MANIFEST).read_text())
+        if told.pop("format") != FORMAT:
+            raise ValueError("another version wrote it")
+        files = told.pop("files")
+        manifest = Manifest(**told)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{folder / MANIFEST} is not of a {FORMAT} index: {error!r}") from error
+    found = _sizes(folder)
+    broken = sorted(name for name, size in files.items() if found.get(name) != size)
+    if broken:
+        raise ValueError(f"the index in {folder} is not whole: {broken[0]} is missing or cut")
+    if manifest.kind != kind:
+        raise ValueError(f"{folder} holds a {manifest.kind} index, not a {kind} one")
+    return manifest
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
