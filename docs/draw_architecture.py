@@ -21,10 +21,12 @@ LAYERS: list[dict[str, list[str]]] = [
     {
         "settings": ["config", "registry", "learners.optim"],
         "interfaces": ["engines.base", "environments.base", "tools.base", "tools.calls"],
+        "row files": ["environments.row_files"],
     },
     {
         "agents": ["agents", "chat", "parsers", "data"],
         "tools": ["tools"],
+        "retrieval": ["retrieval"],
         "workflows": ["workflows"],
         "environments": ["environments"],
         "rewards": ["rewards"],
@@ -57,7 +59,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "run folder": ["runs", "episodes", "checkpoint"],
         "proofs": ["proofs"],
     },
-    {"monitor": ["monitor"]},
+    {"monitor": ["monitor"], "serve": ["serve"]},
     {
         "assembly": ["assembly", "credit", "weights", "needs", "checks"],
         "trainer": ["trainer", "collecting", "learning"],

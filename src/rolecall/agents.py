@@ -199,6 +199,7 @@ class Member:
                 self._penalise(turn)
                 messages = [*turn.messages, _spoken(turn), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
+                turn.info["observation"] = "\n".join(text for _, text in results)
             if calls_of(turn, use.format):
                 self.team._episode.count("tool_limit")
         return turn

@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 tiny_app = typer.Typer(no_args_is_help=True, help="The small models inside the package.")
 app.add_typer(tiny_app, name="tiny")
+serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' clients know.")
+app.add_typer(serve_app, name="serve")
 
 Source = Annotated[str, typer.Argument(metavar="RECIPE|FILE", help="A recipe or a YAML file.")]
 Overrides = Annotated[
@@ -29,6 +31,7 @@ Overrides = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
 ]
+Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
 INTERRUPTED = 130
 
 
@@ -155,6 +158,26 @@ def tiny_build(
     from rolecall.commands import build_tiny
 
     build_tiny(source, overrides or [], output=output, minutes=minutes, seed=seed)
+
+
+@serve_app.command("search")
+def serve_search(
+    index: Annotated[Path, typer.Option(help="Folder of the index; made if it is not there.")],
+    corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")
+    ] = None,
+    topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port.")] = 8000,
+) -> None:
+    """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
+    from rolecall.serve.search import serve
+
+    try:
+        serve(index=index, corpus=corpus, model=model, host=host, port=port, topk=topk)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def people_elsewhere(json_file: str | None) -> AbstractContextManager[Any]:

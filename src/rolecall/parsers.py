@@ -5,6 +5,7 @@ from __future__ import annotations
 from rolecall.agents import Parser
 from rolecall.core import Turn
 from rolecall.rewards.answers import extract
+from rolecall.tags import code_of
 
 
 def boxed(turn: Turn) -> str | None:
@@ -20,3 +21,17 @@ def one_of(tag: str, *values: str) -> Parser:
         return found if found in values else None
 
     return parse
+
+
+def tagged(tag: str) -> Parser:
+    """The content of `<tag>...</tag>`, if there is any."""
+
+    def parse(turn: Turn) -> str | None:
+        return turn.tag(tag) or None
+
+    return parse
+
+
+def fenced(turn: Turn) -> str | None:
+    """The last fenced python block after thinking."""
+    return code_of(turn.visible)

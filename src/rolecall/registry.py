@@ -24,10 +24,24 @@ from rolecall.config_errors import ConfigError
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
     "workflow": {
+        "actor_critic": "rolecall.workflows.actor_critic:actor_critic",
+        "chain": "rolecall.workflows.chain:chain",
+        "debate": "rolecall.workflows.debate:debate",
+        "graph": "rolecall.workflows.graph:graph",
+        "majority_vote": "rolecall.workflows.majority_vote:majority_vote",
+        "mathchat": "rolecall.workflows.mathchat:mathchat",
+        "mixture": "rolecall.workflows.mixture:mixture",
+        "multi_turn": "rolecall.workflows.multi_turn:multi_turn",
+        "pioneer_observer": "rolecall.workflows.pioneer_observer:pioneer_observer",
+        "planner_workers": "rolecall.workflows.planner_workers:planner_workers",
+        "search_team": "rolecall.workflows.search_team:search_team",
         "single": "rolecall.workflows.single:single",
         "solver_verifier": "rolecall.workflows.solver_verifier:solver_verifier",
     },
-    "environment": {"math": "rolecall.environments.math:MathEnvironment"},
+    "environment": {
+        "math": "rolecall.environments.math:MathEnvironment",
+        "search": "rolecall.environments.search:SearchEnvironment",
+    },
     "reward": {"correct": "rolecall.rewards.correct:correct"},
     "algorithm": {
         "grpo": "rolecall.algorithms.grpo:Grpo",
@@ -49,6 +63,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "calculator": "rolecall.tools.calculator:calculator",
         "files": "rolecall.tools.files:Files",
         "mcp": "rolecall.tools.mcp:Mcp",
+        "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },
     "parser": {},

@@ -20,6 +20,7 @@ from rolecall import scope
 from rolecall.agents import Agent, Team
 from rolecall.core import Episode, Group, Swap, Task, Turn
 from rolecall.environments.base import Environment, World
+from rolecall.errors import RunEndingError, first
 from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
 from rolecall.tools.use import OpenTools
@@ -124,10 +125,13 @@ async def collect(
                     journal.append(episode)
                 played[number, attempt] = episode
 
-    with seldom_collected():
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(stage.concurrency, len(todo))):
-                workers.create_task(work())
+    try:
+        with seldom_collected():
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(stage.concurrency, len(todo))):
+                    workers.create_task(work())
+    except ExceptionGroup as errors:
+        raise first(errors) from errors
     for number in range(len(tasks)):
         attempts = [played[number, attempt] for attempt in range(group_size)]
         group = [episode for episode in attempts if episode.error is None]
@@ -195,18 +199,13 @@ async def _play(
             async with asyncio.timeout(stage.timeout_s):
                 await _run(stage, episode, team)
         except Exception as error:  # the boundary to user code: a bad rollout is data
-            cause = _first(error)
+            cause = first(error)
+            if isinstance(cause, RunEndingError):
+                raise cause from error
             episode.error = f"{type(cause).__name__}: {cause}"
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started
     return episode
-
-
-def _first(error: Exception) -> Exception:
-    """What went wrong first, where several tasks of a workflow failed together."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _run(stage: Stage, episode: Episode, team: Team) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 THINK_END = "</think>"
+FENCE = re.compile(r"^```(?:python|py)[^\S\n]*\n(.*?)^```[^\S\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def visible(text: str) -> str:
@@ -28,3 +29,9 @@ def find_tag(text: str, name: str) -> str | None:
         else:
             inside = match.end()
     return found
+
+
+def code_of(text: str) -> str | None:
+    """The last fenced python block of a text."""
+    blocks = FENCE.findall(text)
+    return blocks[-1] if blocks else None

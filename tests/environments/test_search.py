@@ -75,7 +75,7 @@ def test_an_action_without_words_to_search_for_is_answered_with_a_notice_and_cou
     assert (seen.text, seen.done) == (NOTICE, False)
     episode = Episode("e", task, 0, 0)
     asyncio.run(world.score(episode))
-    assert episode.metrics == {"search_queries": 0.0, "search_refused": 1.0}
+    assert episode.metrics == {"count/search_queries": 0.0, "count/search_refused": 1.0}
 
 
 def test_a_search_that_finds_nothing_is_a_normal_observation(environment):

@@ -102,8 +102,7 @@ class SearchEnvironment:
 class SearchWorld(World):
     """Answers `<search>` with documents and scores the last `<answer>` of the workflow's answer.
 
-    Its counts are metrics of the episode: `search_queries`, and `search_refused`, the actions
-    that held neither a query nor an answer.
+    It counts `search_queries`, and as `search_refused` actions without a query or an answer.
     """
 
     def __init__(self, task: Task, client: SearchClient, *, topk: int, metric: Metric) -> None:
@@ -136,8 +135,8 @@ class SearchWorld(World):
         return Observation(render(hits), info={"query": query, "passages": found})
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        episode.metrics["search_queries"] = float(self.num_queries)
-        episode.metrics["search_refused"] = float(self.num_refused)
+        episode.metrics["count/search_queries"] = float(self.num_queries)
+        episode.metrics["count/search_refused"] = float(self.num_refused)
         answer = find_tag(episode.answer, "answer")
         if answer is None or episode.metrics.get("truncated"):
             return {"team": 0.0}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from rolecall.errors import InfrastructureError, RunEndingError
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -35,11 +37,11 @@ class Retriever(Protocol):
         ...
 
 
-class SearchError(RuntimeError):
+class SearchError(InfrastructureError):
     """The search itself failed: what it would have found is unknown, not nothing."""
 
 
-class SearchDownError(SearchError):
+class SearchDownError(SearchError, RunEndingError):
     """Searches failed so often in a row that no more are tried."""
 
 

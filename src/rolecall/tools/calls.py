@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rolecall.core import Message, Turn
+from rolecall.tags import code_of
 from rolecall.tools.base import Tool
 
 Format = Literal["native", "tags", "code"]
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-FENCE = re.compile(r"^```(?:python|py)[^\S\n]*\n(.*?)^```[^\S\n]*$", re.DOTALL | re.MULTILINE)
 # Function and parameters as Qwen3-Coder writes them between the tags.
 FUNCTION = re.compile(r"<function=([^>\n]+)>(.*)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
@@ -41,8 +41,8 @@ def calls_of(turn: Turn, format: Format) -> list[Call]:
         return []
     text = turn.visible
     if format == "code":
-        blocks = FENCE.findall(text)
-        return [Call("python", {"code": blocks[-1]})] if blocks else []
+        code = code_of(text)
+        return [] if code is None else [Call("python", {"code": code})]
     if OPEN in text or CLOSE in text:
         return _tagged(text)
     return _bare(text) if format == "native" else []

@@ -13,7 +13,7 @@ from contextvars import Context
 from typing import Any
 
 from rolecall.environments.base import World
-from rolecall.errors import InfrastructureError
+from rolecall.errors import InfrastructureError, first
 from rolecall.tools.base import Tool, ToolError
 
 CONNECTION_CLOSED = -32000  # a JSON-RPC code that the mcp package makes itself
@@ -138,16 +138,10 @@ class _Connection:
                 await self._ended.wait()
         except Exception as error:
             if not self._described.done():
-                failure = InfrastructureError(f"the MCP server does not answer: {_first(error)}")
+                failure = InfrastructureError(f"the MCP server does not answer: {first(error)}")
                 self._described.set_exception(failure)
         finally:
             self._ended.set()
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _text_of(part: Any) -> str:

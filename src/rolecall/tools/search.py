@@ -1,0 +1,48 @@
+"""A tool that searches documents: a server, an index on disk, or what the environment searches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rolecall.environments.base import World
+from rolecall.retrieval.base import EmptyQueryError
+from rolecall.retrieval.dialects import Dialect
+from rolecall.retrieval.opening import open_client
+from rolecall.retrieval.rendering import render
+from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.functions import tool
+
+
+class Search:
+    """Tool `search`: the documents that match a query best."""
+
+    def __init__(
+        self,
+        url: str | list[str] | None = None,
+        dialect: Dialect | None = None,
+        corpus: str | None = None,
+        index: str | None = None,
+        model: str | None = None,
+        topk: int = 3,
+        deadline_s: float = 30.0,
+    ) -> None:
+        """As in the environment `search`."""
+        if topk < 1:
+            raise ValueError(f"topk must be at least 1 (it is {topk})")
+        self.topk = topk
+        self.client = open_client(
+            url=url, dialect=dialect, corpus=corpus, index=index, model=model, deadline_s=deadline_s
+        )
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        @tool
+        async def search(query: str) -> str:
+            """Documents about a query."""
+            try:
+                return render(await self.client.query(query, topk=self.topk))
+            except EmptyQueryError as error:
+                raise ToolError(str(error)) from error
+
+        yield [search]

@@ -1,0 +1,26 @@
+"""A task in, an approved answer out: a critic reviews until its last line says APPROVE."""
+
+from __future__ import annotations
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.workflows.base import workflow
+
+
+@workflow
+async def actor_critic(team: Team, task: Task, world: World, rounds: int = 3) -> Turn:
+    """At most `rounds` answers; the last one has no critic: nobody would act on its word."""
+    answer = await team.actor(task.prompt)
+    for _ in range(rounds - 1):
+        review = await team.critic(task.prompt, answer)
+        if approves(review):
+            break
+        answer = await team.actor(task.prompt, answer, review)
+    return answer
+
+
+def approves(review: Turn) -> bool:
+    """APPROVE alone on the last line of a whole review."""
+    lines = review.visible.splitlines()
+    return review.finish != "length" and bool(lines) and lines[-1].strip(" *.") == "APPROVE"

@@ -1,0 +1,16 @@
+"""A member of the team and what it is told in; a turn that has its form out, where it can."""
+
+from __future__ import annotations
+
+from rolecall.agents import Member, Said
+from rolecall.core import Turn
+
+
+async def ask_again(member: Member, *said: Said, tries: int = 2) -> Turn:
+    """Ask until the turn is valid, at most `tries` times; the last turn, valid or not."""
+    turn = await member(*said)
+    for _ in range(tries - 1):
+        if turn.valid:
+            break
+        turn = await member(*said)
+    return turn

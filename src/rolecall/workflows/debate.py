@@ -1,0 +1,44 @@
+"""A proposition in, the winner of a debate out: two sides, a judge who does not know who is who.
+
+The sides are drawn, and so is who is called A: neither an agent's name nor its place wins.
+"""
+
+from __future__ import annotations
+
+import json
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import one_of
+from rolecall.workflows.asking import ask_again
+from rolecall.workflows.base import workflow
+
+PRO, CON = "for", "against"
+
+
+@workflow(parsers={"judge": one_of("winner", "a", "b", "tie")}, tags=("<winner>", "</winner>"))
+async def debate(
+    team: Team, task: Task, world: World, rounds: int = 3, judge_tries: int = 3
+) -> str:
+    """Who plays `debater`: two agents. The judge is asked `judge_tries` times, then it is an error.
+
+    -> {"winner": agent or "tie", "side": "for", "against" or "", "called": "A", "B" or "tie"}
+    """
+    debaters = team.role("debater")
+    if len(debaters) != 2:
+        raise ValueError(f"a debate needs two agents of the role debater (it has {len(debaters)})")
+    pro, con = team.random("sides").sample(debaters, 2)
+    said: list[Turn] = []
+    for _ in range(rounds):
+        for member, side in ((pro, PRO), (con, CON)):
+            said.append(await member(task.prompt, f"You argue {side} it.", *said))
+    sides = {pro.agent.name: PRO, con.agent.name: CON}
+    called = dict(zip(team.random("names").sample(sorted(sides), 2), "AB", strict=True))
+    heard = "\n\n".join(f"{called[t.agent]} ({sides[t.agent]}): {t.visible}" for t in said)
+    verdict = await ask_again(team.judge, task.prompt, heard, tries=judge_tries)
+    if not verdict.valid:
+        raise ValueError(f"the judge named no winner in {judge_tries} tries")
+    name = str(verdict.tag("winner")).upper()
+    winner = next((agent for agent, label in called.items() if label == name), "tie")
+    return json.dumps({"winner": winner, "side": sides.get(winner, ""), "called": name.lower()})

@@ -1,0 +1,71 @@
+"""A task in, the answer of most debaters out (2305.14325): all speak at once, then read the others.
+
+Votes are grouped by equivalence, so 1/2 and 0.5 are one answer; who gives none abstains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from rolecall.agents import Member, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed
+from rolecall.rewards.answers import extract
+from rolecall.workflows.base import workflow
+
+
+@workflow(parsers={"debater": boxed}, tags=("\\boxed{",))
+async def majority_vote(
+    team: Team,
+    task: Task,
+    world: World,
+    rounds: int = 2,
+    max_others: int = 5,
+    contain_self: bool = True,
+    earns: Literal["own", "outcome"] = "own",
+) -> str:
+    """Each debater sees `max_others` of the others' latest answers, in an order of its own.
+
+    `earns: own` pays every turn for its own answer. Of equally many votes those of the debater who
+    stands first in the team win.
+    """
+    debaters = team.role("debater")
+    if len(debaters) < 2 or max_others < 1:
+        raise ValueError("a vote needs two debaters at least, and each reads one other at least")
+    latest: list[Turn] = []
+    for number in range(rounds):
+
+        async def speak(member: Member, seen: list[Turn], number: int = number) -> Turn:
+            own = [turn for turn in seen if turn.agent == member.agent.name]
+            others = [turn for turn in seen if turn.agent != member.agent.name]
+            team.random("others", number, member.agent.name).shuffle(others)
+            told = (own if contain_self else []) + others[:max_others]
+            return await member(task.prompt, *told)
+
+        latest = await asyncio.gather(*(speak(member, latest) for member in debaters))
+        if earns == "own":
+            for turn in latest:
+                turn.rewards["own"] = (await world.step(turn.agent, turn.visible)).team
+    return await _elected(world, latest)
+
+
+async def _elected(world: World, turns: list[Turn]) -> str:
+    """The text of the first turn whose answer has the most votes; "" if all abstain."""
+    votes: list[tuple[str, list[Turn]]] = []
+    for turn in turns:
+        given = None if turn.finish == "length" else extract(turn.text)
+        if given is None:
+            turn.info["abstained"] = True
+            continue
+        for answer, those in votes:
+            if await world.equal(answer, given):
+                those.append(turn)
+                break
+        else:
+            votes.append((given, [turn]))
+    if not votes:
+        return ""
+    _, most = max(votes, key=lambda vote: len(vote[1]))  # the first of the largest
+    return most[0].visible

@@ -1,0 +1,23 @@
+"""A problem in, a verified answer out: one reasons, one computes with Python, one decides.
+
+The team of MAPPA (MathChat): the executor has the tool `python`, and the verifier sees what it said
+and what its code printed, not the solver.
+"""
+
+from __future__ import annotations
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed
+from rolecall.workflows.base import workflow
+
+
+@workflow(parsers={"verifier": boxed})
+async def mathchat(team: Team, task: Task, world: World, show_solver: bool = False) -> Turn:
+    """`show_solver`: the verifier sees the solver too, as in MARTI."""
+    plan = await team.solver(task.prompt)
+    computed = await team.executor(task.prompt, plan)
+    output = computed.info.get("observation", "")
+    seen = [plan] if show_solver else []
+    return await team.verifier(task.prompt, *seen, computed, output or "No code was run.")

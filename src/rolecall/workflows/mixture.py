@@ -1,0 +1,44 @@
+"""A task in, one answer made of several out: proposers speak at once, an aggregator sums up.
+
+Mixture of agents (2406.04692): with `layers`, proposers read the proposals of the layer before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from rolecall.agents import Member, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed
+from rolecall.workflows.base import workflow
+
+
+@workflow(parsers={"proposer": boxed, "aggregator": boxed}, tags=("\\boxed{",))
+async def mixture(
+    team: Team,
+    task: Task,
+    world: World,
+    layers: int = 1,
+    earns: Literal["outcome", "own"] = "outcome",
+) -> Turn:
+    """`earns: own` pays each proposer for its own answer, beside the outcome."""
+    proposers = team.role("proposer")
+    if layers > 1 and len(proposers) == 1:
+        raise ValueError("more layers have no effect: one proposer has nobody to read")
+
+    async def propose(member: Member, layer: int, before: list[Turn]) -> Turn:
+        others = [turn for turn in before if turn.agent != member.agent.name]
+        own = [turn for turn in before if turn.agent == member.agent.name]
+        team.random(layer, member.agent.name).shuffle(others)  # no position is known by it
+        return await member(task.prompt, *own, *others)
+
+    proposals: list[Turn] = []
+    for layer in range(layers):
+        proposals = await asyncio.gather(*(propose(m, layer, proposals) for m in proposers))
+        if earns == "own":
+            for turn in proposals:
+                turn.rewards["own"] = (await world.step(turn.agent, turn.visible)).team
+    team.random("aggregator").shuffle(proposals)
+    return await team.aggregator(task.prompt, *proposals)

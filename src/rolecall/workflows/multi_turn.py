@@ -1,0 +1,24 @@
+"""A task in, an agent's last words out: it acts in the world and sees what comes of it."""
+
+from __future__ import annotations
+
+from rolecall.agents import Said, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.workflows.base import workflow
+
+
+@workflow
+async def multi_turn(team: Team, task: Task, world: World, max_turns: int = 8) -> Turn:
+    """At most `max_turns` actions; each earns what the world pays for it."""
+    seen = team.observation
+    told: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]
+    for number in range(max_turns):
+        action = await team.actor(*told)
+        seen = await world.step("actor", action.visible)
+        if seen.reward:
+            action.rewards["step"] = seen.reward
+        if seen.done or number == max_turns - 1:
+            break
+        told += [action, seen]
+    return action

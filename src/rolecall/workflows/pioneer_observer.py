@@ -1,0 +1,29 @@
+"""A task in, an observer's answer out: it reads what the pioneer answered (CORY, 2410.06101).
+
+The two agents swap roles every `swap_every` steps; weights, optimizer and reference stay with the
+policies. In an evaluation the agent that stands first is the pioneer.
+"""
+
+from __future__ import annotations
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import boxed
+from rolecall.workflows.base import workflow
+
+
+@workflow(parsers={"player": boxed}, tags=("\\boxed{",))
+async def pioneer_observer(team: Team, task: Task, world: World, swap_every: int = 5) -> Turn:
+    """Who plays `player`: two agents. Each turn earns the sum of both answers' scores."""
+    players = team.role("player")
+    if len(players) != 2:
+        raise ValueError(f"two agents of the role player are needed (there are {len(players)})")
+    swapped = team.step is not None and (team.step // swap_every) % 2 == 1
+    pioneer, observer = reversed(players) if swapped else players
+    first = await pioneer(task.prompt)
+    second = await observer(task.prompt, first)
+    first.rewards["pair"] = second.rewards["pair"] = sum(
+        [(await world.step(turn.agent, turn.visible)).team for turn in (first, second)]
+    )
+    return second

@@ -1,0 +1,54 @@
+"""A task in, a planner's answer out: it hands subtasks to workers, who work at once and report.
+
+A worker sees its subtask alone. Subtasks stand in `<subtask>` tags, or in the calls of MATPO
+(2510.04678): <use_mcp_tool> with <arguments>{"subtask": ...}</arguments>.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+from rolecall.agents import Said, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.workflows.base import workflow
+
+TAGS = re.compile(r"<subtask>(.*?)</subtask>", re.DOTALL | re.IGNORECASE)
+CALLS = re.compile(r"<use_mcp_tool>.*?<arguments>(.*?)</arguments>.*?</use_mcp_tool>", re.DOTALL)
+
+
+@workflow(tags=("<subtask>", "</subtask>", "[worker]"))
+async def planner_workers(
+    team: Team, task: Task, world: World, max_calls: int = 20, at_once: int = 4
+) -> Turn:
+    """At most `max_calls` subtasks, `at_once` of one message; several workers take turns."""
+    workers = team.role("worker")
+    told: list[Said] = []
+    plan = await team.planner(task.prompt)
+    given = 0
+    while given < max_calls and (subtasks := subtasks_of(plan)[:at_once]):
+        subtasks = subtasks[: max_calls - given]
+        reports = await asyncio.gather(
+            *(workers[(given + n) % len(workers)](text) for n, text in enumerate(subtasks))
+        )
+        given += len(subtasks)
+        told += [plan, *reports]
+        plan = await team.planner(task.prompt, *told)
+    return plan
+
+
+def subtasks_of(plan: Turn) -> list[str]:
+    """What a message hands out, in its order; nothing of a message that was cut."""
+    if plan.finish == "length":
+        return []
+    text = plan.visible
+    found = [(match.start(), match[1].strip()) for match in TAGS.finditer(text)]
+    for match in CALLS.finditer(text):
+        try:
+            subtask = json.loads(match[1]).get("subtask")
+        except (json.JSONDecodeError, AttributeError):
+            continue  # the planner sees no report, and may write it again
+        found.append((match.start(), str(subtask or "").strip()))
+    return [subtask for _, subtask in sorted(found) if subtask]

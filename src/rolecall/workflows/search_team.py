@@ -1,0 +1,51 @@
+"""A question in, an answer out: a verifier decides whether to search on or to answer.
+
+The protocol of Dr. MAS (2602.08847) for search. Its last step has no verifier: nobody would act on
+its word, so the answerer speaks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rolecall.agents import Said, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import one_of, tagged
+from rolecall.workflows.asking import ask_again
+from rolecall.workflows.base import workflow
+
+
+@workflow(
+    parsers={
+        "verifier": one_of("verify", "yes", "no"),
+        "searcher": tagged("search"),
+        "answerer": tagged("answer"),
+    },
+    tags=("<verify>", "</verify>", "<search>", "</search>", "<answer>", "</answer>",
+          "<information>", "</information>", "[verifier]", "[searcher]"),
+)  # fmt: skip
+async def search_team(
+    team: Team,
+    task: Task,
+    world: World,
+    max_steps: int = 4,
+    history: int = 4,
+    on_unparsable: Literal["no", "yes"] = "no",
+) -> Turn:
+    """At most `max_steps` steps; agents see the last `history` searches with what they found.
+
+    An unreadable verdict counts as `on_unparsable`; a query without its tag is asked for once
+    more. The answerer does not see the verifier's words.
+    """
+    found: list[tuple[Said, Said]] = []
+    for step in range(1, max_steps):
+        known = [part for pair in found[-history:] for part in pair]
+        verdict = await team.verifier(task.prompt, *known, f"Step {step} of {max_steps}.")
+        enough = verdict.tag("verify") if verdict.valid else on_unparsable
+        if enough == "yes":
+            break
+        query = await ask_again(team.searcher, task.prompt, *known, verdict)
+        found.append((query, await world.step("searcher", query.visible)))
+    known = [part for pair in found[-history:] for part in pair]
+    return await team.answerer(task.prompt, *known)

@@ -1,0 +1,88 @@
+"""A team that says what a test tells it to: for workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rolecall.agents import Policy
+from rolecall.core import Episode, Task, Turn
+from rolecall.engines.base import Sampling
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.base import Observation, World
+from rolecall.models import load_tokenizer
+from rolecall.rewards.answers import extract
+from rolecall.rollout import Stage, play
+from rolecall.scope import task_factory
+from tests.toy import agent
+
+TASK = Task("t", "What is 3+4?", "7")
+
+
+class Sum:
+    """One task, whose answer is 7."""
+
+    def __init__(self, world: type[World] | None = None) -> None:
+        self.world = world or SumWorld
+
+    def tasks(self, split: str) -> list[Task]:
+        return [TASK]
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return self.world()
+
+
+class SumWorld(World):
+    async def step(self, agent: str, action: str) -> Observation:
+        return Observation(f"seen: {action}", team=float(extract(action) == "7"))
+
+    async def equal(self, one: str, other: str) -> bool:
+        return float(one) == float(other)
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        return {"team": float(extract(episode.answer) == "7")}
+
+
+def play_team(
+    folder,
+    flow,
+    says: dict[str, list[str]],
+    *,
+    roles: dict[str, str] | None = None,
+    options: dict | None = None,
+    world: type[World] | None = None,
+    agents: dict[str, dict] | None = None,
+    step: int | str = 1,
+    attempt: int = 0,
+    max_tokens: int = 2000,
+) -> Episode:
+    """`says`: agent -> what it says call by call; `roles`: agent -> role, by default its name."""
+    tokenizer = load_tokenizer(str(folder))
+    left = {name: iter(texts) for name, texts in says.items()}
+    speak: Callable = lambda request: next(left[request.policy])  # noqa: E731
+    team = {}
+    for name in says:
+        role = (roles or {}).get(name, name)
+        policy = Policy(name, tokenizer, ScriptedEngine(tokenizer, speak))
+        team[name] = agent(
+            name, policy, sampling=Sampling(max_tokens=max_tokens), parser=flow.parsers.get(role),
+            **(agents or {}).get(name, {}),
+        )  # fmt: skip
+        team[name].role = role
+    stage = Stage(team, flow, options or {}, Sum(world), rewards={})
+
+    async def main() -> Episode:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        return await play(stage, TASK, step=step, attempt=attempt)
+
+    return asyncio.run(main())
+
+
+def turns_of(episode: Episode, name: str) -> list[Turn]:
+    assert episode.error is None, episode.error
+    return [turn for turn in episode.turns if turn.agent == name]
+
+
+def shown(turn: Turn) -> str:
+    """All that an agent was told before it spoke."""
+    return "\n".join(message.content for message in turn.messages)

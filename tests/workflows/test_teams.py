@@ -1,0 +1,371 @@
+"""Each team: who speaks, who sees what, what it earns, and what a bad word of one does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rolecall.environments.base import Observation, World
+from rolecall.tools.functions import tool
+from rolecall.tools.use import Stateless, ToolUse
+from rolecall.workflows.actor_critic import actor_critic
+from rolecall.workflows.chain import chain
+from rolecall.workflows.debate import debate
+from rolecall.workflows.graph import Sees, graph
+from rolecall.workflows.majority_vote import majority_vote
+from rolecall.workflows.mathchat import mathchat
+from rolecall.workflows.mixture import mixture
+from rolecall.workflows.multi_turn import multi_turn
+from rolecall.workflows.pioneer_observer import pioneer_observer
+from rolecall.workflows.planner_workers import planner_workers
+from rolecall.workflows.search_team import search_team
+from tests.workflows.teams import play_team, shown, turns_of
+
+RIGHT, WRONG = "\\boxed{7}", "\\boxed{8}"
+
+
+# --- search team ---
+
+
+def search(folder, verdicts, queries, **options):
+    says = {"verifier": verdicts, "searcher": queries, "answerer": ["<answer>x</answer>"]}
+    return play_team(folder, search_team, says, options=options)
+
+
+def test_the_verifier_sends_to_the_searcher_until_it_knows_enough(model_folder):
+    no, yes = "<verify>no</verify>", "<think>sure</think><verify>YES</verify>"
+    episode = search(model_folder, [f"Need more. {no}", yes], ["<search>q1</search>"])
+    assert [turn.agent for turn in episode.turns] == [
+        "verifier",
+        "searcher",
+        "verifier",
+        "answerer",
+    ]
+    first, query, second, answer = episode.turns
+    assert "Step 1 of 4" in shown(first)
+    assert "Need more." in shown(query)
+    for seen in (second, answer):
+        assert "<search>q1</search>" in shown(seen)
+        assert "seen: <search>q1</search>" in shown(seen), "what was found"
+    assert "Need more." not in shown(answer), "the answerer does not see the verifier"
+    assert episode.answer == "<answer>x</answer>"
+
+
+def test_at_the_last_step_the_answerer_speaks_whatever_the_verifier_thinks(model_folder):
+    queries = [f"<search>q{n}</search>" for n in range(3)]
+    episode = search(model_folder, ["<verify>no</verify>"] * 3, queries, history=2)
+    assert [turn.agent for turn in episode.turns[-2:]] == ["searcher", "answerer"]
+    assert "q0" not in shown(episode.turns[-1]), "only the last two searches are shown"
+    assert "q1" in shown(episode.turns[-1])
+
+
+@pytest.mark.parametrize(("on_unparsable", "calls"), [("no", 5), ("yes", 2)])
+def test_an_unreadable_verdict_counts_as_the_option_says(model_folder, on_unparsable, calls):
+    episode = search(
+        model_folder, ["<think><verify>yes</verify></think>hm", "<verify>yes</verify>"],
+        ["no tag", "<search>q</search>"], on_unparsable=on_unparsable,
+    )  # fmt: skip
+    assert len(episode.turns) == calls, "a query without its tag is asked for once more"
+    assert not episode.turns[0].valid
+
+
+# --- mathchat ---
+
+
+@pytest.mark.parametrize("show_solver", [False, True])
+def test_the_verifier_sees_what_was_computed_and_not_the_solver(model_folder, show_solver):
+    @tool
+    async def python(code: str) -> str:
+        """Runs code."""
+        return f"ran {code.strip()}"
+
+    code = "I compute.\n```python\nprint(3+4)\n```"
+    episode = play_team(
+        model_folder, mathchat,
+        {"solver": ["Add them."], "executor": [code, "It gives 7."], "verifier": [RIGHT]},
+        agents={"executor": {"tools": ToolUse((Stateless(python),), format="code", max_calls=1)}},
+        options={"show_solver": show_solver},
+    )  # fmt: skip
+    [verifier] = turns_of(episode, "verifier")
+    assert "It gives 7." in shown(verifier)
+    assert "ran print(3+4)" in shown(verifier)
+    assert ("Add them." in shown(verifier)) == show_solver
+    assert episode.metrics["score"] == 1.0
+
+
+def test_without_code_the_verifier_is_told_so(model_folder):
+    says = {"solver": ["a"], "executor": ["no code"], "verifier": [RIGHT]}
+    [verifier] = turns_of(play_team(model_folder, mathchat, says), "verifier")
+    assert "No code was run." in shown(verifier)
+
+
+# --- chain, actor and critic ---
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "gain"), [(WRONG, RIGHT, 1.0), (RIGHT, WRONG, -1.0), (RIGHT, RIGHT, 0.0)]
+)
+def test_critics_earn_what_the_refined_solution_is_better(model_folder, first, last, gain):
+    says = {"generator": [first], "verifier": ["Look again."], "refiner": [last]}
+    episode = play_team(model_folder, chain, says, options={"earns": "gain"})
+    generator, critique, refined = episode.turns
+    assert critique.rewards == refined.rewards == {"gain": gain}
+    assert generator.rewards == {}
+    assert "Look again." in shown(refined)
+    assert first in shown(refined)
+    assert episode.answer == last
+
+
+@pytest.mark.parametrize(
+    ("review", "answers"),
+    [
+        ("Good.\nAPPROVE", 1),
+        ("**APPROVE.**", 1),
+        ("I APPROVE of the start", 2),
+        ("APPROVE\nnot yet", 2),
+        ("<think>APPROVE</think>no", 2),
+    ],
+)
+def test_only_approve_on_the_last_line_ends_the_reviews(model_folder, review, answers):
+    says = {"actor": ["one", "two"], "critic": [review]}
+    episode = play_team(model_folder, actor_critic, says, options={"rounds": 2})
+    assert len(turns_of(episode, "actor")) == answers
+
+
+# --- majority vote and mixture ---
+
+THREE = {"a": "debater", "b": "debater", "c": "debater"}
+
+
+def vote(folder, says, **options):
+    return play_team(folder, majority_vote, says, roles=THREE, options=options)
+
+
+def test_the_answer_of_most_wins_and_equal_answers_are_one(model_folder):
+    says = {"a": [WRONG], "b": [RIGHT], "c": ["\\boxed{7.0}"]}
+    episode = vote(model_folder, says, rounds=1)
+    assert episode.answer == RIGHT
+    assert [turn.rewards["own"] for turn in episode.turns] == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer"),
+    [
+        (["\\boxed{1}", "\\boxed{2}", "none"], "\\boxed{1}"),
+        (["none", "\\boxed{2}", "\\boxed{1}"], "\\boxed{2}"),
+        (["none", "none", "none"], ""),
+    ],
+)
+def test_ties_go_to_who_stands_first_and_no_answer_is_an_abstention(model_folder, texts, answer):
+    says = {name: [text] for name, text in zip("abc", texts, strict=True)}
+    episode = vote(model_folder, says, rounds=1, earns="outcome")
+    assert episode.answer == answer
+    abstained = [t.info.get("abstained", False) for t in episode.turns]
+    assert abstained == [text == "none" for text in texts]
+
+
+@pytest.mark.parametrize("contain_self", [True, False])
+def test_later_rounds_show_the_others_latest_answers(model_folder, contain_self):
+    says = {name: [f"{name}1 {RIGHT}", f"{name}2 {RIGHT}", f"{name}3 {RIGHT}"] for name in "abc"}
+    episode = vote(model_folder, says, rounds=3, max_others=1, contain_self=contain_self)
+    for name in "abc":
+        first, second, third = turns_of(episode, name)
+        assert "1" not in shown(first).replace("What is 3+4?", "")
+        others = [o for o in "abc" if o != name and f"{o}1" in shown(second)]
+        assert len(others) == 1
+        assert (f"{name}1" in shown(second)) == contain_self
+        assert not any(f"{o}1" in shown(third) for o in "abc")
+
+
+def test_the_order_of_others_is_the_episodes_own_and_the_same_again(model_folder):
+    says = {name: [f"{name}1 {RIGHT}", RIGHT] for name in "abcd"}
+    roles = dict.fromkeys("abcd", "debater")
+
+    def order(attempt):
+        episode = play_team(model_folder, majority_vote, says, roles=roles, attempt=attempt)
+        text = shown(turns_of(episode, "a")[1])
+        return tuple(sorted("bcd", key=lambda o: text.index(f"{o}1")))
+
+    assert order(3) == order(3)
+    assert len({order(attempt) for attempt in range(12)}) > 2
+
+
+def test_the_aggregator_reads_all_proposals_and_proposers_read_the_layer_before(model_folder):
+    says = {"a": [f"a1 {WRONG}", f"a2 {RIGHT}"], "b": ["b1", "b2"], "aggregator": [RIGHT]}
+    roles = {"a": "proposer", "b": "proposer"}
+    options = {"layers": 2, "earns": "own"}
+    episode = play_team(model_folder, mixture, says, roles=roles, options=options)
+    assert [turn.rewards["own"] for turn in turns_of(episode, "a")] == [0.0, 1.0]
+    assert "b1" not in shown(turns_of(episode, "a")[0])
+    assert "b1" in shown(turns_of(episode, "a")[1])
+    [last] = turns_of(episode, "aggregator")
+    assert "a2" in shown(last)
+    assert "b2" in shown(last)
+    assert "a1" not in shown(last)
+    assert last.rewards == {}
+
+
+# --- debate ---
+
+
+def judged(folder, verdicts, attempt=0, **options):
+    says = {"ann": [f"ann says {n}" for n in range(3)], "bob": [f"bob says {n}" for n in range(3)]}
+    roles = {"ann": "debater", "bob": "debater"}
+    return play_team(
+        folder, debate, says | {"judge": verdicts}, roles=roles, attempt=attempt, options=options
+    )
+
+
+def test_sides_and_names_are_drawn_and_the_judge_knows_neither_agent(model_folder):
+    outcomes = set()
+    for attempt in range(16):
+        episode = judged(model_folder, ["<winner>A</winner>"], attempt=attempt)
+        assert episode.error is None
+        found = json.loads(episode.answer)
+        outcomes.add((found["winner"], found["side"]))
+        [judge] = turns_of(episode, "judge")
+        assert "[ann]" not in shown(judge)
+        speeches = [t for t in episode.turns if t.agent != "judge"]
+        assert len(speeches) == 6
+        assert "You argue for it." in shown(speeches[0])
+        assert speeches[0].agent != speeches[1].agent
+        assert speeches[0].visible in shown(speeches[1]), "each sees the whole debate so far"
+        label = "A (for)" if found["side"] == "for" else "A (against)"
+        assert f"{label}: {found['winner']} says 0" in shown(judge)
+    assert len(outcomes) == 4
+
+
+def test_a_judge_who_names_nobody_is_asked_again_and_then_it_is_an_error(model_folder):
+    unclear = ["A was better", "<winner>C</winner>"]
+    episode = judged(model_folder, [*unclear, "<winner>tie</winner>"])
+    assert json.loads(episode.answer) == {"winner": "tie", "side": "", "called": "tie"}
+    failed = judged(model_folder, unclear, judge_tries=2)
+    assert failed.error == "ValueError: the judge named no winner in 2 tries"
+    alone = play_team(model_folder, debate, {"ann": [], "judge": []}, roles={"ann": "debater"})
+    assert "needs two agents" in alone.error
+
+
+# --- planner and workers ---
+
+
+def test_workers_see_their_subtask_alone_and_the_planner_sees_their_reports(model_folder):
+    call = '<use_mcp_tool><server_name>w</server_name><arguments>{"subtask": "third"}</arguments>'
+    says = {
+        "planner": [
+            "<subtask>first</subtask> and <subtask>second</subtask>",
+            f"<think><subtask>no</subtask></think>{call}</use_mcp_tool>",
+            RIGHT,
+        ],
+        "ann": ["report one", "report three"],
+        "bob": ["report two"],
+    }
+    roles = {"ann": "worker", "bob": "worker"}
+    episode = play_team(model_folder, planner_workers, says, roles=roles)
+    assert episode.answer == RIGHT
+    first, third = turns_of(episode, "ann")
+    [second] = turns_of(episode, "bob")
+    assert [shown(t) for t in (first, second, third)] == ["first", "second", "third"]
+    last = shown(turns_of(episode, "planner")[-1])
+    assert [f"report {n}" in last for n in ("one", "two", "three")] == [True] * 3
+
+
+def test_the_number_of_subtasks_is_limited(model_folder):
+    says = {"planner": ["<subtask>s</subtask>" * 5] * 9, "worker": ["r"] * 9}
+    options = {"max_calls": 5, "at_once": 2}
+    episode = play_team(model_folder, planner_workers, says, options=options)
+    assert len(turns_of(episode, "worker")) == 5
+    assert len(turns_of(episode, "planner")) == 4
+    cut = play_team(model_folder, planner_workers, says, max_tokens=30)
+    assert [turn.agent for turn in cut.turns] == ["planner"], "a cut message hands out nothing"
+
+
+# --- pioneer and observer ---
+
+
+@pytest.mark.parametrize(
+    ("step", "first"), [(0, "a"), (4, "a"), (5, "b"), (9, "b"), (10, "a"), ("test", "a")]
+)
+def test_roles_swap_every_five_steps(model_folder, step, first):
+    says = {"a": [RIGHT], "b": [WRONG]}
+    roles = {"a": "player", "b": "player"}
+    episode = play_team(model_folder, pioneer_observer, says, roles=roles, step=step)
+    assert [turn.agent for turn in episode.turns] == [first, "b" if first == "a" else "a"]
+    assert [turn.rewards["pair"] for turn in episode.turns] == [1.0, 1.0]
+    assert says[first][0] in shown(episode.turns[1])
+
+
+# --- multi-turn ---
+
+
+class Stairs(World):
+    """Each "up" is a step; two of them end it."""
+
+    def __init__(self) -> None:
+        self.height = 0
+
+    async def reset(self) -> Observation:
+        return Observation("height 0")
+
+    async def step(self, agent: str, action: str) -> Observation:
+        self.height += action == "up"
+        paid = float(action == "up")
+        return Observation(f"height {self.height}", reward=paid, done=self.height == 2)
+
+    async def score(self, episode) -> dict[str, float]:
+        return {"team": float(self.height == 2)}
+
+
+def test_an_agent_acts_until_the_world_is_done(model_folder):
+    says = {"actor": ["up", "down", "up", "up"]}
+    episode = play_team(model_folder, multi_turn, says, world=Stairs)
+    assert [turn.text for turn in episode.turns] == ["up", "down", "up"]
+    assert [turn.rewards.get("step") for turn in episode.turns] == [1.0, None, 1.0]
+    assert "height 0" in shown(episode.turns[0])
+    assert "height 1" in shown(episode.turns[2])
+    states = [turn.state for turn in episode.turns]
+    assert states[1] == states[2] != states[0]
+    few = play_team(model_folder, multi_turn, says, world=Stairs, options={"max_turns": 2})
+    assert len(few.turns) == 2
+
+
+# --- graph ---
+
+
+def drawn(folder, sees, says, **options):
+    read = {name: Sees(**seen) for name, seen in sees.items()}
+    return play_team(folder, graph, says, options={"sees": read, **options})
+
+
+def test_a_graph_says_who_reads_whom_now_and_before(model_folder):
+    sees = {
+        "plan": {"before": ["judge"]}, "left": {"now": ["plan"]}, "right": {"now": ["plan"]},
+        "judge": {"now": ["left", "right"], "before": ["judge"]},
+    }  # fmt: skip
+    says = {name: [f"{name}1", f"{name}2"] for name in sees}
+    episode = drawn(model_folder, sees, says, answer="judge", rounds=2)
+    assert episode.answer == "judge2"
+    words = {turn.text: shown(turn) for turn in episode.turns}
+
+    def read(text):
+        return [other for other in sorted(words) if other in words[text]]
+
+    assert read("plan1") == []
+    assert read("left1") == read("right1") == ["plan1"]
+    assert read("judge1") == ["left1", "right1"]
+    assert read("plan2") == ["judge1"]
+    assert read("judge2") == ["judge1", "left2", "right2"]
+
+
+@pytest.mark.parametrize(
+    ("sees", "answer", "told"),
+    [
+        ({"a": {"now": ["b"]}, "b": {"now": ["a"]}}, "a", "wait for one another"),
+        ({"a": {"now": ["x"]}, "b": {}}, "a", "no agent 'x'"),
+        ({"a": {}, "b": {}}, "y", "no agent 'y'"),
+        ({"a": {}, "z": {}}, "a", "no agent 'z'"),
+    ],
+)
+def test_a_graph_that_cannot_be_played_is_an_error(model_folder, sees, answer, told):
+    episode = drawn(model_folder, sees, {"a": ["1"], "b": ["1"]}, answer=answer)
+    assert told in episode.error
