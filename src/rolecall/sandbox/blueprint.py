@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shutil
@@ -30,6 +31,7 @@ ENVIRONMENT = {
 }
 # What pid 1 may do in its user namespace: start the program as another user, and end it.
 RIGHTS = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
+NUMBERS = itertools.count()
 UNENFORCED = ("memory", "syscalls")
 
 
@@ -78,13 +80,13 @@ class Blueprint:
         python = self.python.program
         return [*arguments, python, "-I", "-S", INIT, str(control), rights, python]
 
-    def user_maps(self, number: int) -> dict[str, str]:
+    def user_maps(self) -> dict[str, str]:
         """Files of /proc/PID -> content: who the users of a sandbox are outside of it."""
         if not self.change_user:
             maps = {"setgroups": "deny", "uid_map": f"{self._uid} {os.getuid()} 1"}
             return {**maps, "gid_map": f"{self._uid} {os.getgid()} 1"}
-        # 256 users for each process that has sandboxes; one is used again when it is free.
-        own = 1_000_000 + os.getpid() * 256 + number % 256
+        # Each process that has sandboxes has 256 users for them, and takes them in turn.
+        own = 1_000_000 + os.getpid() * 256 + next(NUMBERS) % 256
         users = f"0 0 1\n{init.USER} {own} 1\n"
         return {"uid_map": users, "gid_map": users}
 

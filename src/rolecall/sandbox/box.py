@@ -26,9 +26,9 @@ LENGTH = init.LENGTH
 class Box:
     """One sandbox from before its job until after it. Raises SandboxError."""
 
-    def __init__(self, blueprint: Blueprint, *, number: int, disk_mb: int) -> None:
+    def __init__(self, blueprint: Blueprint, *, disk_mb: int) -> None:
         self.disk_mb = disk_mb
-        self._confined = Confined(blueprint, number=number, disk_mb=disk_mb)
+        self._confined = Confined(blueprint, disk_mb=disk_mb)
         stdin = self._confined.process.stdin
         assert stdin is not None
         self._pump = Pump(stdin)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "rolecall"
+NUMBERS = itertools.count()  # of the groups that this process made
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ class MemoryGroup:
 class MemoryGroups:
     parent: Path
 
-    def new(self, number: int) -> MemoryGroup:
-        path = self.parent / f"{PREFIX}-{os.getpid()}-{number}"
+    def new(self) -> MemoryGroup:
+        path = self.parent / f"{PREFIX}-{os.getpid()}-{next(NUMBERS)}"
         path.mkdir()
         return MemoryGroup(path)
 
@@ -77,7 +79,7 @@ def memory_groups(parent: Path | None = None) -> MemoryGroups:
         if "memory" not in enabled:
             (parent / "cgroup.subtree_control").write_text("+memory")
     _sweep(parent)
-    probe = MemoryGroups(parent).new(0)
+    probe = MemoryGroups(parent).new()
     try:
         probe.limit(1 << 30)
         probe.kills()

@@ -12,6 +12,7 @@ import subprocess
 
 from rolecall.sandbox.base import SandboxError
 from rolecall.sandbox.blueprint import Blueprint
+from rolecall.sandbox.cgroups import MemoryGroup
 
 START_S = 30.0  # a busy machine may take long to start a process, or to end one
 FORBIDDEN = (
@@ -26,11 +27,11 @@ class Confined:
     Linux ends a sandbox with the thread that started it, so that thread must live on.
     """
 
-    def __init__(self, blueprint: Blueprint, *, number: int, disk_mb: int) -> None:
+    def __init__(self, blueprint: Blueprint, *, disk_mb: int) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._first: int | None = None  # open file that stands for pid 1 of the sandbox
         self._admitted = False
-        self.group = blueprint.groups.new(number) if blueprint.groups else None
+        self.group: MemoryGroup | None = None
         self.control, control = socket.socketpair()
         told, info = os.pipe()
         wait, go = os.pipe()
@@ -40,6 +41,7 @@ class Confined:
         handed = {"control": control.fileno(), "info": info, "go": wait, "syscalls": syscalls}
         try:
             try:
+                self.group = blueprint.groups.new() if blueprint.groups else None
                 self._process = subprocess.Popen(
                     blueprint.command(disk_mb=disk_mb, **handed),
                     bufsize=0,
@@ -54,7 +56,7 @@ class Confined:
                 control.close()
                 for fd in (info, wait, syscalls):
                     os.close(fd)
-            self._admit(told, go, maps=blueprint.user_maps(number))
+            self._admit(told, go, maps=blueprint.user_maps())
         except OSError as error:
             self.close()
             raise SandboxError(f"a sandbox cannot be started: {error}") from error

@@ -139,7 +139,7 @@ def _bundling(run: Run) -> dict[str, Any]:
     if run.language not in SCRIPTS:
         raise ValueError(f"this server takes no patterns to fetch, and {run.language} no other way")
     script = SCRIPTS[run.language]
-    job = {"language": run.language, "program": script, "fetch": run.fetch}
+    job: dict[str, Any] = {"language": run.language, "program": script, "fetch": run.fetch}
     job |= {"num_files": run.limits.num_files, "num_bytes": run.limits.file_mb << 20}
     files = {
         **run.files,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,6 @@ class Pool:
         self._blueprint = blueprint
         self._warm = warm
         self._disk_mb = disk_mb  # of the boxes that wait: a box cannot change its disk
-        self._numbers = itertools.count(1)
         self._waiting: deque[Future[Box]] = deque()
         self._lock = threading.Lock()
         # Linux ends a box with the thread that made it: these live as long as the pool.
@@ -48,4 +46,4 @@ class Pool:
         self._makers.shutdown()
 
     def _make(self, disk_mb: int) -> Box:
-        return Box(self._blueprint, number=next(self._numbers), disk_mb=disk_mb)
+        return Box(self._blueprint, disk_mb=disk_mb)

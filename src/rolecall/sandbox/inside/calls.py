@@ -91,12 +91,12 @@ def examine(job: dict[str, str], asked: Callable[[dict[str, Any]], Any]) -> dict
             if "raised" not in answer:
                 return decode(answer["value"])
             kind = answer["raised"]
-            error = error_named(str(kind), str(answer["text"]), names)
+            raised_there = error_named(str(kind), str(answer["text"]), names)
         except Exception as error:  # no answer, or none that has the form it should
             ended = f"the program's answer cannot be read: {type(error).__name__}"
             raise Ended from error
-        if isinstance(error, Exception):
-            raise error
+        if isinstance(raised_there, Exception):
+            raise raised_there
         ended = f"the program raised {kind}"
         raise Ended
 
@@ -124,10 +124,11 @@ def ask(
 
 def error_named(name: str, text: str, names: dict[str, Any]) -> BaseException:
     """An error of that name: a built-in one, one that the test knows, or a new one."""
-    known = getattr(builtins, name, names.get(name))
+    known: Any = getattr(builtins, name, names.get(name))
     if not (isinstance(known, type) and issubclass(known, BaseException)):
         known = type(name, (Exception,), {})
-    return known.__new__(known, text)
+    error: BaseException = known.__new__(known, text)
+    return error
 
 
 def encode(value: Any) -> Any:
