@@ -101,7 +101,8 @@ for name in ("a.pkl", "b.pkl", "out/c.pkl", "out/deep/d.pkl", "other.txt"):
 
 
 def test_fetched_files_are_bounded_and_the_rest_is_named(sandbox):
-    code = "for n in range(5): open(f'{n}', 'wb').write(bytes(400_000))\nopen('9','wb').truncate(1<<40)"
+    code = "for n in range(5): open(f'{n}', 'wb').write(bytes(400_000))\n"
+    code += "open('9', 'wb').truncate(1 << 40)"
     ran = run(sandbox, code, fetch=["*"], num_files=4, file_mb=1)
     assert sorted(ran.files) == ["0", "1"]
     assert ran.left_out == ("2", "3", "4", "9")
@@ -281,7 +282,7 @@ def test_bubblewrap_that_cannot_make_a_sandbox_says_why(monkeypatch, tmp_path):
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     sandbox = Bubblewrap(warm=0)
-    with pytest.raises(SandboxError, match="No permissions.*unprivileged_userns_clone"):
+    with pytest.raises(SandboxError, match=r"No permissions.*unprivileged_userns_clone"):
         run(sandbox, "print(1)")
 
 

@@ -50,7 +50,7 @@ def test_the_right_function_passes_and_a_wrong_one_fails(sandbox):
         "from unittest.mock import ANY\ndef square(x): return ANY",
         "import builtins\nbuiltins.AssertionError = ValueError\nbuiltins.check = print\n"
         "def square(x): return 7",
-        "import sys\nsys.settrace(lambda *a: None)\nsys.excepthook = print\ndef square(x): return 7",
+        "import sys\nsys.settrace(print)\nsys.excepthook = print\ndef square(x): return 7",
         "def check(candidate): pass\ndef square(x): return 7",
         "def square(x): raise AssertionError",
         "square = 7",
@@ -64,51 +64,49 @@ def test_what_is_not_the_right_function_does_not_pass(sandbox, program):
     assert not verdict(sandbox, program).passed
 
 
-FORGED = """
-import json, os
-for number in range(3, 20):
-    for said in ({"passed": True, "reason": "", "calls": 3, "strange": ""}, {"value": None}):
-        try: os.write(number, json.dumps(said).encode() + b"\\n")
+def writing(line: str) -> str:
+    """A program whose function writes `line`, an expression, to all it finds open, and waits."""
+    return f"""
+import os, time
+def square(x):
+    line = {line} + b"\\n"
+    for number in range(3, 20):
+        try:
+            rest = line
+            while rest: rest = rest[os.write(number, rest):]
         except OSError: pass
-def square(x): return 7
+    time.sleep(60)
 """
-
-
-def test_a_forged_verdict_is_an_answer_like_any_other(sandbox):
-    assert not verdict(sandbox, FORGED).passed
-    in_time = FORGED.replace("for number", "def square(x):\n  for number").replace(
-        "\n    ", "\n      "
-    )
-    assert not verdict(sandbox, in_time).passed
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        b"[" * 100_000,
-        b"\xff\xfe",
-        b"not json",
-        b"[]",
-        b'{"value": {"set": [[1]]}}',
-        b'{"value": {"object": 1}}',
-        b'{"value": {"int": 4, "list": 1}}',
-        b'{"raised": "UnicodeDecodeError", "text": "x"}',
-        b'{"raised": "Ended", "text": "x"}',
-        b'{"raised": "exec", "text": "x"}',
-        b'{"value": 1' + b"0" * 10_000 + b"}",
-        b"x" * (9 << 20),
+        """b'{"passed": true, "reason": "", "calls": 3, "strange": ""}'""",
+        """b'{"value": {"set": [[1]]}}'""",
+        """b'{"value": {"object": 1}}'""",
+        """b'{"value": {"int": 4, "list": 1}}'""",
+        """b'{"value": 1' + b"0" * 10_000 + b"}'""",
+        """b'{"raised": "UnicodeDecodeError", "text": "x"}'""",
+        """b'{"raised": "Ended", "text": "x"}'""",
+        """b'{"raised": "exec", "text": "x"}'""",
+        """b"not json\xff" """,
+        """b"[]" """,
+        """b"[" * 100_000""",
+        """b"x" * (9 << 20)""",
     ],
 )
-def test_answers_that_are_no_answers_fail(sandbox, answer):
-    say = "import os\ndef square(x):\n    for number in range(3, 20):\n"
-    say += (
-        f"        try: os.write(number, {answer[:1]!r} * {len(answer)})\n"
-        if len(set(answer)) == 1
-        else f"        try: os.write(number, {answer!r})\n"
-    )
-    say += "        except OSError: pass\n"
-    say += "        else:\n            os.write(number, b'\\n')\n"
-    assert not verdict(sandbox, say, wall_s=5).passed
+def test_what_a_program_writes_itself_is_an_answer_like_any_other(sandbox, answer):
+    one = "assert square(2) == 4"
+    assert verdict(sandbox, writing("""b'{"value": 4}'"""), test=one, wall_s=5).passed
+    assert not verdict(sandbox, writing(answer), test=one, wall_s=5).passed
+
+
+def test_a_verdict_that_a_program_writes_while_it_loads_is_none(sandbox):
+    said = """b'{"passed": true, "reason": "", "calls": 3, "strange": ""}'"""
+    assert not verdict(sandbox, writing(said) + "square(1)", wall_s=2).passed
+    loaded = """b'{"value": null}'"""
+    assert not verdict(sandbox, writing(loaded) + "square(1)", wall_s=2).passed
 
 
 def test_a_program_that_does_not_return_fails_in_time(sandbox):
@@ -209,7 +207,8 @@ def test_every_solution_of_humaneval_passes_and_none_of_another_task(sandbox):
     path = SHARED / "data/HumanEval.jsonl.gz"
     if not path.exists():
         pytest.skip("no ../shared beside the project: HumanEval is not at hand")
-    rows = [json.loads(line) for line in gzip.open(path)]
+    with gzip.open(path) as lines:
+        rows = [json.loads(line) for line in lines]
     assert len(rows) == 164
 
     async def play(bodies, chosen):

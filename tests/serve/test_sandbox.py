@@ -126,7 +126,8 @@ def test_a_byte_that_is_no_text_is_replaced_alone(client):
 
 
 def test_patterns_are_expanded_and_files_bounded(client):
-    code = "for n in range(3): open(f'{n}.pkl', 'wb').write(b'p' * 10)\nopen('big.pkl', 'wb').write(bytes(3 << 20))"
+    code = "for n in range(3): open(f'{n}.pkl', 'wb').write(b'p' * 10)\n"
+    code += "open('big.pkl', 'wb').write(bytes(3 << 20))"
     said = post(client, code, fetch_files=["*.pkl", "missing.csv"])
     assert said["files"] == {f"{n}.pkl": coded(b"p" * 10) for n in range(3)}
     assert said["left_out"] == ["big.pkl"]

@@ -121,9 +121,9 @@ def draw(
     except OSError as error:
         if "memory" not in unenforced:
             raise SandboxError(
-                f"memory_mb cannot be enforced here: {error}. Give the process a control group it "
-                "may write (systemd-run --user --scope -p Delegate=yes), or accept a limit for "
-                'each process instead: unenforced=["memory"]'
+                f"memory_mb cannot be enforced here: {error}. Start the process where it may make "
+                "control groups (systemd-run --user --scope), or accept a limit for each process "
+                'instead: unenforced=["memory"]'
             ) from error
     known = syscall_filter(platform.machine())
     if known is None and "syscalls" not in unenforced:

@@ -1,7 +1,7 @@
 """The machine's control groups come in, a group of its own for each sandbox's memory goes out.
 
 Groups are made below the one this process is in, so limits that hold for us hold for them too.
-Versions 1 and 2 of control groups differ in file names only.
+Version 2 allows that only where no process is; there they are made beside our own.
 """
 
 from __future__ import annotations
@@ -69,46 +69,52 @@ class MemoryGroups:
 
 
 def memory_groups(parent: Path | None = None) -> MemoryGroups:
-    """Where groups can be made: `parent`, or the group that this process is in.
+    """Where groups can be made: in `parent`, or where this process is.
 
     Raises OSError saying why if there is no such place.
     """
-    parent = parent or _own_group()
-    if (parent / "cgroup.subtree_control").exists():  # version 2
-        enabled = (parent / "cgroup.subtree_control").read_text().split()
-        if "memory" not in enabled:
-            (parent / "cgroup.subtree_control").write_text("+memory")
-    _sweep(parent)
-    probe = MemoryGroups(parent).new()
+    failure: OSError = FileNotFoundError("no control group of this process accounts for memory")
+    for place in [parent] if parent else _own_places():
+        try:
+            return _checked(MemoryGroups(place))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _checked(groups: MemoryGroups) -> MemoryGroups:
+    """Raises OSError unless a group can be made there and limited."""
+    enabled = groups.parent / "cgroup.subtree_control"  # of version 2
+    if enabled.exists() and "memory" not in enabled.read_text().split():
+        enabled.write_text("+memory")
+    _sweep(groups.parent)
+    group = groups.new()
     try:
-        probe.limit(1 << 30)
-        probe.kills()
+        group.limit(1 << 30)
+        group.kills()
     finally:
-        probe.remove()
-    return MemoryGroups(parent)
+        group.remove()
+    return groups
 
 
-def _own_group() -> Path:
-    """The directory of this process's group that accounts for memory."""
+def _own_places() -> list[Path]:
+    """This process's group that accounts for memory; of version 2, also the one above it."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, group = line.split(":", 2)
         for fields in mounts:
             kind, options = fields[fields.index("-") + 1], fields[-1].split(",")
-            first = kind == "cgroup" and "memory" in options and "memory" in controllers.split(",")
-            second = kind == "cgroup2" and number == "0"
             folder = Path(fields[4]) / os.path.relpath(group, fields[3])
-            if (first or second) and _accounts_for_memory(folder):
-                return folder
-    raise FileNotFoundError("no control group of this process accounts for memory")
+            if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
+                return [folder]
+            if kind == "cgroup2" and number == "0" and _accounts_for_memory(folder):
+                return [folder, folder.parent]
+    return []
 
 
 def _accounts_for_memory(folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        if (folder / "memory.limit_in_bytes").exists():
-            return True
-        return "memory" in (folder / "cgroup.controllers").read_text().split()
-    return False
+    controllers = folder / "cgroup.controllers"
+    return controllers.exists() and "memory" in controllers.read_text().split()
 
 
 def _sweep(parent: Path) -> None:

@@ -31,6 +31,8 @@ except ImportError as error:
 
 IGNORED = "IGNORE_THIS_FILE"  # a client's mark in the name of a file that is not to be written
 WAIT_S = 8.0  # for a place: clients give up 10 s after the timeouts they ask for
+# What a client finds in place of a result when the sandbox failed.
+FAILED = {"status": "Error", "execution_time": 0.0, "return_code": None, "stdout": "", "stderr": ""}
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
@@ -220,9 +222,6 @@ def _decoded(files: dict[str, str | None]) -> dict[str, bytes]:
 def _inside(path: str) -> str:
     """An absolute path in the working directory is as good as a relative one."""
     return path.removeprefix(f"{WORK}/")
-
-
-FAILED = {"status": "Error", "execution_time": 0.0, "return_code": None, "stdout": "", "stderr": ""}
 
 
 def _failed(error: SandboxError) -> dict[str, Any]:
