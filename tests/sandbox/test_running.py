@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -239,35 +238,35 @@ def test_cancelling_kills_the_program():
     assert remains() == before
 
 
+def descendants(pid):
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield Path("/proc", child)
+            yield from descendants(child)
+
+
 def test_programs_end_with_the_process_that_started_them(sandbox):
     script = """
-import asyncio, os, signal
+import asyncio
 from rolecall.sandbox.base import Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
 async def main():
     sandbox = Bubblewrap(warm=1)
-    task = asyncio.create_task(sandbox.run(Run("import time; time.sleep(61.25)")))
+    task = asyncio.create_task(sandbox.run(Run("import time; time.sleep(60)")))
     await asyncio.sleep(1)
-    os.kill(os.getpid(), signal.SIGKILL)
+    print("runs", flush=True)
+    await task
 asyncio.run(main())
 """
-    owner = subprocess.Popen([sys.executable, "-c", script])
-    assert owner.wait(60) == -signal.SIGKILL
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b"runs\n"
+        processes = list(descendants(owner.pid))
+        assert len(processes) >= 3  # of the run: bwrap, pid 1, the program
+        owner.kill()
     deadline = time.monotonic() + 10
-
-    def left():
-        """Processes of the user that only the killed owner's sandboxes had."""
-        users = range(1_000_000 + owner.pid * 256, 1_000_000 + owner.pid * 256 + 256)
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                if path.stat().st_uid in users:
-                    yield path
-            except FileNotFoundError:
-                continue
-
-    while list(left()) and time.monotonic() < deadline:
+    while any(path.exists() for path in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not list(left())
+    assert [path for path in processes if path.exists()] == []
 
 
 def test_without_bubblewrap_nothing_runs_and_the_error_says_how_to_get_it(monkeypatch, tmp_path):
