@@ -1,0 +1,137 @@
+"""A `Run` comes in, a `Ran` goes out: every program in a bwrap sandbox of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
+from rolecall.sandbox.blueprint import draw
+from rolecall.sandbox.box import Box
+from rolecall.sandbox.pool import Pool
+
+Result = TypeVar("Result")
+PROGRAM = "__program__"  # how the names of the sandbox's own files begin
+BASH = "/usr/bin/bash"
+# A script that names its encoding must be a file that can be read twice.
+ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=]")
+
+
+class Bubblewrap:
+    """Runs programs on this machine, where nothing of this machine is theirs.
+
+    A program has an empty directory, the system and a Python read-only, no network, no process
+    but its own, and the limits of its `Run`. Raises SandboxError where this cannot be had.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,  # of a virtual environment or of the system
+        packages: bool = True,  # what is installed in that virtual environment is importable
+        concurrency: int = 0,  # runs at once; 0: one for each processor
+        warm: int = 2,  # sandboxes kept waiting, with a Python already started
+        disk_mb: int = Limits().disk_mb,  # of those; a run with another size waits for its own
+        unenforced: Collection[str] = (),  # limits it may do without: "memory", "syscalls"
+        cgroup: Path | None = None,  # where to make control groups; None: below our own
+    ) -> None:
+        self.blueprint = draw(python, packages=packages, unenforced=unenforced, cgroup=cgroup)
+        self.concurrency = concurrency or os.cpu_count() or 1
+        self._pool = Pool(self.blueprint, warm=warm, disk_mb=disk_mb)
+        self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="sandbox")
+        self._calls: set[Boxes] = set()
+        program = self.blueprint.python.program
+        self._commands = {"python": [program, f"{PROGRAM}.py"]}
+        if os.path.exists(BASH):
+            self._commands["bash"] = [BASH, f"{PROGRAM}.sh"]
+        if self.blueprint.python.has_pytest:
+            options = ["-q", "-p", "no:cacheprovider"]
+            self._commands["pytest"] = [program, "-m", "pytest", *options, f"{PROGRAM}.py"]
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return tuple(self._commands)
+
+    async def run(self, run: Run) -> Ran:
+        """Cancelling kills the program. Raises ValueError for a language that is not offered."""
+        return await self.work(lambda boxes: boxes.open(run).finish())
+
+    async def work(self, work: Callable[[Boxes], Result]) -> Result:
+        """What `work` returns, which may block: it has a thread, and its boxes end with it."""
+        boxes = Boxes(self._pool, self.command)
+        self._calls.add(boxes)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, boxes.use, work)
+        finally:
+            self._calls.discard(boxes)
+            boxes.stop()
+
+    def command(self, run: Run) -> list[str]:
+        """What a sandbox is to execute; nothing for the Python that waits in it.
+
+        Raises ValueError for a language that is not offered and a file's name that is taken.
+        """
+        if run.language not in self._commands:
+            offered = ", ".join(self._commands)
+            raise ValueError(f"language {run.language!r} is not offered here; offered: {offered}")
+        for path in run.files:
+            if PurePosixPath(path).parts[0].startswith(PROGRAM):
+                raise ValueError(f"no file may be named {path!r}: it is the program's own name")
+        first_lines = run.code.split("\n", 2)[:2]
+        if run.language == "python" and not any(map(ENCODING.match, first_lines)):
+            return []
+        return self._commands[run.language]
+
+    async def close(self) -> None:
+        """Kill what runs and end the sandboxes that wait."""
+        for boxes in self._calls:
+            boxes.stop()
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        self._threads.shutdown()
+        self._pool.close()
+
+
+class Boxes:
+    """The boxes of one call: used in its thread, stopped from any."""
+
+    def __init__(self, pool: Pool, command: Callable[[Run], list[str]]) -> None:
+        self._pool = pool
+        self._command = command
+        self._lock = threading.Lock()
+        self._boxes: list[Box] = []
+        self._stopped = False
+
+    def open(self, run: Run, *, talks: bool = False) -> Box:
+        """A box that has begun with `run`. Raises ValueError for a run that cannot be."""
+        command = self._command(run)
+        box = self._pool.take(disk_mb=run.limits.disk_mb)
+        with self._lock:
+            self._boxes.append(box)
+            if self._stopped:
+                raise SandboxError("the call was cancelled")
+        box.begin(run, command=command, talks=talks)
+        return box
+
+    def use(self, work: Callable[[Boxes], Result]) -> Result:
+        try:
+            return work(self)
+        finally:
+            with self._lock:
+                boxes, self._boxes = self._boxes, []
+            for box in boxes:
+                box.close()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for box in self._boxes:
+                box.kill()

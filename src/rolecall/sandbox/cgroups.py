@@ -1,0 +1,126 @@
+"""The machine's control groups come in, a group of its own for each sandbox's memory goes out.
+
+Groups are made below the one this process is in, so limits that hold for us hold for them too.
+Version 2 allows that only where no process is; there they are made beside our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "rolecall"
+NUMBERS = itertools.count()  # of the groups that this process made
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """The processes and tmpfs files of one sandbox."""
+
+    path: Path
+
+    def join(self, pid: int) -> None:
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def limit(self, num_bytes: int) -> None:
+        """Memory and swap together; beyond it the kernel ends the largest process."""
+        if (self.path / "memory.max").exists():
+            (self.path / "memory.max").write_text(str(num_bytes))
+            with contextlib.suppress(FileNotFoundError):  # a kernel without swap accounting
+                (self.path / "memory.swap.max").write_text("0")
+            return
+        (self.path / "memory.limit_in_bytes").write_text(str(num_bytes))
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "memory.memsw.limit_in_bytes").write_text(str(num_bytes))
+
+    def kills(self) -> int:
+        """How many processes the kernel ended because of the limit."""
+        new = self.path / "memory.events"
+        told = (new if new.exists() else self.path / "memory.oom_control").read_text()
+        counts = dict(line.split() for line in told.splitlines())
+        return int(counts.get("oom_kill", 0))
+
+    def remove(self) -> None:
+        """Raises OSError if a process stays in it."""
+        for attempt in range(1000):  # a process may leave a moment after its end
+            try:
+                self.path.rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY or attempt == 999:
+                    raise
+                time.sleep(0.001)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroups:
+    parent: Path
+
+    def new(self) -> MemoryGroup:
+        path = self.parent / f"{PREFIX}-{os.getpid()}-{next(NUMBERS)}"
+        path.mkdir()
+        return MemoryGroup(path)
+
+
+def memory_groups(parent: Path | None = None) -> MemoryGroups:
+    """Where groups can be made: in `parent`, or where this process is.
+
+    Raises OSError saying why if there is no such place.
+    """
+    failure: OSError = FileNotFoundError("no control group of this process accounts for memory")
+    for place in [parent] if parent else _own_places():
+        try:
+            return _checked(MemoryGroups(place))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _checked(groups: MemoryGroups) -> MemoryGroups:
+    """Raises OSError unless a group can be made there and limited."""
+    enabled = groups.parent / "cgroup.subtree_control"  # of version 2
+    if enabled.exists() and "memory" not in enabled.read_text().split():
+        enabled.write_text("+memory")
+    _sweep(groups.parent)
+    group = groups.new()
+    try:
+        group.limit(1 << 30)
+        group.kills()
+    finally:
+        group.remove()
+    return groups
+
+
+def _own_places() -> list[Path]:
+    """This process's group that accounts for memory; of version 2, also the one above it."""
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, group = line.split(":", 2)
+        for fields in mounts:
+            kind, options = fields[fields.index("-") + 1], fields[-1].split(",")
+            folder = Path(fields[4]) / os.path.relpath(group, fields[3])
+            if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
+                return [folder]
+            if kind == "cgroup2" and number == "0" and _accounts_for_memory(folder):
+                return [folder, folder.parent]
+    return []
+
+
+def _accounts_for_memory(folder: Path) -> bool:
+    controllers = folder / "cgroup.controllers"
+    return controllers.exists() and "memory" in controllers.read_text().split()
+
+
+def _sweep(parent: Path) -> None:
+    """Remove groups of processes that were killed before they could."""
+    for path in parent.glob(f"{PREFIX}-*"):
+        pid = path.name.split("-")[1]
+        if not Path("/proc", pid).exists():
+            with contextlib.suppress(OSError):
+                path.rmdir()

@@ -1,0 +1,180 @@
+"""A `Run` comes in, a `Ran` goes out: programs run by a SandboxFusion server, ours or another."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rolecall.sandbox.base import Ran, Run, SandboxError
+from rolecall.sandbox.drain import Drain
+from rolecall.sandbox.inside import bundle, init
+
+COMPILE_S = 10.0  # the protocol's default
+PAUSES_S = (1.0, 2.0, 4.0)  # before each repeat, give or take a half
+SLACK = 1 << 20  # bytes of a response beside its streams and files
+SCRIPTS = {"python": "__program__.py", "bash": "__program__.sh"}
+
+
+class Fusion:
+    """Limits other than wall time and memory are the server's own.
+
+    Raises ValueError for a server that refuses what it is sent, SandboxError if it fails.
+    """
+
+    def __init__(
+        self,
+        url: str,  # of the server, or the full one of its /run_code
+        *,
+        token: str = "",
+        concurrency: int = 32,  # requests at once
+        patience_s: float = 60.0,  # for queues and repeats, beside a run's own time
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise ImportError(
+                'a sandbox server is reached with httpx: pip install "rolecall[serve]"'
+            ) from error
+        self._url = url.rstrip("/").removesuffix("/run_code")
+        self._patience_s = patience_s
+        self._failure = httpx.TransportError
+        self._places = asyncio.Semaphore(concurrency)
+        self._capabilities: dict[str, Any] | None = None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.AsyncClient(timeout=None, headers=headers, trust_env=False)
+
+    async def run(self, run: Run) -> Ran:
+        async with self._places:
+            allowed_s = run.limits.wall_s + COMPILE_S + self._patience_s
+            try:
+                async with asyncio.timeout(allowed_s):
+                    return await self._run(run)
+            except TimeoutError as error:
+                raise SandboxError(f"{self._url} did not answer in {allowed_s:.0f} s") from error
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _run(self, run: Run) -> Ran:
+        bundles = any(set(name) & set("*?[") for name in run.fetch) and not await self._globs()
+        body = _bundling(run) if bundles else _body(run, run.code, run.files, run.fetch)
+        most = SLACK + 2 * (run.limits.file_mb << 20) + 12 * run.limits.output_bytes
+        return _ran(await self._ask("POST", "/run_code", body=body, most=most), run, bundles)
+
+    async def _globs(self) -> bool:
+        """Whether the server expands patterns; the public one does not know the question."""
+        if self._capabilities is None:
+            told = await self._ask("GET", "/v1/capabilities", most=SLACK, optional=True)
+            self._capabilities = told or {}
+        return bool(self._capabilities.get("globs"))
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        most: int,
+        body: dict[str, Any] | None = None,
+        optional: bool = False,
+    ) -> dict[str, Any]:
+        """The server's answer; {} where something optional is missing."""
+        url, why = f"{self._url}{path}", ""
+        for pause_s in (0.0, *PAUSES_S):
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+            try:
+                async with self._client.stream(method, url, json=body) as response:
+                    content = bytearray()
+                    async for chunk in response.aiter_bytes():
+                        content += chunk
+                        if len(content) > most:
+                            raise SandboxError(f"{url} answers with more than {most} bytes")
+            except self._failure as error:
+                why = f"{type(error).__name__} {error}".strip()
+                continue
+            status = response.status_code
+            if status == 200:
+                return _parsed(url, content)
+            if optional and status == 404:
+                return {}
+            why = f"HTTP {status}: {content[:500].decode(errors='replace')}"
+            if 400 <= status < 500:
+                raise ValueError(f"{url} refuses the request, {why}")
+            if status != 504:
+                break
+        raise SandboxError(f"{url} fails, {why}")
+
+
+def _parsed(url: str, content: bytearray) -> dict[str, Any]:
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise SandboxError(f"{url} is no sandbox server: it says {bytes(content[:100])!r}")
+    return answer
+
+
+def _body(
+    run: Run, code: str, files: Mapping[str, bytes], fetch: tuple[str, ...]
+) -> dict[str, Any]:
+    return {
+        "code": code,
+        "language": run.language,
+        "compile_timeout": COMPILE_S,
+        "run_timeout": run.limits.wall_s,
+        "memory_limit_MB": run.limits.memory_mb,
+        "stdin": run.stdin,
+        "files": {path: base64.b64encode(content).decode() for path, content in files.items()},
+        "fetch_files": list(fetch),
+    }
+
+
+def _bundling(run: Run) -> dict[str, Any]:
+    """A Python that runs the program and bundles its files; nothing outlives one request."""
+    if run.language not in SCRIPTS:
+        raise ValueError(f"this server takes no patterns to fetch, and {run.language} no other way")
+    script = SCRIPTS[run.language]
+    job: dict[str, Any] = {"language": run.language, "program": script, "fetch": run.fetch}
+    job |= {"num_files": run.limits.num_files, "num_bytes": run.limits.file_mb << 20}
+    files = {
+        **run.files,
+        script: run.code.encode(errors="surrogatepass"),
+        bundle.JOB: json.dumps(job).encode(),
+        bundle.WALK: Path(init.__file__).read_bytes(),
+    }
+    body = _body(run, Path(bundle.__file__).read_text(), files, (bundle.BUNDLE,))
+    return body | {"language": "python"}
+
+
+def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
+    try:
+        if answer["status"] == "SandboxError":
+            raise SandboxError(f"the sandbox server failed: {answer.get('message')}")
+        # What does not compile has no run.
+        result = answer["run_result"] or answer["compile_result"]
+        late = result["status"] == "TimeLimitExceeded"
+        out, err = Drain(run.limits.output_bytes), Drain(run.limits.output_bytes)
+        out.add((result["stdout"] or "").encode(errors="replace"))
+        err.add((result["stderr"] or "").encode(errors="replace"))
+        files = answer.get("files") or {}
+        if bundles:
+            files = json.loads(base64.b64decode(files.get(bundle.BUNDLE, "e30=")))
+        code = None if late else int(result["return_code"])
+        return Ran(
+            status="timeout" if late else "error" if code else "finished",
+            return_code=code,
+            stdout=out.text(),
+            stderr=err.text(),
+            wall_s=float(result["execution_time"] or 0.0),
+            limit="wall" if late else result.get("limit", ""),
+            stdout_omitted=out.omitted,
+            stderr_omitted=err.omitted,
+            files={path: base64.b64decode(content) for path, content in files.items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SandboxError(f"the sandbox server's answer has another form: {error!r}") from error

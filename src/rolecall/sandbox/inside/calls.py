@@ -1,0 +1,173 @@
+"""Calls go one way and plain values the other, between a program and the test of it.
+
+This one script runs in two sandboxes: with the program, whose function it calls, and with the
+test, to which it offers a stand-in for that function. All that crosses is JSON of plain values,
+so neither an object that equals everything nor a patched built-in comes over to the test, and
+nothing of the test but arguments comes over to the program.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+MOST_WORDS = 2000  # characters of an error's text
+
+
+class Ended(BaseException):
+    """The program cannot be asked any more; no `except Exception` of a test may hide it."""
+
+
+class Strange(TypeError):
+    """A value that is not plain."""
+
+
+def main() -> None:
+    inbox, outbox = os.fdopen(os.dup(0), newline="\n"), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):  # what is printed is nobody's
+        os.dup2(nothing, number)
+
+    def say(message: dict[str, Any]) -> None:
+        outbox.write(json.dumps(message) + "\n")
+        outbox.flush()
+
+    job = json.loads(inbox.readline())
+    if "test" in job:
+        say(examine(job, lambda message: ask(message, say, inbox)))
+    else:
+        serve(job, say, inbox)
+
+
+def serve(job: dict[str, str], say: Callable[[dict[str, Any]], None], inbox: Iterable[str]) -> None:
+    """The program's side: define it, then answer calls of its function until nobody asks."""
+    module = types.ModuleType("program")
+    sys.modules["program"] = module
+    try:
+        exec(compile(job["program"], "<program>", "exec"), module.__dict__)
+        function = getattr(module, job["entry_point"])
+        say({"value": None})
+    except BaseException as error:  # SystemExit too
+        say(raised(error))
+        return
+    for line in inbox:
+        call = json.loads(line)
+        try:
+            arguments = [decode(value) for value in call["arguments"]]
+            named = {name: decode(value) for name, value in call["named"].items()}
+            answer = {"value": encode(function(*arguments, **named))}
+        except BaseException as error:
+            answer = raised(error)
+        say(answer)
+
+
+def raised(error: BaseException) -> dict[str, Any]:
+    return {"raised": type(error).__name__, "text": str(error)[:MOST_WORDS]}
+
+
+def examine(job: dict[str, str], asked: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """The test's side: its verdict, {"passed": ..., "reason": ..., "calls": ...}."""
+    names: dict[str, Any] = {"__name__": "test"}
+    calls, ended, strange = 0, "", ""
+
+    def stand_in(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls, ended, strange
+        try:
+            message = {
+                "arguments": [encode(value) for value in arguments],
+                "named": {name: encode(value) for name, value in named.items()},
+            }
+        except Strange as error:
+            strange = str(error)
+            raise
+        calls += 1
+        try:
+            answer = asked(message)
+            if "raised" not in answer:
+                return decode(answer["value"])
+            kind = answer["raised"]
+            raised_there = error_named(str(kind), str(answer["text"]), names)
+        except Exception as error:  # no answer, or none that has the form it should
+            ended = f"the program's answer cannot be read: {type(error).__name__}"
+            raise Ended from error
+        if isinstance(raised_there, Exception):
+            raise raised_there
+        ended = f"the program raised {kind}"
+        raise Ended
+
+    stand_in.__name__ = job["entry_point"]
+    reason = ""
+    try:
+        exec(compile(job["prelude"], "<prelude>", "exec"), names)
+        names[job["entry_point"]] = stand_in
+        exec(compile(job["test"], "<test>", "exec"), names)
+        if "check" in names:
+            names["check"](stand_in)
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {str(error)[:MOST_WORDS]}"
+    reason = ended or reason
+    return {"passed": not reason, "reason": reason, "calls": calls, "strange": strange}
+
+
+def ask(
+    message: dict[str, Any], say: Callable[[dict[str, Any]], None], inbox: Any
+) -> dict[str, Any]:
+    say(message)
+    answer: dict[str, Any] = json.loads(inbox.readline())
+    return answer
+
+
+def error_named(name: str, text: str, names: dict[str, Any]) -> BaseException:
+    """An error of that name: a built-in one, one that the test knows, or a new one."""
+    known: Any = getattr(builtins, name, names.get(name))
+    if not (isinstance(known, type) and issubclass(known, BaseException)):
+        known = type(name, (Exception,), {})
+    error: BaseException = known.__new__(known, text)
+    return error
+
+
+def encode(value: Any) -> Any:
+    """JSON for a plain value: (1, {2}) -> {"tuple": [1, {"set": [2]}]}. Raises Strange."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, list):
+        return [encode(item) for item in value]
+    for name, collection in (("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+        if isinstance(value, collection):
+            return {name: [encode(item) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        return encode(value.item())  # a number of numpy's
+    raise Strange(f"a value of type {type(value).__name__} cannot cross")
+
+
+def decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    [(name, content)] = value.items()
+    if name == "dict":
+        return {decode(key): decode(item) for key, item in content}
+    if name == "bytes":
+        return bytes.fromhex(content)
+    if name == "complex":
+        return complex(*content)
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[name](map(decode, content))
+
+
+if __name__ == "__main__":
+    main()

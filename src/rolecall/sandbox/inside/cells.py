@@ -1,0 +1,85 @@
+"""Cells of a notebook come in, one JSON line each, what each printed and showed goes out.
+
+One process runs all cells of a notebook in one namespace, as a Jupyter kernel does.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import traceback
+import types
+from typing import Any
+
+STREAMS = {"stdout": 1, "stderr": 2}
+
+
+def main() -> None:
+    inbox, outbox = os.fdopen(os.dup(0), newline="\n"), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    most = json.loads(inbox.readline())["output_bytes"]
+    for number, line in enumerate(inbox, start=1):
+        outbox.write(json.dumps(play(json.loads(line), number, module.__dict__, most)) + "\n")
+        outbox.flush()
+
+
+def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, Any]:
+    """Run one cell; what it or its child processes print goes through files of their own."""
+    files = {name: open_unnamed() for name in STREAMS}
+    for name, stream in STREAMS.items():
+        os.dup2(files[name], stream)
+    shown, error = [], []
+    try:
+        value = run(code, f"<cell {number}>", names)
+        if value is not None:
+            shown.append({"text/plain": repr(value)})
+    except BaseException as raised:  # SystemExit ends a cell, not the notebook
+        lines = traceback.format_exception(raised.with_traceback(own_part(raised)))
+        kind, text = type(raised).__name__, str(raised)
+        error.append({"ename": kind, "evalue": text, "traceback": lines})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    said = {name: both_ends(files[name], most) for name in STREAMS}
+    for file in files.values():
+        os.close(file)
+    return {**said, "display": shown, "error": error}
+
+
+def run(code: str, name: str, names: dict[str, Any]) -> Any:
+    """The value of the last line if it is an expression, else None."""
+    body = ast.parse(code, name)
+    last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
+    exec(compile(body, name, "exec"), names)
+    if last is None:
+        return None
+    assert isinstance(last, ast.Expr)
+    return eval(compile(ast.Expression(last.value), name, "eval"), names)
+
+
+def own_part(raised: BaseException) -> types.TracebackType | None:
+    """The traceback without the frames of this file."""
+    trace = raised.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def open_unnamed() -> int:
+    return os.open("/tmp", os.O_TMPFILE | os.O_RDWR | os.O_APPEND, 0o600)
+
+
+def both_ends(file: int, most: int) -> str:
+    size = os.fstat(file).st_size
+    if size <= most:
+        return os.pread(file, size, 0).decode(errors="replace")
+    head, tail = os.pread(file, most // 2, 0), os.pread(file, most // 2, size - most // 2)
+    gap = f"\n... {size - 2 * (most // 2)} bytes omitted ...\n"
+    return head.decode(errors="replace") + gap + tail.decode(errors="replace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A program and hidden tests come in, whether it passes goes out.
+
+The program never shares a process, or a sandbox, with what it must not see: the test runs in a
+sandbox of its own and calls the program's function through us; expected outputs stay here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolecall.sandbox.base import Limits, Run, Sandbox, SandboxError
+from rolecall.sandbox.bubblewrap import Boxes, Bubblewrap
+from rolecall.sandbox.inside import calls
+
+SCRIPT = Path(calls.__file__).read_text()
+LOADED = json.dumps({"value": None}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    passed: bool
+    reason: str = ""  # why it did not
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A function, and the test that is to be kept from it."""
+
+    program: str  # the source that defines the function
+    entry_point: str  # its name
+    test: str  # asserts on that name, or defines `check(candidate)`
+    prelude: str = ""  # trusted source whose names the test uses, such as the task's own
+
+
+async def examine(
+    sandbox: Bubblewrap, examination: Examination, *, limits: Limits | None = None
+) -> Verdict:
+    """Whether the test ends without an error, within the wall time for all its calls together.
+
+    Arguments and results are plain values (numbers, text, bytes, None and collections of these),
+    and errors cross by name; a function that changes its arguments changes copies.
+    Raises ValueError for a test that no program can pass or fail: one that never calls the
+    function, or calls it with something else. Raises SandboxError if the sandbox fails.
+    """
+    return await sandbox.work(lambda boxes: _examine(boxes, examination, limits or Limits()))
+
+
+def _examine(boxes: Boxes, examination: Examination, limits: Limits) -> Verdict:
+    deadline = time.monotonic() + limits.wall_s
+    run = Run(SCRIPT, limits=limits)
+    program = boxes.open(run, talks=True)
+    job = {"program": examination.program, "entry_point": examination.entry_point}
+    program.say(json.dumps(job).encode())
+    loaded = program.hear(deadline)
+    if loaded != LOADED:  # not looked into: it is the program's word
+        told = (
+            "it ends or takes too long"
+            if loaded is None
+            else loaded[:2000].decode(errors="replace")
+        )
+        return Verdict(False, f"the program does not load: {told}")
+    test = boxes.open(run, talks=True)
+    test.say(json.dumps(job | {"test": examination.test, "prelude": examination.prelude}).encode())
+    while (said := test.hear(deadline)) is not None:
+        message = json.loads(said)
+        if "passed" in message:
+            return _verdict(message)
+        program.say(said)
+        reply = program.hear(deadline)
+        if reply is None:
+            return Verdict(False, "a call of the program does not return")
+        test.say(reply)
+    if time.monotonic() >= deadline:
+        return Verdict(False, "the test does not end in time")
+    ended = test.finish()
+    if not ended.limit:
+        raise SandboxError(f"a test ended without a verdict: {ended.stderr.strip()}")
+    return Verdict(False, f"the test's limit is reached: {ended.limit}")
+
+
+def _verdict(message: dict[str, Any]) -> Verdict:
+    """What the test's side said; the program has no part in it."""
+    if message["strange"]:
+        raise ValueError(f"the test's arguments are not plain values: {message['strange']}")
+    if message["passed"] and not message["calls"]:
+        raise ValueError("the test passes without calling the function")
+    return Verdict(message["passed"], message["reason"])
+
+
+async def stdin_tests(
+    sandbox: Sandbox,
+    program: str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    limits: Limits | None = None,
+) -> list[bool]:
+    """For each input, whether the program ends well and prints the output, but for last newlines.
+
+    Raises SandboxError if the sandbox fails.
+    """
+    limits = limits or Limits()
+
+    async def passes(given: str, expected: str) -> bool:
+        # What is longer than twice the expected text is cut, and is wrong anyway.
+        enough = max(limits.output_bytes, 2 * len(expected.encode()) + 2)
+        held = dataclasses.replace(limits, output_bytes=enough)
+        ran = await sandbox.run(Run(program, stdin=given, limits=held))
+        same = ran.stdout.rstrip("\n") == expected.rstrip("\n")
+        return same and ran.status == "finished" and not ran.stdout_omitted
+
+    pairs = zip(inputs, outputs, strict=True)
+    return list(await asyncio.gather(*(passes(given, expected) for given, expected in pairs)))
