@@ -27,6 +27,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "agents": ["agents", "chat", "parsers", "data"],
         "tools": ["tools"],
         "retrieval": ["retrieval"],
+        "sandbox": ["sandbox"],
         "workflows": ["workflows"],
         "environments": ["environments"],
         "rewards": ["rewards"],

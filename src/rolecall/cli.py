@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -158,6 +159,30 @@ def tiny_build(
     from rolecall.commands import build_tiny
 
     build_tiny(source, overrides or [], output=output, minutes=minutes, seed=seed)
+
+
+@serve_app.command("sandbox")
+def serve_sandbox(
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port.")] = 8080,
+    token_env: Annotated[
+        str | None, typer.Option(help="Environment variable with a token that clients must send.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: two a core.")] = 0,
+    unenforced: Annotated[
+        list[str] | None, typer.Option(help="A limit that this machine need not hold: memory.")
+    ] = None,
+) -> None:
+    """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
+    from rolecall.serve.sandbox import serve
+
+    token = "" if token_env is None else os.environ.get(token_env, "")
+    if token_env is not None and not token:
+        raise ConfigError(f"--token-env: the environment variable {token_env} is not set")
+    try:
+        serve(host, port, token=token, concurrency=concurrency, unenforced=tuple(unenforced or ()))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 @serve_app.command("search")

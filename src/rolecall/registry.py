@@ -63,6 +63,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "calculator": "rolecall.tools.calculator:calculator",
         "files": "rolecall.tools.files:Files",
         "mcp": "rolecall.tools.mcp:Mcp",
+        "python": "rolecall.tools.python:Python",
         "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal, Protocol
 
+from rolecall.errors import InfrastructureError
+
 Limit = Literal["", "wall", "cpu", "memory", "disk"]
 
 
-class SandboxError(RuntimeError):
+class SandboxError(InfrastructureError):
     """The sandbox itself failed: what the program would have done is unknown, not wrong."""
 
 

@@ -1,0 +1,69 @@
+"""A tool that runs Python in a sandbox; files that one call leaves are there for the next."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rolecall.environments.base import World
+from rolecall.sandbox.base import Limits, Ran, Run, Sandbox
+from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.fusion import Fusion
+from rolecall.tools.base import Tool
+from rolecall.tools.functions import tool
+
+
+class Python:
+    """Tool `python`: each call is a fresh process, in the same files for the whole episode."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        packages: bool = True,
+        wall_s: float = 10.0,
+        memory_mb: int = 1024,
+        unenforced: list[str] | None = None,
+    ) -> None:
+        """`url` of a SandboxFusion server, else bubblewrap on this machine; `packages`: those that
+        are installed here can be imported; `unenforced`: limits that this machine need not hold.
+        """
+        if url is not None and (unenforced or not packages):
+            raise ValueError("packages and unenforced have no effect: the server decides")
+        self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
+        self._url, self._packages, self._unenforced = url, packages, tuple(unenforced or ())
+        self._sandbox: Sandbox | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        if self._sandbox is None:
+            if self._url is not None:
+                self._sandbox = Fusion(self._url)
+            else:
+                self._sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+        return self._sandbox
+
+    @asynccontextmanager
+    async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
+        files: dict[str, bytes] = {}
+
+        @tool
+        async def python(code: str) -> str:
+            """Run Python code; you see what it prints."""
+            run = Run(code=code, files=dict(files), fetch=("**",), limits=self.limits)
+            ran = await self.sandbox.run(run)
+            files.update(ran.files)
+            return said(ran)
+
+        yield [python]
+
+
+def said(ran: Ran) -> str:
+    """What a program printed and how it ended, as an agent reads it."""
+    parts = [part for part in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if part]
+    if ran.status == "timeout":
+        parts.append(f"[stopped after {ran.wall_s:.0f} s]")
+    elif ran.limit:
+        parts.append(f"[stopped: the {ran.limit} limit]")
+    elif ran.return_code:
+        parts.append(f"[exit status {ran.return_code}]")
+    return "\n".join(parts) or "[no output]"
