@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from rolecall.config import load
+from rolecall.registry import BUILT_IN
 from tests.toy import command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,7 +20,7 @@ def blocks(language: str) -> list[str]:
     return [part.partition("```")[0] for part in README.split(f"```{language}\n")[1:]]
 
 
-@pytest.mark.parametrize("name", ["reverse", "second_opinion", "centred"])
+@pytest.mark.parametrize("name", ["reverse", "second_opinion", "centred", "letters"])
 def test_the_readme_shows_the_example_word_for_word(name):
     assert (ROOT / "examples" / f"{name}.py").read_text() in blocks("python")
 
@@ -31,7 +32,7 @@ def test_the_examples_train_together(tmp_path, monkeypatch):
 
 
 def test_the_readmes_team_is_a_valid_config(tmp_path):
-    [page] = blocks("yaml")
+    page, _ = blocks("yaml")
     (tmp_path / "team.yaml").write_text(page)
     config = load(tmp_path / "team.yaml")
     assert config.policies["big"].adapter.rank == 32
@@ -49,3 +50,17 @@ def test_importing_rolecall_is_light():
     code = "import sys, rolecall; print('torch' in sys.modules, 'numpy' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
+
+
+def test_the_agent_with_tools_in_the_readme_is_a_valid_part_of_a_config(tmp_path):
+    page, part = blocks("yaml")
+    config = yaml.safe_load(page)
+    config["team"]["solver"] |= yaml.safe_load(part)["solver"]
+    (tmp_path / "team.yaml").write_text(yaml.safe_dump(config))
+    tools = load(tmp_path / "team.yaml").team["solver"].tools
+    assert [named.name for named in tools.use] == ["calculator", "python", "mcp"]
+
+
+def test_the_readme_names_every_workflow():
+    told = README.partition("## Who talks to whom")[2].partition("An agent with tools")[0]
+    assert [name for name in BUILT_IN["workflow"] if f"`{name}`" not in told] == []

@@ -17,7 +17,7 @@ from tests.toy import command
 def test_the_page_trains_any_family_with_full_weights_and_an_adapter(
     any_model_folder, shared, tmp_path, monkeypatch, algorithm
 ):
-    [page] = blocks("yaml")
+    page, _ = blocks("yaml")
     monkeypatch.chdir(tmp_path)
     for name in ("Qwen3-0.6B", "Qwen3-4B"):
         shutil.copytree(any_model_folder, tmp_path / "Qwen" / name)  # found before any hub

@@ -22,7 +22,16 @@ from rolecall.tools.base import Tool
 from rolecall.tools.calls import answers, calls_of, described
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
 
-Said = str | Turn | Observation
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Words of a turn, or what a workflow made of them, without the name of who said them."""
+
+    turn: Turn
+    text: str
+
+
+Said = str | Turn | Observation | Quote
 Parser = Callable[[Turn], object | None]  # None: the turn does not have the form it should
 
 
@@ -68,7 +77,7 @@ class Agent:
             if isinstance(part, Turn) and part.agent == self.name:
                 messages.append(_spoken(part))
                 continue
-            text = part.text if isinstance(part, Observation) else str(part)
+            text = part.text if isinstance(part, Observation | Quote) else str(part)
             text = f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else text
             if messages and messages[-1].role == "user":
                 messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
@@ -243,7 +252,11 @@ class Member:
                     agent=agent.name,
                     policy=agent.policy.name,
                     path=place,
-                    parents=tuple(part.id for part in said if isinstance(part, Turn)),
+                    parents=tuple(
+                        (part.turn if isinstance(part, Quote) else part).id
+                        for part in said
+                        if isinstance(part, Turn | Quote)
+                    ),
                     messages=messages,
                     prompt=prompt,
                     state=f"{seed_of(shown.key or shown.text):016x}",

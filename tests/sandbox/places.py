@@ -1,6 +1,7 @@
 """A real sandbox for the tests of this machine, or the reason why it can have none."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -13,6 +14,8 @@ def working_sandbox(**options) -> Bubblewrap:
         sandbox = Bubblewrap(**options)
         asyncio.run(sandbox.run(Run("pass")))
     except SandboxError as error:
+        if os.environ.get("ROLECALL_NEEDS_SANDBOX"):  # where skipping would hide a failure
+            raise
         pytest.skip(f"no sandbox on this machine: {error}")
     return sandbox
 

@@ -226,6 +226,7 @@ def test_sides_and_names_are_drawn_and_the_judge_knows_neither_agent(model_folde
         outcomes.add((found["winner"], found["side"]))
         [judge] = turns_of(episode, "judge")
         assert "[ann]" not in shown(judge)
+        assert judge.parents == tuple(t.id for t in episode.turns[:-1])
         speeches = [t for t in episode.turns if t.agent != "judge"]
         assert len(speeches) == 6
         assert "You argue for it." in shown(speeches[0])
@@ -266,6 +267,8 @@ def test_workers_see_their_subtask_alone_and_the_planner_sees_their_reports(mode
     first, third = turns_of(episode, "ann")
     [second] = turns_of(episode, "bob")
     assert [shown(t) for t in (first, second, third)] == ["first", "second", "third"]
+    plans = turns_of(episode, "planner")
+    assert [t.parents for t in (first, third)] == [(plans[0].id,), (plans[1].id,)]
     last = shown(turns_of(episode, "planner")[-1])
     assert [f"report {n}" in last for n in ("one", "two", "three")] == [True] * 3
 

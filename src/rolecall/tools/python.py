@@ -51,7 +51,9 @@ class Python:
             """Run Python code; you see what it prints."""
             run = Run(code=code, files=dict(files), fetch=("**",), limits=self.limits)
             ran = await self.sandbox.run(run)
-            files.update(ran.files)
+            if ran.status != "timeout":  # else what is there may be half written
+                files.clear()
+                files.update(ran.files)
             return said(ran)
 
         yield [python]
@@ -66,4 +68,6 @@ def said(ran: Ran) -> str:
         parts.append(f"[stopped: the {ran.limit} limit]")
     elif ran.return_code:
         parts.append(f"[exit status {ran.return_code}]")
+    if ran.left_out:
+        parts.append(f"[too large or too many to be kept: {', '.join(ran.left_out)}]")
     return "\n".join(parts) or "[no output]"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from rolecall.agents import Team
+from rolecall.agents import Quote, Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import one_of
@@ -35,8 +35,8 @@ async def debate(
             said.append(await member(task.prompt, f"You argue {side} it.", *said))
     sides = {pro.agent.name: PRO, con.agent.name: CON}
     called = dict(zip(team.random("names").sample(sorted(sides), 2), "AB", strict=True))
-    heard = "\n\n".join(f"{called[t.agent]} ({sides[t.agent]}): {t.visible}" for t in said)
-    verdict = await ask_again(team.judge, task.prompt, heard, tries=judge_tries)
+    heard = [Quote(t, f"{called[t.agent]} ({sides[t.agent]}): {t.visible}") for t in said]
+    verdict = await ask_again(team.judge, task.prompt, *heard, tries=judge_tries)
     if not verdict.valid:
         raise ValueError(f"the judge named no winner in {judge_tries} tries")
     name = str(verdict.tag("winner")).upper()

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 
-from rolecall.agents import Said, Team
+from rolecall.agents import Quote, Said, Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.workflows.base import workflow
@@ -31,7 +31,10 @@ async def planner_workers(
     while given < max_calls and (subtasks := subtasks_of(plan)[:at_once]):
         subtasks = subtasks[: max_calls - given]
         reports = await asyncio.gather(
-            *(workers[(given + n) % len(workers)](text) for n, text in enumerate(subtasks))
+            *(
+                workers[(given + number) % len(workers)](Quote(plan, subtask))
+                for number, subtask in enumerate(subtasks)
+            )
         )
         given += len(subtasks)
         told += [plan, *reports]

@@ -1,0 +1,204 @@
+"""Writes docs/teams.md and its pictures: `python docs/draw_teams.py`.
+
+Each team is played once by agents that say what SAYS has for them; what is drawn is who spoke in
+that conversation, and whose words stood in the prompt. A test holds the pictures to the code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from rolecall.agents import Agent, Policy
+from rolecall.core import Episode, Task, Turn
+from rolecall.engines.base import Sampling
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.base import Observation, World
+from rolecall.models import load_tokenizer
+from rolecall.registry import BUILT_IN, resolve
+from rolecall.rollout import Stage, play
+from rolecall.scope import task_factory
+from rolecall.tools.functions import tool
+from rolecall.tools.use import Stateless, ToolUse
+from rolecall.workflows.graph import Sees
+
+HERE = Path(__file__).resolve().parent
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+BOX = "\\boxed{7}"
+CODE = "```python\nprint(3 + 4)\n```"
+REJECT, APPROVE = "<verify>reject</verify>", "<verify>approve</verify>"
+# workflow -> agent (role, if another) -> what it says, call by call
+SAYS: dict[str, dict[str, list[str]]] = {
+    "actor_critic": {"actor": ["a", "b"], "critic": ["No.", "APPROVE"]},
+    "chain": {"generator": [BOX], "verifier": ["Hm."], "refiner": [BOX]},
+    "debate": {
+        "left (debater)": ["l1", "l2"], "right (debater)": ["r1", "r2"],
+        "judge": ["<winner>A</winner>"],
+    },
+    "graph": {"plan": ["p1"], "left": ["l1"], "right": ["r1"], "last": ["x"]},
+    "majority_vote": {f"{name} (debater)": [BOX, BOX] for name in ("ann", "ben", "eva")},
+    "mathchat": {"solver": ["plan"], "executor": [CODE, "It is 7."], "verifier": [BOX]},
+    "mixture": {"ann (proposer)": [BOX], "ben (proposer)": [BOX], "aggregator": [BOX]},
+    "multi_turn": {"actor": ["up", "up", "up"]},
+    "pioneer_observer": {"ann (player)": [BOX], "ben (player)": [BOX]},
+    "planner_workers": {
+        "planner": ["<subtask>a</subtask><subtask>b</subtask>", BOX],
+        "ann (worker)": ["ra"], "ben (worker)": ["rb"],
+    },
+    "search_team": {
+        "verifier": ["<verify>no</verify>", "<verify>yes</verify>"],
+        "searcher": ["<search>q</search>"], "answerer": ["<answer>7</answer>"],
+    },
+    "single": {"solver": [BOX]},
+    "solver_verifier": {"solver": [BOX, BOX], "verifier": [REJECT, APPROVE]},
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {
+    "debate": {"rounds": 2},
+    "graph": {
+        "sees": {
+            "plan": Sees(), "left": Sees(now=["plan"]), "right": Sees(now=["plan"]),
+            "last": Sees(now=["left", "right"]),
+        },
+        "answer": "last",
+    },
+    "multi_turn": {"max_turns": 3},
+    "solver_verifier": {"rounds": 2},
+}  # fmt: skip
+
+
+class Stage0(World):
+    """A world that takes every action."""
+
+    async def step(self, agent: str, action: str) -> Observation:
+        return Observation("seen")
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        return {"team": 0.0}
+
+
+class Anything:
+    def tasks(self, split: str) -> list[Task]:
+        return [Task("t", "the task")]
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return Stage0()
+
+
+@tool
+async def python(code: str) -> str:
+    """Runs code."""
+    return "7"
+
+
+def conversation(name: str) -> Episode:
+    """The team's one conversation. Raises ValueError if it fails."""
+    flow = resolve("workflow", name, key="docs")
+    tokenizer = load_tokenizer("tiny:math")
+    agents, left = {}, {}
+    for entry, texts in SAYS[name].items():
+        agent, _, role = entry.partition(" (")
+        left[agent] = iter(texts)
+        engine = ScriptedEngine(tokenizer, lambda request: next(left[request.policy]))
+        role = role.removesuffix(")") or agent
+        agents[agent] = Agent(
+            agent, Policy(agent, tokenizer, engine), role, sampling=Sampling(max_tokens=500),
+            parser=flow.parsers.get(role),
+            tools=ToolUse((Stateless(python),), format="code") if agent == "executor" else None,
+        )  # fmt: skip
+    stage = Stage(agents, flow, OPTIONS.get(name, {}), Anything(), rewards={})
+
+    async def main() -> Episode:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        return await play(stage, Task("t", "the task"), step=0)
+
+    episode = asyncio.run(main())
+    if episode.error:
+        raise ValueError(f"{name}: {episode.error}")
+    return episode
+
+
+def stages(turns: list[Turn]) -> dict[str, int]:
+    """Turn id -> when it could be said: one later than the last of those it reads."""
+    found: dict[str, int] = {}
+    for turn in turns:
+        found[turn.id] = 1 + max((found[parent] for parent in turn.parents), default=-1)
+    return found
+
+
+def draw(name: str, path: Path) -> None:
+    episode = conversation(name)
+    when = stages(episode.turns)
+    lanes = list(dict.fromkeys(turn.agent for turn in episode.turns))
+    entries = {entry.partition(" (")[0]: entry for entry in SAYS[name]}
+    width, height = max(when.values()) + 1, len(lanes)
+    figure = Figure(figsize=(2.4 + 1.3 * width, 0.8 + 0.75 * height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    place = {turn.id: (when[turn.id], -lanes.index(turn.agent)) for turn in episode.turns}
+    for lane, agent in enumerate(lanes):
+        axes.plot([-0.3, width - 0.7], [-lane, -lane], color="#dddddd", lw=1, zorder=0)
+        axes.text(-0.45, -lane, entries[agent], ha="right", va="center", fontsize=10)
+    for turn in episode.turns:
+        for parent in turn.parents:
+            across = abs(place[parent][1] - place[turn.id][1])
+            bend = -0.35 if across == 0 else 0.15 if across > 1 else 0.0
+            axes.annotate(
+                "", place[turn.id], place[parent], zorder=1,
+                arrowprops={
+                    "arrowstyle": "-|>", "color": "#777777", "lw": 1, "shrinkA": 8, "shrinkB": 9,
+                    "connectionstyle": f"arc3,rad={bend}",
+                },
+            )  # fmt: skip
+    for turn in episode.turns:
+        x, y = place[turn.id]
+        colour = COLOURS[lanes.index(turn.agent) % len(COLOURS)]
+        axes.plot([x], [y], "o", ms=15, color=colour, zorder=2)
+        if "calls" in turn.info:
+            axes.text(x, y - 0.33, "calls a tool", ha="center", va="center", fontsize=8)
+        elif turn.info.get("observation") and turn.info["observation"] == "seen":
+            axes.text(x, y - 0.33, "sees the world", ha="center", va="center", fontsize=8)
+    axes.set_xlim(-2.2, width - 0.5)
+    axes.set_ylim(-height + 0.35, 0.8)
+    axes.axis("off")
+    with matplotlib.rc_context({"svg.hashsalt": "rolecall", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def page() -> str:
+    parts = [
+        "# Teams\n",
+        "Written by `python docs/draw_teams.py`. A circle is a call of an agent, an arrow from one",
+        "to another says that its words stood in the prompt; of calls above one another none reads",
+        "the other. Every agent is told the task, except workers, who are told their subtask.\n",
+    ]
+    for name in sorted(SAYS):
+        flow = resolve("workflow", name, key="docs")
+        module = inspect.getmodule(flow.play)
+        options = list(inspect.signature(flow.play).parameters.values())[3:]
+        given = [f"{o.name}" if o.default is o.empty else f"{o.name}: {o.default}" for o in options]
+        parts += [
+            f"## {name}\n",
+            f"{textwrap.dedent(inspect.getdoc(module) or '').strip()}\n",
+            f"![{name}](teams/{name}.svg)\n",
+            f"{inspect.getdoc(flow.play)}\n",
+            f"Options: `{{{', '.join(given)}}}`\n" if given else "No options.\n",
+        ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    assert set(SAYS) == set(BUILT_IN["workflow"]), "a team has no conversation here"
+    folder = HERE / "teams"
+    folder.mkdir(exist_ok=True)
+    for name in SAYS:
+        draw(name, folder / f"{name}.svg")
+    (HERE / "teams.md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()

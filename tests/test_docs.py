@@ -1,0 +1,26 @@
+"""What is drawn of the teams is what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from rolecall.registry import BUILT_IN
+
+FILE = Path(__file__).resolve().parents[1] / "docs/draw_teams.py"
+spec = importlib.util.spec_from_file_location("draw_teams", FILE)
+drawing = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(drawing)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN["workflow"]))
+def test_the_picture_of_a_team_is_of_this_code(name, tmp_path):
+    drawing.draw(name, tmp_path / "now.svg")
+    drawn = FILE.with_name("teams") / f"{name}.svg"
+    assert drawn.read_text() == (tmp_path / "now.svg").read_text(), "run docs/draw_teams.py"
+
+
+def test_the_page_describes_every_team_as_it_is():
+    assert FILE.with_name("teams.md").read_text() == drawing.page(), "run docs/draw_teams.py"

@@ -1,0 +1,71 @@
+"""Code that an agent writes runs in a sandbox, and the files of one call are there for the next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rolecall.environments.base import World
+from rolecall.tools.python import Python
+from tests.sandbox.places import working_sandbox
+
+
+@pytest.fixture(scope="module")
+def kit():
+    made = Python(wall_s=5.0, memory_mb=512)
+    made._sandbox = working_sandbox(concurrency=2)
+    yield made
+    asyncio.run(made.sandbox.close())
+
+
+def use(kit: Python, *codes: str) -> list[str]:
+    async def main() -> list[str]:
+        async with kit.open(World(), seed=0) as [tool]:
+            return [await tool.call(code=code) for code in codes]
+
+    return asyncio.run(main())
+
+
+def test_files_are_kept_from_call_to_call_and_variables_are_not(kit):
+    said = use(
+        kit,
+        "import os\nos.makedirs('out')\nopen('out/a.txt', 'w').write('one')\nx = 1",
+        "print(open('out/a.txt').read())",
+        "print(x)",
+        "import os\nos.remove('out/a.txt')",
+        "import os\nprint([f for _, _, files in os.walk('.') for f in files])",
+    )
+    assert said[:2] == ["[no output]", "one"]
+    assert "NameError: name 'x' is not defined" in said[2]
+    assert said[2].endswith("[exit status 1]")
+    assert said[3:] == ["[no output]", "['__program__.py']"]
+
+
+def test_files_that_are_too_large_are_not_kept_and_that_is_said(kit):
+    said = use(kit, "open('big', 'wb').write(bytes(10**8))", "import os; print(os.listdir())")
+    assert said == ["[too large or too many to be kept: big]", "['__program__.py']"]
+
+
+def test_episodes_do_not_see_each_others_files(kit):
+    use(kit, "open('a', 'w').write('1')")
+    assert "FileNotFoundError" in use(kit, "open('a')")[0]
+
+
+def test_what_a_program_dies_of_is_said(kit):
+    said = use(
+        kit,
+        "print('before', flush=True)\nimport time; time.sleep(60)",
+        "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)",
+        "x = bytearray(10**10)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    )
+    assert said[0] == "before\n[stopped after 5 s]"
+    assert said[1] == "out\nerr\n[exit status 3]"
+    assert "MemoryError" in said[2] or "memory limit" in said[2]
+    assert said[3] == "[exit status -9]"
+
+
+def test_options_of_this_machine_have_no_effect_on_a_server():
+    with pytest.raises(ValueError, match="the server decides"):
+        Python(url="http://localhost:1", packages=False)
