@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import textwrap
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import matplotlib
@@ -20,6 +21,8 @@ from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import Observation, World
+from rolecall.environments.games import GameWorld
+from rolecall.environments.kuhn import Kuhn
 from rolecall.models import load_tokenizer
 from rolecall.registry import BUILT_IN, resolve
 from rolecall.rollout import Stage, play
@@ -55,6 +58,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
         "verifier": ["<verify>no</verify>", "<verify>yes</verify>"],
         "searcher": ["<search>q</search>"], "answerer": ["<answer>7</answer>"],
     },
+    "self_play": {"ann (player)": ["[check]", "[call]"], "ben (player)": ["[bet]"]},
     "single": {"solver": [BOX]},
     "solver_verifier": {"solver": [BOX, BOX], "verifier": [REJECT, APPROVE]},
 }  # fmt: skip
@@ -83,11 +87,14 @@ class Stage0(World):
 
 
 class Anything:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def tasks(self, split: str) -> list[Task]:
         return [Task("t", "the task")]
 
     def open(self, task: Task, *, seed: int) -> World:
-        return Stage0()
+        return GameWorld(Kuhn(Random(0))) if self.name == "self_play" else Stage0()
 
 
 @tool
@@ -111,7 +118,7 @@ def conversation(name: str) -> Episode:
             parser=flow.parsers.get(role),
             tools=ToolUse((Stateless(python),), format="code") if agent == "executor" else None,
         )  # fmt: skip
-    stage = Stage(agents, flow, OPTIONS.get(name, {}), Anything(), rewards={})
+    stage = Stage(agents, flow, OPTIONS.get(name, {}), Anything(name), rewards={})
 
     async def main() -> Episode:
         asyncio.get_running_loop().set_task_factory(task_factory)
@@ -160,7 +167,7 @@ def draw(name: str, path: Path) -> None:
         axes.plot([x], [y], "o", ms=15, color=colour, zorder=2)
         if "calls" in turn.info:
             axes.text(x, y - 0.33, "calls a tool", ha="center", va="center", fontsize=8)
-        elif turn.info.get("observation") and turn.info["observation"] == "seen":
+        elif turn.info.get("observation") and turn.agent != "executor":
             axes.text(x, y - 0.33, "sees the world", ha="center", va="center", fontsize=8)
     axes.set_xlim(-2.2, width - 0.5)
     axes.set_ylim(-height + 0.35, 0.8)

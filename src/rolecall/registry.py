@@ -35,10 +35,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pioneer_observer": "rolecall.workflows.pioneer_observer:pioneer_observer",
         "planner_workers": "rolecall.workflows.planner_workers:planner_workers",
         "search_team": "rolecall.workflows.search_team:search_team",
+        "self_play": "rolecall.workflows.self_play:self_play",
         "single": "rolecall.workflows.single:single",
         "solver_verifier": "rolecall.workflows.solver_verifier:solver_verifier",
     },
     "environment": {
+        "games": "rolecall.environments.games:GameEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
     },
@@ -81,14 +83,20 @@ def nearest(name: str, known: list[str]) -> str:
 def resolve(kind: str, name: str, *, key: str) -> Any:
     """The object behind a name. Raises ConfigError that names the config key."""
     known = BUILT_IN[kind]
-    path = known.get(name, name)
+    if name not in known and ":" not in name:
+        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(known))}")
+    return imported(known.get(name, name), key=key)
+
+
+def imported(path: str, *, key: str) -> Any:
+    """What stands at an import path. Raises ConfigError that names the config key."""
     module, colon, attribute = path.rpartition(":")
     if not colon:
-        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(known))}")
+        raise ConfigError(f"{key}: {path!r} is no import path such as path/to/file.py:name")
     try:
         return getattr(_module(module), attribute)
     except (ImportError, OSError, SyntaxError) as error:
-        raise ConfigError(f"{key}: {name!r} cannot be imported: {error}") from error
+        raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
     except AttributeError as error:
         raise ConfigError(f"{key}: {module} has no {attribute!r}") from error
 

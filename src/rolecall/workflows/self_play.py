@@ -1,0 +1,32 @@
+"""A deal in, the end of a game out: agents move in turn, and each knows its own view alone."""
+
+from __future__ import annotations
+
+from rolecall.agents import Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.environments.games import GameWorld
+from rolecall.workflows.base import workflow
+
+
+@workflow
+async def self_play(team: Team, task: Task, world: World, swap_seats: bool = False) -> Turn:
+    """Who plays `player`: as many agents as the game has seats, in the order of the team.
+
+    `swap_seats` draws the seats of each episode; then a seat is no agent's own.
+    """
+    if not isinstance(world, GameWorld):
+        raise ValueError(f"self_play needs a game to play, not {type(world).__name__}")
+    players = team.role("player")
+    if swap_seats:
+        team.random("seats").shuffle(players)
+    world.seated([player.agent.name for player in players])
+    members = {player.agent.name: player for player in players}
+    while (name := world.player()) is not None:
+        move = await members[name](task.prompt, world.view(name))
+        seen = await world.step(name, move.visible)
+        if seen.text:  # a warning: one more try
+            move.valid = False
+            move = await members[name](task.prompt, world.view(name), move, seen)
+            await world.step(name, move.visible)
+    return move

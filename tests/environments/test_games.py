@@ -1,0 +1,134 @@
+"""Kuhn poker is refereed by its rules, and no seat sees another's card."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+
+from rolecall.agents import Policy
+from rolecall.config_errors import ConfigError
+from rolecall.core import Episode
+from rolecall.engines.base import Sampling
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.games import GameEnvironment
+from rolecall.environments.kuhn import CARDS, MOVES, Kuhn
+from rolecall.models import load_tokenizer
+from rolecall.rollout import Stage, play
+from rolecall.workflows.self_play import self_play
+from tests.test_rollout import run
+from tests.toy import agent
+from tests.workflows.teams import play_team, shown
+
+
+def dealt(first: str, second: str) -> Kuhn:
+    game = Kuhn(Random(0))
+    game.cards = [CARDS.index(first), CARDS.index(second)]
+    return game
+
+
+@pytest.mark.parametrize(
+    ("moves", "higher", "lower"),
+    [
+        ("check check", 1, -1),
+        ("bet call", 2, -2),
+        ("check bet call", 2, -2),
+        ("bet fold", None, 1),
+        ("check bet fold", None, -1),
+    ],
+)
+def test_each_line_of_play_pays_what_the_rules_say(moves, higher, lower):
+    for cards in itertools.permutations(CARDS, 2):
+        game = dealt(*cards)
+        for move in moves.split():
+            assert move in game.legal()
+            game.play(move)
+        assert game.to_move is None
+        first_wins = CARDS.index(cards[0]) > CARDS.index(cards[1])
+        expected = lower if higher is None else (higher if first_wins else lower)
+        assert game.payoffs() == [expected, -expected]
+
+
+def test_equilibrium_play_loses_the_first_player_a_eighteenth():
+    """Kuhn's equilibrium with alpha = 0: the first bets nothing but calls as the second bets."""
+    # seat 0: check always; facing a bet: king calls, queen calls 1/3, jack folds
+    # seat 1: after a check: king bets, jack bets 1/3, queen checks; facing a bet: king, queen 1/3
+    chance = {
+        (0, ""): {"jack": 0.0, "queen": 0.0, "king": 0.0},
+        (1, "check"): {"jack": 1 / 3, "queen": 0.0, "king": 1.0},
+        (0, "check bet"): {"jack": 0.0, "queen": 1 / 3, "king": 1.0},
+        (1, "bet"): {"jack": 0.0, "queen": 1 / 3, "king": 1.0},
+    }
+
+    def value(cards, done):
+        game = dealt(*cards)
+        for move in done:
+            game.play(move)
+        if game.to_move is None:
+            return game.payoffs()[0]
+        seat, legal = game.to_move, game.legal()
+        aggressive, passive = ("bet", "check") if "bet" in legal else ("call", "fold")
+        p = chance[seat, " ".join(done)][cards[seat]]
+        return p * value(cards, [*done, aggressive]) + (1 - p) * value(cards, [*done, passive])
+
+    deals = list(itertools.permutations(CARDS, 2))
+    assert sum(value(cards, []) for cards in deals) / len(deals) == pytest.approx(-1 / 18)
+
+
+def play_game(folder, says: dict[str, list[str]], **options) -> Episode:
+    tokenizer = load_tokenizer(str(folder))
+    left = {name: iter(texts) for name, texts in says.items()}
+    team = {}
+    for name in says:
+        engine = ScriptedEngine(tokenizer, lambda request: next(left[request.policy]))
+        team[name] = agent(name, Policy(name, tokenizer, engine), sampling=Sampling(max_tokens=99))
+        team[name].role = "player"
+    environment = GameEnvironment("kuhn")
+    stage = Stage(team, self_play, options, environment, rewards={})
+    return run(play(stage, environment.tasks("test")[3], attempt=options.pop("attempt", 0)))
+
+
+def test_seats_see_their_own_card_and_all_that_was_done(model_folder):
+    episode = play_game(model_folder, {"ann": ["[check]", "ok [CALL]"], "ben": ["I [bet]"]})
+    assert episode.error is None
+    first, second, third = episode.turns
+    cards = [next(c for c in CARDS if f"hold the {c}" in shown(t)) for t in (first, second)]
+    assert cards[0] != cards[1]
+    assert f"hold the {cards[1]}" not in shown(third)
+    assert "Done: check, bet." in shown(third)
+    assert "You may: [call], [fold]" in shown(third)
+    won = 2.0 if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -2.0
+    assert episode.metrics["score/ann"] == won
+    assert episode.metrics["score/ben"] == -won
+
+
+@pytest.mark.parametrize("bad", ["raise", "[raise]", "[check] or [bet]", "check", "[call]"])
+def test_an_illegal_action_is_warned_once_and_then_forfeits(model_folder, bad):
+    warned = play_game(model_folder, {"ann": [bad, "[check]"], "ben": ["[check]"]})
+    assert warned.error is None
+    assert [turn.valid for turn in warned.turns] == [False, True, True]
+    assert "not one legal action" in shown(warned.turns[1])
+    lost = play_game(model_folder, {"ann": [bad, bad], "ben": []})
+    assert lost.metrics["score/ann"] == -1.0
+    assert lost.metrics["score/ben"] == 1.0
+    assert len(lost.turns) == 2
+
+
+def test_the_same_deal_is_dealt_to_every_attempt_and_splits_share_none():
+    environment = GameEnvironment("kuhn", train_size=50, test_size=50)
+    tasks = {split: environment.tasks(split) for split in ("train", "test")}
+    task = tasks["train"][7]
+    assert environment.open(task, seed=1).game.cards == environment.open(task, seed=2).game.cards
+    deals = [{task.info["deal"] for task in tasks[split]} for split in tasks]
+    assert not deals[0] & deals[1]
+    assert set(MOVES) == {"", "check", "bet", "check bet"}
+
+
+def test_what_is_no_game_is_an_error(model_folder):
+    with pytest.raises(ConfigError, match="no import path"):
+        GameEnvironment("chess")
+    episode = play_team(model_folder, self_play, {"a": []}, roles={"a": "player"})
+    assert episode.error == "ValueError: self_play needs a game to play, not SumWorld"
+    alone = play_game(model_folder, {"ann": []})
+    assert alone.error == "ValueError: the game has 2 seats, 1 agents play"
