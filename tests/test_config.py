@@ -51,7 +51,7 @@ def test_numbers_are_read_as_numbers(tmp_path, model_folder):
     )
     assert config.policies["a"].optimizer.lr == 1e-6
     assert config.team["left"].sampling.stop == ("a", "b")
-    assert config.trackers == ["tensorboard"]
+    assert [tracker.name for tracker in config.trackers] == ["tensorboard"]
 
 
 def test_a_key_given_twice_is_refused(tmp_path):

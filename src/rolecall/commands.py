@@ -19,14 +19,15 @@ from rolecall.assembly import (
     make_environment,
     resolve_workflow,
 )
-from rolecall.config import Config, find, load
+from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
+from rolecall.credit import check_options
 from rolecall.evaluate import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
-from rolecall.trainer import Trainer
+from rolecall.trainer import Tracker, Trainer
 
 console = Console()
 
@@ -48,9 +49,7 @@ def train(
         format="%(asctime)s %(levelname)s %(message)s",
         force=True,
     )
-    trackers = [
-        registry.resolve("tracker", name, key="trackers")(folder.path) for name in config.trackers
-    ]
+    trackers = [make_tracker(named, folder.path) for named in config.trackers]
     with terminal.LiveTable(list(config.team), total_steps=config.trainer.steps) as table:
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
@@ -135,6 +134,13 @@ def _continues(folder: RunFolder, config: Config) -> bool:
         return False
     saved = yaml.safe_load(folder.config.read_text())
     return not runs.differences(saved, runs.resolved(config)) and not _is_finished(folder, config)
+
+
+def make_tracker(named: Named, folder: Path) -> Tracker:
+    """Raises ConfigError for unknown options and for a package that is not installed."""
+    kind = registry.resolve("tracker", named.name, key="trackers")
+    tracker: Tracker = kind(folder, **check_options("trackers", named, kind, skip=1))
+    return tracker
 
 
 def _is_finished(folder: RunFolder, config: Config) -> bool:

@@ -258,8 +258,8 @@ class Config(Section):
     """What trains."""
     cluster: Literal["local"] = "local"
     """Where engines and learners live: in this process."""
-    trackers: list[str] = []
-    """Where metrics also go, beside metrics.jsonl: tensorboard."""
+    trackers: list[Named] = []
+    """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow, trackio."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
 

@@ -14,8 +14,8 @@ from rolecall.config import recipe_names
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
 EXTRAS = {  # extra -> module
-    "tensorboard": "tensorboard", "mcp": "mcp", "search": "bm25s", "dense": "sentence_transformers",
-    "serve": "fastapi",
+    "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
+    "mcp": "mcp", "search": "bm25s", "dense": "sentence_transformers", "serve": "fastapi",
 }  # fmt: skip
 
 

@@ -70,7 +70,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "world": "rolecall.tools.use:WorldTools",
     },
     "parser": {},
-    "tracker": {"tensorboard": "rolecall.monitor.trackers:TensorBoard"},
+    "tracker": {
+        "mlflow": "rolecall.monitor.trackers:MLflow",
+        "tensorboard": "rolecall.monitor.trackers:TensorBoard",
+        "trackio": "rolecall.monitor.trackers:Trackio",
+        "wandb": "rolecall.monitor.trackers:WeightsAndBiases",
+    },
 }
 
 

@@ -1,8 +1,15 @@
-"""A step's numbers in, another system's records out. metrics.jsonl is always written beside."""
+"""A step's numbers in, another system's records out. metrics.jsonl is always written beside.
+
+A run that is resumed goes on in the same record: its name there is made of the run folder.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import time
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal
 
 from rolecall.config_errors import ConfigError
 
@@ -11,13 +18,8 @@ class TensorBoard:
     """Event files in the run folder, for `tensorboard --logdir runs`."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError(
-                "trackers: tensorboard is not installed: pip install 'rolecall[tensorboard]'"
-            ) from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        module = _imported("torch.utils.tensorboard", extra="tensorboard")
+        self._writer = module.SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, step: int, record: dict[str, float]) -> None:
         for name, value in record.items():
@@ -25,3 +27,95 @@ class TensorBoard:
 
     def close(self) -> None:
         self._writer.close()
+
+
+class WeightsAndBiases:
+    """W&B; `mode: offline` writes to the run folder, for `wandb sync`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        project: str = "rolecall",
+        entity: str | None = None,
+        mode: Literal["online", "offline"] = "online",
+    ) -> None:
+        wandb = _imported("wandb", extra="wandb")
+        name, resumed = _identity(folder)
+        try:
+            self._run = wandb.init(
+                project=project, entity=entity, mode=mode, dir=str(folder), id=resumed, name=name,
+                resume="allow", settings=wandb.Settings(silent=True),
+            )  # fmt: skip
+        except wandb.Error as error:
+            raise ConfigError(f"trackers: wandb: {error}") from error
+
+    def log(self, step: int, record: dict[str, float]) -> None:
+        self._run.log(record, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MLflow:
+    """MLflow; by default a database in the run folder, for `mlflow ui --backend-store-uri`."""
+
+    def __init__(self, folder: Path, uri: str | None = None, experiment: str = "rolecall") -> None:
+        """`uri` of a tracking server. Raises ConfigError if it cannot be used."""
+        mlflow = _imported("mlflow", extra="mlflow")
+        self._metric = _imported("mlflow.entities", extra="mlflow").Metric
+        name, resumed = _identity(folder)
+        try:
+            self._client = mlflow.MlflowClient(uri or f"sqlite:///{folder.resolve()}/mlflow.db")
+            found = self._client.get_experiment_by_name(experiment)
+            place = found.experiment_id if found else self._client.create_experiment(experiment)
+            runs = self._client.search_runs([place], f"tags.rolecall = '{resumed}'")
+            run = runs[0] if runs else self._client.create_run(
+                place, run_name=name, tags={"rolecall": resumed}
+            )  # fmt: skip
+        except mlflow.MlflowException as error:
+            raise ConfigError(f"trackers: mlflow: {error}") from error
+        self._run_id = run.info.run_id
+
+    def log(self, step: int, record: dict[str, float]) -> None:
+        now = int(time.time() * 1000)
+        # Names may hold letters, digits and _-. /, so avg@8 is avg_at_8.
+        self._client.log_batch(
+            self._run_id,
+            [self._metric(n.replace("@", "_at_"), v, now, step) for n, v in record.items()],
+        )
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run_id)
+
+
+class Trackio:
+    """trackio: files in its own folder on this machine, for `trackio show`."""
+
+    def __init__(self, folder: Path, project: str = "rolecall") -> None:
+        trackio = _imported("trackio", extra="trackio")
+        name, _ = _identity(folder)
+        self._run = trackio.init(
+            project=project, name=name, resume="allow", embed=False, auto_log_cpu=False,
+            auto_log_gpu=False,
+        )  # fmt: skip
+
+    def log(self, step: int, record: dict[str, float]) -> None:
+        self._run.log(dict(record), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _identity(folder: Path) -> tuple[str, str]:
+    """What people call a run, and what tells it from others of that name."""
+    whole = str(folder.resolve())
+    return folder.resolve().name, hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def _imported(module: str, *, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"trackers: {extra} is not installed: pip install 'rolecall[{extra}]'"
+        ) from error
