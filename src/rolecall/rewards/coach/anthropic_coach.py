@@ -31,7 +31,7 @@ class AnthropicCoach:
     async def ask(self, prompt: Prompt) -> Reply:
         options: dict[str, Any] = {}
         if self.access.temperature is not None:
-            options["temperature"] = self.access.temperature
+            options["extra_body"] = {"temperature": self.access.temperature}  # no SDK parameter
         if prompt.schema is not None:
             options["output_config"] = {"format": {"type": "json_schema", "schema": prompt.schema}}
         answer = await self.client.messages.create(

@@ -61,7 +61,7 @@ def steps(text: str) -> list[tuple[str, bool]]:
             sides[0] = ""  # the rest of "2x", "2^3"
         elif sides[0].lstrip().startswith("-") and _belongs(before.rstrip()[-1:]):
             sides[0] = ""  # the rest of "y - 3"
-        if _belongs(plain[run.end() : run.end() + 1]) and not run[0][-1].isspace():
+        if _belongs(plain[run.end() : run.end() + 1]) and run[0][-1] not in " \t(":
             sides[-1] = ""
         sides[-1] = sides[-1].rstrip(" \t(")  # "= 12 (as before)"
         for left, right in pairwise(sides):

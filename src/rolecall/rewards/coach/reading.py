@@ -34,7 +34,7 @@ def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
     for candidate in (text, visible(text)):
         found = FENCED.fullmatch(candidate)
         inner = (found[1] if found else candidate).strip()
-        if inner.startswith("{"):
+        if inner.startswith("{") and inner.endswith("}"):
             return read_json(inner, nonce, ground_truth=ground_truth)
     return read_text(text, nonce, ground_truth=ground_truth)
 
