@@ -76,4 +76,4 @@ def test_in_a_storm_nothing_is_lost_and_no_score_is_made_up():
     assert {"action 0007", "action 0057"} <= {turn.text for turn in failed}
     assert len(scored) >= 85
     assert episode.metrics["count/coach_errors"] == len(failed)
-    assert episode.metrics["count/coach_calls"] == len(server.asked)
+    assert episode.metrics["count/coach_calls"] >= len(server.asked) > 100

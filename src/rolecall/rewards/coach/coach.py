@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rolecall.core import Episode, Turn
+from rolecall.core import Episode
 from rolecall.environments.base import World
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import Patience
@@ -31,7 +31,8 @@ class Coach:
 
     It writes `turn.rewards["coach"]` = w_process * score / 10 + w_outcome * outcome, and into
     `turn.info["coach"]` the score, the reasoning and what they cost. An action without a score
-    has `turn.info["coach_error"]` and no number. Candidates are scored like played actions.
+    has `turn.info["coach_error"]` and no number. Candidates are scored like played actions. The
+    weight that a config gives this reward has no part in it: w_process and w_outcome have.
 
     provider: openai (also any server that speaks its chat completions), anthropic, google, vertex,
         or local: no LLM, the share of right arithmetic steps in the action.
@@ -162,6 +163,13 @@ class Coach:
         if episode.id.startswith("evaluation:") and not self.in_evaluation:
             return {}
         turns = [turn for turn in episode.turns if turn.trained and turn.tokens is not None]
+        outcome = {
+            name: value
+            for name, value in episode.metrics.items()
+            if not name.startswith(("count/", "coach/"))
+        }
+        if self.hindsight and not outcome:
+            raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
         self.mixing.check(episode, turns)
         played = [turn.agent for turn in episode.turns if turn.chosen]
         actions = [
@@ -174,16 +182,13 @@ class Coach:
             )
             for turn in turns
         ]
-        outcome = {
-            name: value
-            for name, value in episode.metrics.items()
-            if not name.startswith(("count/", "coach/"))
-        }
         errors = await _apart(self._settle_all(actions, outcome))
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
-        self._count(episode, turns, errors)
+        calls = sum(turn.info.get("coach_requests", 0) for turn in turns)
+        episode.metrics["count/coach_calls"] = calls
+        episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
         self.mixing.reward(episode, turns, errors)
         return {}
 
@@ -219,26 +224,18 @@ class Coach:
         usage = Usage(self.access.provider, self.access.model)
         try:
             score = await self.judge(action, usage)
-        except CoachStopError as error:
-            self.ledger.stop(error)
-            raise
         except CoachError as error:
             self.ledger.failed(turn.agent, error, usage=usage)
-            turn.info["coach_requests"] = turn.info.get("coach_requests", 0) + usage.tries
             raise
+        finally:
+            turn.info["coach_requests"] = turn.info.get("coach_requests", 0) + usage.tries
         self.ledger.scored(turn.agent, score)
-        turn.info["coach_requests"] = turn.info.get("coach_requests", 0) + usage.tries
         written = asdict(score.verdict) | {"usage": asdict(score.usage), "cached": score.cached}
         if name == "coach":
             turn.info["coach"] = written
         else:
             turn.info["coach"]["hindsight"] = written
         return score
-
-    def _count(self, episode: Episode, turns: list[Turn], errors: list[CoachError | None]) -> None:
-        counts = episode.metrics
-        counts["count/coach_errors"] = sum(error is not None for error in errors)
-        counts["count/coach_calls"] = sum(t.info.get("coach_requests", 0) for t in turns)
 
 
 async def _apart(work: Coroutine[Any, Any, Result]) -> Result:

@@ -1,10 +1,12 @@
 """Questions to Gemini, with an API key or through Vertex AI, by the google-genai SDK.
 
-Vertex AI without a key uses the application default credentials and the SDK's own variables
-GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION.
+Vertex AI without a key uses the application default credentials and the usual variables
+GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION ("global" if there is none).
 """
 
 from __future__ import annotations
+
+import os
 
 from rolecall.rewards.coach.providers import (
     Access,
@@ -29,9 +31,13 @@ except ImportError as error:
 class GoogleCoach:
     def __init__(self, access: Access) -> None:
         self.access = access
+        project = os.environ["GOOGLE_CLOUD_PROJECT"] if access.key is None else None
+        place = os.environ.get("GOOGLE_CLOUD_LOCATION", "global")
         self.client = genai.Client(
             vertexai=access.provider == "vertex",
             api_key=access.key,
+            project=project,  # named, or the SDK sends no credentials to a base_url
+            location=place if project else None,
             http_options=types.HttpOptions(
                 base_url=access.base_url, retry_options=types.HttpRetryOptions(attempts=1)
             ),

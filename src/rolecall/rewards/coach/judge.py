@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from weakref import WeakKeyDictionary
 
 from rolecall.core import Turn
 from rolecall.rewards.coach import arithmetic, providers
@@ -41,9 +40,9 @@ class Judge:
         self.ground_truth_roles = ground_truth_roles
         self.concurrency, self.cache = concurrency, cache
         # A client and its connections belong to one event loop.
-        self._open: WeakKeyDictionary[
+        self._open: dict[
             asyncio.AbstractEventLoop, tuple[providers.Provider, asyncio.Semaphore]
-        ] = WeakKeyDictionary()
+        ] = {}
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
         """Raises CoachError; `usage` then holds what was spent all the same."""
@@ -105,6 +104,7 @@ class Judge:
     def _connection(self) -> tuple[providers.Provider, asyncio.Semaphore]:
         loop = asyncio.get_running_loop()
         if loop not in self._open:
+            self._open = {at: held for at, held in self._open.items() if not at.is_closed()}
             client = providers.connect(self.access)
             self._open[loop] = client, asyncio.Semaphore(self.concurrency)
         return self._open[loop]

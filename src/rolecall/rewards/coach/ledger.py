@@ -111,11 +111,6 @@ class Ledger:
         self.run.check(self.budget, of="the run")
         self.steps[step].check(self.step_budget, of=f"step {step}")
 
-    def stop(self, error: CoachStopError) -> None:
-        """Send no request from now on. A step's spent budget ends only that step."""
-        if not isinstance(error, BudgetError):
-            self.stopped = error
-
     def add(self, reply: Reply, usage: Usage, *, agent: str, step: str) -> None:
         """An answer came, readable or not."""
         cost, totals = self.prices.cost(reply), self.agents[agent]
@@ -140,7 +135,11 @@ class Ledger:
             self._recent.append(False)
 
     def failed(self, agent: str, error: Exception, *, usage: Usage) -> None:
-        """Count an action without a score; too many among the last that were sent: all stops."""
+        """Count an action without a score. Too many of those that were asked about: all stops."""
+        if isinstance(error, CoachStopError):
+            if not isinstance(error, BudgetError):  # which the next step may not have spent
+                self.stopped = error
+            return
         self.agents[agent].errors += 1
         if not usage.tries:
             return
