@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from rolecall import scope
 from rolecall.core import Message
 from rolecall.environments.base import World
 from rolecall.rewards.coach.rendering import Action, View, cut, render
@@ -109,8 +110,6 @@ def test_a_cut_text_says_how_much_is_missing():
 
 
 def test_scoring_inside_a_workflow_leaves_the_numbers_of_later_calls_alone():
-    from rolecall import scope
-
     [turn] = said("a").turns
 
     async def go():
