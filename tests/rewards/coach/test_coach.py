@@ -72,6 +72,8 @@ def test_what_passes_is_asked_again_and_what_is_nonsense_is_no_score(provider):
     troubles += [
         Refused(200, text="<html>", kind="text/html"),
         Refused(429, {"Retry-After": "0.01"}),
+        Refused(429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        Refused(503, {"Retry-After": "nan"}),
         Refused(500, text="boom", kind="text/plain"),
         Refused(529),
         HANG_UP,

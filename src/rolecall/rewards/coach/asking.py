@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,10 +117,8 @@ def _retry_after(error: Exception) -> float | None:
     """Seconds that the provider asks for, as a number or as a date."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
     value = headers.get("retry-after") or ""
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
+    if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", value):
+        return float(value)
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
