@@ -1,0 +1,49 @@
+"""A question without its request code comes in, an earlier answer to it goes out, if there is one.
+
+One file a key, written aside and renamed: a killed run leaves whole files or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+
+from rolecall.rewards.coach.scores import Score, Usage, Verdict
+
+
+class Cache:
+    """Scores in a folder. Errors are never among them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: str) -> Score | None:
+        try:
+            held = json.loads(self._path(key).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        usage = Usage(provider=held["usage"]["provider"], model=held["usage"]["model"])
+        return Score(Verdict(**held["verdict"]), usage, cached=True)
+
+    def put(self, key: str, score: Score, *, raw: str) -> None:
+        """raw: the answer as it came, to be read again should the rules of reading change."""
+        held = {"raw": raw, "verdict": asdict(score.verdict), "usage": asdict(score.usage)}
+        path = self._path(key)
+        path.parent.mkdir(exist_ok=True)
+        aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        aside.write_text(json.dumps(held), encoding="utf-8")
+        os.replace(aside, path)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def key_of(*parts: object) -> str:
+    """Hash of JSON values; equal parts give equal keys in every run."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,244 @@
+"""A finished episode comes in; each trained action goes out with a score, or with an error.
+
+`Coach` is a reward for a config and, by `score`, something to ask inside a workflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from rolecall.core import Episode
+from rolecall.environments.base import World
+from rolecall.rewards.coach import providers
+from rolecall.rewards.coach.asking import Patience
+from rolecall.rewards.coach.cache import Cache
+from rolecall.rewards.coach.judge import Judge
+from rolecall.rewards.coach.ledger import Budget, Ledger, Prices, Totals
+from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
+from rolecall.rewards.coach.rendering import Action, View
+from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
+
+Result = TypeVar("Result")
+
+
+class Coach:
+    """An LLM that scores each action of an episode from 0 to 10 and says why.
+
+    It writes `turn.rewards["coach"]` = w_process * score / 10 + w_outcome * outcome, and into
+    `turn.info["coach"]` the score, the reasoning and what they cost. An action without a score
+    has `turn.info["coach_error"]` and no number. Candidates are scored like played actions. The
+    weight that a config gives this reward has no part in it: w_process and w_outcome have.
+
+    provider: openai (also any server that speaks its chat completions), anthropic, google, vertex,
+        or local: no LLM, the share of right arithmetic steps in the action.
+    model: the provider's name of it.
+    base_url: address of the API; by default the provider's own.
+    key_env: environment variable that holds the key; by default the provider's usual one, and none
+        for openai with a base_url.
+    temperature: of the coach's answers; by default the model's own.
+    max_tokens: most tokens of an answer, reasoning included.
+    structured: ask for JSON by a schema; False: for text, where a server knows no schemas.
+    check_request: refuse an answer that does not repeat the request's random code.
+    w_process, w_outcome: weights of score / 10 and of the outcome, both in 0..1.
+    outcome_on: the actions that are given the outcome: all, or only the last one.
+    ground_truth_roles: agents whose actions the coach judges with the reference answer in view.
+    team: what each agent's role is, in a line; shown to the coach in this order.
+    hindsight: score each action a second time, with the outcome in view; that score counts.
+    in_evaluation: score held-out episodes, too.
+    on_error: an action without a score is left out of training, or its episode is, or it is
+        rewarded with its part of the outcome alone.
+    concurrency: requests under way at once.
+    deadline_s, request_s: most seconds for one score in all, and for one request.
+    format_retries: new requests after an answer that cannot be read.
+    pause_s: before the first repeat of a failed request, doubled for each later one.
+    transcript_chars, tool_chars: of a longer transcript or tool output the middle is left out.
+    cache: folder of earlier scores; equal questions to one model are asked once, also by a
+        resumed run. The address is not part of a question.
+    budget_usd, budget_tokens, step_budget_usd, step_budget_tokens: what this process, and what one
+        step, may spend before requests stop.
+    price_prompt, price_cached, price_completion: USD for a million tokens.
+    max_error_rate, error_window: all stops when more than this share of the last actions failed.
+
+    Raises ValueError for an unknown provider, a missing key and options that do not fit together.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str = "openai",
+        model: str = "",
+        base_url: str | None = None,
+        key_env: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int = 4096,
+        structured: bool = True,
+        check_request: bool = True,
+        w_process: float = 1.0,
+        w_outcome: float = 0.0,
+        outcome_on: OutcomeOn = "all",
+        ground_truth_roles: tuple[str, ...] = (),
+        team: dict[str, str] | None = None,
+        hindsight: bool = False,
+        in_evaluation: bool = False,
+        on_error: OnError = "drop_action",
+        concurrency: int = 16,
+        deadline_s: float = 120.0,
+        request_s: float = 60.0,
+        format_retries: int = 2,
+        pause_s: float = 1.0,
+        transcript_chars: int = 24_000,
+        tool_chars: int = 4_000,
+        cache: str | None = None,
+        budget_usd: float | None = None,
+        budget_tokens: int | None = None,
+        step_budget_usd: float | None = None,
+        step_budget_tokens: int | None = None,
+        price_prompt: float = 0.0,
+        price_cached: float | None = None,
+        price_completion: float = 0.0,
+        max_error_rate: float = 0.5,
+        error_window: int = 100,
+    ) -> None:
+        providers.check_provider(provider)
+        if provider == "local":
+            unused = {
+                "model": model,
+                "base_url": base_url,
+                "key_env": key_env,
+                "cache": cache,
+                "hindsight": hindsight,
+                "ground_truth_roles": ground_truth_roles,
+            }
+            if any(unused.values()):
+                names = ", ".join(name for name, value in unused.items() if value)
+                raise ValueError(f"the local coach asks no model: {names} would have no effect")
+        elif not model:
+            raise ValueError(f"the coach's provider {provider!r} needs a model")
+        else:
+            providers.load(provider)  # a missing SDK shows before the first step, not in it
+        if concurrency < 1 or max_tokens < 1:
+            raise ValueError(
+                f"concurrency and max_tokens must be at least 1, got {concurrency}, {max_tokens}"
+            )
+        key = providers.find_key(provider, key_env=key_env, base_url=base_url)
+        self.mixing = Mixing(w_process, w_outcome, outcome_on, on_error)
+        self.team = team or {}
+        self.hindsight, self.in_evaluation = hindsight, in_evaluation
+        self.ledger = Ledger(
+            prices=Prices(price_prompt, price_cached, price_completion),
+            budget=Budget(budget_usd, budget_tokens),
+            step_budget=Budget(step_budget_usd, step_budget_tokens),
+            max_error_rate=max_error_rate,
+            error_window=error_window,
+        )
+        self.access = providers.Access(provider, model, key, base_url, temperature, max_tokens)
+        self.judge = Judge(
+            self.access,
+            self.ledger,
+            view=View(transcript_chars, tool_chars),
+            patience=Patience(deadline_s, request_s, format_retries, pause_s),
+            structured=structured,
+            check_request=check_request,
+            ground_truth_roles=frozenset(ground_truth_roles),
+            concurrency=concurrency,
+            cache=Cache(Path(cache)) if cache else None,
+        )
+
+    @property
+    def totals(self) -> dict[str, Totals]:
+        """Agent -> counts, mean score, tokens and cost since this process began."""
+        return dict(self.ledger.agents)
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        """Score the trained actions of a finished episode; nothing is given to whole agents.
+
+        Raises CoachStopError where no action can be scored any more, CoachError for an action
+        without a score if `on_error` drops the episode.
+        """
+        if episode.id.startswith("evaluation:") and not self.in_evaluation:
+            return {}
+        turns = [turn for turn in episode.turns if turn.trained and turn.tokens is not None]
+        outcome = {
+            name: value
+            for name, value in episode.metrics.items()
+            if not name.startswith(("count/", "coach/"))
+        }
+        if self.hindsight and not outcome:
+            raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
+        self.mixing.check(episode, turns)
+        played = [turn.agent for turn in episode.turns if turn.chosen]
+        actions = [
+            Action(
+                turn,
+                episode.task,
+                team=self.team or dict.fromkeys(played, ""),
+                final=played[-1] if played else "",
+                files=getattr(world, "files", {}),
+            )
+            for turn in turns
+        ]
+        errors = await _apart(self._settle_all(actions, outcome))
+        for error in errors:
+            if isinstance(error, CoachStopError):
+                raise error
+        calls = sum(turn.info.get("coach_requests", 0) for turn in turns)
+        episode.metrics["count/coach_calls"] = calls
+        episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
+        self.mixing.reward(episode, turns, errors)
+        return {}
+
+    async def score(self, action: Action) -> Score:
+        """Judge one action now, so that a workflow can show the reasoning to the next agent.
+
+        A later call with the episode does not ask again. Raises CoachError.
+        """
+        return await _apart(self._write(action, "coach"))
+
+    async def _settle_all(
+        self, actions: list[Action], outcome: dict[str, float]
+    ) -> list[CoachError | None]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._settle(action, outcome)) for action in actions]
+        return [task.result() for task in tasks]
+
+    async def _settle(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
+        info = action.turn.info
+        try:
+            if "coach" not in info:
+                await self._write(action, "coach")
+            if self.hindsight:
+                action.outcome = outcome
+                await self._write(action, "hindsight")
+        except CoachError as error:
+            return error
+        return None
+
+    async def _write(self, action: Action, name: Literal["coach", "hindsight"]) -> Score:
+        """Score an action and write it down at the turn."""
+        turn = action.turn
+        usage = Usage(self.access.provider, self.access.model)
+        try:
+            score = await self.judge(action, usage)
+        except CoachError as error:
+            self.ledger.failed(turn.agent, error, usage=usage)
+            raise
+        finally:
+            turn.info["coach_requests"] = turn.info.get("coach_requests", 0) + usage.tries
+        self.ledger.scored(turn.agent, score)
+        written = asdict(score.verdict) | {"usage": asdict(score.usage), "cached": score.cached}
+        if name == "coach":
+            turn.info["coach"] = written
+        else:
+            turn.info["coach"]["hindsight"] = written
+        return score
+
+
+async def _apart(work: Coroutine[Any, Any, Result]) -> Result:
+    """Outside of the episode's scope: what an SDK starts must not number the agents' calls."""
+    context = contextvars.Context()
+    return await asyncio.get_running_loop().create_task(work, context=context)

@@ -1,0 +1,110 @@
+"""An action comes in, its score goes out: from the cache, the provider or this process."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from rolecall.core import Turn
+from rolecall.rewards.coach import arithmetic, providers
+from rolecall.rewards.coach.asking import Patience, ask
+from rolecall.rewards.coach.cache import Cache, key_of
+from rolecall.rewards.coach.ledger import Ledger
+from rolecall.rewards.coach.reading import read
+from rolecall.rewards.coach.rendering import Action, Prompt, View, render
+from rolecall.rewards.coach.scores import Score, Usage, Verdict
+from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
+
+
+class Judge:
+    """One provider, asked about one action at a time, by at most `concurrency` at once."""
+
+    def __init__(
+        self,
+        access: providers.Access,
+        ledger: Ledger,
+        *,
+        view: View,
+        patience: Patience,
+        structured: bool,
+        check_request: bool,
+        ground_truth_roles: frozenset[str],
+        concurrency: int,
+        cache: Cache | None,
+    ) -> None:
+        self.access, self.ledger, self.view, self.patience = access, ledger, view, patience
+        self.structured, self.check_request = structured, check_request
+        self.ground_truth_roles = ground_truth_roles
+        self.concurrency, self.cache = concurrency, cache
+        # A client and its connections belong to one event loop.
+        self._open: dict[
+            asyncio.AbstractEventLoop, tuple[providers.Provider, asyncio.Semaphore]
+        ] = {}
+
+    async def __call__(self, action: Action, usage: Usage) -> Score:
+        """Raises CoachError; `usage` then holds what was spent all the same."""
+        if self.access.provider == "local":
+            return Score(arithmetic.judge(action.turn.visible), usage)
+        key = self._key(action)
+        held = self.cache.get(key) if self.cache is not None else None
+        if held is not None:
+            return held
+        provider, room = self._connection()
+        agent, step = action.turn.agent, action.turn.episode.partition(":")[0]
+
+        def before() -> None:
+            self.ledger.check(step)
+            usage.tries += 1
+            self.ledger.agents[agent].requests += 1
+
+        async with room:
+            began = time.monotonic()
+            verdict, raw = await ask(
+                provider,
+                self.patience,
+                compose=lambda again: self._compose(action, again=again),
+                before=before,
+                after=lambda reply: self.ledger.add(reply, usage, agent=agent, step=step),
+            )
+            usage.latency_s = time.monotonic() - began
+        score = Score(verdict, usage)
+        if self.cache is not None:
+            self.cache.put(key, score, raw=raw)
+        return score
+
+    def _compose(self, action: Action, *, again: bool) -> tuple[Prompt, Callable[[str], Verdict]]:
+        nonce = secrets.token_hex(8)
+        prompt = self._render(action, nonce=nonce)
+        if again:
+            prompt.user += f"\n\n{REMINDER}"
+        truth = self._shows_truth(action.turn)
+        expected = nonce if self.check_request else None
+        return prompt, lambda text: read(text, expected, ground_truth=truth)
+
+    def _render(self, action: Action, *, nonce: str) -> Prompt:
+        return render(
+            action,
+            nonce=nonce,
+            view=self.view,
+            ground_truth=self._shows_truth(action.turn),
+            structured=self.structured,
+        )
+
+    def _shows_truth(self, turn: Turn) -> bool:
+        return turn.agent in self.ground_truth_roles
+
+    def _key(self, action: Action) -> str:
+        access, prompt = self.access, self._render(action, nonce="")
+        sampling = [access.temperature, access.max_tokens]
+        return key_of(TEMPLATE, access.provider, access.model, sampling, asdict(prompt))
+
+    def _connection(self) -> tuple[providers.Provider, asyncio.Semaphore]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._open:
+            self._open = {at: held for at, held in self._open.items() if not at.is_closed()}
+            client = providers.connect(self.access)
+            self._open[loop] = client, asyncio.Semaphore(self.concurrency)
+        return self._open[loop]

@@ -1,0 +1,151 @@
+"""Answers and errors of a coach come in; totals go out, and a stop when too much was spent or lost.
+
+Requests under way are not cut short, so a budget is overdrawn by at most `concurrency` answers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+
+from rolecall.rewards.coach.providers import Reply
+from rolecall.rewards.coach.scores import BudgetError, CoachStopError, Score, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD for a million tokens. Raises ValueError for a negative one."""
+
+    prompt: float = 0.0
+    cached: float | None = None  # of prompt tokens that the provider had cached; None: as prompt
+    completion: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.prompt, self.cached or 0.0, self.completion) < 0:
+            raise ValueError(f"prices cannot be negative, got {self}")
+
+    def cost(self, reply: Reply) -> float:
+        """1,000 prompt tokens at 2.0, 400 of them cached at 0.5 -> 0.0014 USD."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = reply.prompt_tokens - reply.cached_tokens
+        total = fresh * self.prompt + reply.cached_tokens * cached
+        return (total + reply.completion_tokens * self.completion) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent. None: no bound. Raises ValueError for a bound that is not above 0."""
+
+    usd: float | None
+    tokens: int | None  # prompt and completion
+
+    def __post_init__(self) -> None:
+        for bound in (self.usd, self.tokens):
+            if bound is not None and not bound > 0:
+                raise ValueError(f"a coach's budget must be above 0, got {self}")
+
+
+@dataclass(slots=True)
+class Spent:
+    usd: float = 0.0
+    tokens: int = 0
+
+    def check(self, budget: Budget, *, of: str) -> None:
+        """Raises BudgetError once a bound is reached."""
+        if budget.usd is not None and self.usd >= budget.usd:
+            raise BudgetError(f"the coach's budget of {budget.usd:g} USD for {of} is spent")
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            raise BudgetError(f"the coach's budget of {budget.tokens} tokens for {of} is spent")
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of one agent's actions, since this process began."""
+
+    requests: int = 0
+    scores: int = 0  # cached ones included
+    cached: int = 0
+    errors: int = 0
+    score_sum: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean score, without actions that have none."""
+        return self.score_sum / self.scores if self.scores else None
+
+
+class Ledger:
+    """What a coach's scores cost and how many failed; it says when to stop."""
+
+    def __init__(
+        self,
+        *,
+        prices: Prices,
+        budget: Budget,
+        step_budget: Budget,
+        max_error_rate: float,
+        error_window: int,
+    ) -> None:
+        if (budget.usd or step_budget.usd) and not (prices.prompt or prices.completion):
+            raise ValueError("a coach's budget in USD needs price_prompt or price_completion")
+        if not 0 < max_error_rate <= 1 or error_window < 1:
+            raise ValueError(
+                f"max_error_rate must be in (0, 1] and error_window at least 1, got "
+                f"{max_error_rate} and {error_window}"
+            )
+        self.prices, self.budget, self.step_budget = prices, budget, step_budget
+        self.max_error_rate = max_error_rate
+        self.agents: defaultdict[str, Totals] = defaultdict(Totals)
+        self.run = Spent()
+        self.steps: defaultdict[str, Spent] = defaultdict(Spent)
+        self._recent: deque[bool] = deque(maxlen=error_window)  # whether each action failed
+        self.stopped: CoachStopError | None = None
+
+    def check(self, step: str) -> None:
+        """Raises CoachStopError where no request may be sent any more."""
+        if self.stopped is not None:
+            raise type(self.stopped)(str(self.stopped))
+        self.run.check(self.budget, of="the run")
+        self.steps[step].check(self.step_budget, of=f"step {step}")
+
+    def add(self, reply: Reply, usage: Usage, *, agent: str, step: str) -> None:
+        """An answer came, readable or not."""
+        cost, totals = self.prices.cost(reply), self.agents[agent]
+        usage.prompt_tokens += reply.prompt_tokens
+        usage.cached_tokens += reply.cached_tokens
+        usage.completion_tokens += reply.completion_tokens
+        usage.reasoning_tokens += reply.reasoning_tokens
+        usage.cost_usd += cost
+        totals.prompt_tokens += reply.prompt_tokens
+        totals.completion_tokens += reply.completion_tokens
+        totals.cost_usd += cost
+        for spent in (self.run, self.steps[step]):
+            spent.usd += cost
+            spent.tokens += reply.prompt_tokens + reply.completion_tokens
+
+    def scored(self, agent: str, score: Score) -> None:
+        totals = self.agents[agent]
+        totals.scores += 1
+        totals.score_sum += score.verdict.score
+        totals.cached += score.cached
+        if score.usage.tries:
+            self._recent.append(False)
+
+    def failed(self, agent: str, error: Exception, *, usage: Usage) -> None:
+        """Count an action without a score. Too many of those that were asked about: all stops."""
+        if isinstance(error, CoachStopError):
+            if not isinstance(error, BudgetError):  # which the next step may not have spent
+                self.stopped = error
+            return
+        self.agents[agent].errors += 1
+        if not usage.tries:
+            return
+        self._recent.append(True)
+        lost, seen = sum(self._recent), len(self._recent)
+        if seen == self._recent.maxlen and lost > self.max_error_rate * seen:
+            self.stopped = CoachStopError(
+                f"the coach failed on {lost} of the last {seen} actions; the last: {error}"
+            )

@@ -1,0 +1,123 @@
+"""A coach's answer comes in, a verdict or a FormatError goes out. Nothing is clamped or guessed.
+
+'...\nREQUEST: 5e1f\n**PROCESS_SCORE:** 8/10' -> 8.0; 'PROCESS_SCORE: 85' -> FormatError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rolecall.rewards.coach.scores import FormatError, Verdict
+from rolecall.tags import visible
+
+NUM_LAST_LINES = 5
+KEYS = ("REQUEST", "PROCESS_SCORE", "ANSWER_CORRECT")
+
+_MARKS = r"[\s*_`\[\]]*"  # emphasis and brackets that a coach puts around key and value
+KEY_LINE = re.compile(
+    rf"{_MARKS}({'|'.join(KEYS)}){_MARKS}[:=](.*)", re.IGNORECASE | re.ASCII | re.DOTALL
+)
+NUMBER = re.compile(
+    rf"{_MARKS}([0-9]+(?:\.[0-9]+)?){_MARKS}(?:/{_MARKS}10{_MARKS})?[\s*_`\[\].]*", re.ASCII
+)
+FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n```\s*", re.DOTALL)
+
+
+def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+    """The verdict of an answer, as JSON or as text.
+
+    nonce: code that the answer must repeat; None accepts an answer without one. ground_truth:
+    whether the coach also has to say if the answer is correct. Raises FormatError.
+    """
+    for candidate in (text, visible(text)):
+        found = FENCED.fullmatch(candidate)
+        inner = (found[1] if found else candidate).strip()
+        if inner.startswith("{") and inner.endswith("}"):
+            return read_json(inner, nonce, ground_truth=ground_truth)
+    return read_text(text, nonce, ground_truth=ground_truth)
+
+
+def read_json(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+    """Exactly the asked keys, each once. Raises FormatError."""
+    try:
+        answer = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON: {error}") from error
+    needed = {"reasoning", "process_score"} | ({"answer_correct"} if ground_truth else set())
+    needed |= {"request"} if nonce is not None else set()
+    if not needed <= set(answer) <= needed | {"request"}:
+        raise FormatError(f"the keys are {sorted(answer)}, not {sorted(needed)}")
+    _check_request(answer.get("request"), nonce)
+    score, correct = answer["process_score"], answer.get("answer_correct")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise FormatError(f"process_score is no number: {score!r}")
+    if not isinstance(answer["reasoning"], str):
+        raise FormatError("reasoning is no text")
+    if ground_truth and (isinstance(correct, bool) or correct not in (0, 1)):
+        raise FormatError(f"answer_correct is {correct!r}, not 0 or 1")
+    return Verdict(_in_range(score), answer["reasoning"], bool(correct) if ground_truth else None)
+
+
+def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+    """Only the last five lines count, without quotes and fenced blocks. Raises FormatError."""
+    found: dict[str, list[str]] = {key: [] for key in KEYS}
+    for line in _own_lines(text):
+        match = KEY_LINE.fullmatch(line)
+        if match:
+            found[match[1].upper()].append(match[2])
+    requests = {value.strip("*_`[]. \t") for value in found["REQUEST"]}
+    if len(requests) > 1:
+        raise FormatError("several REQUEST lines differ")
+    _check_request(next(iter(requests), None), nonce)
+    score = _decide("PROCESS_SCORE", found["PROCESS_SCORE"])
+    correct = None
+    if ground_truth:
+        correct = _decide("ANSWER_CORRECT", found["ANSWER_CORRECT"])
+        if correct not in (0, 1):
+            raise FormatError(f"ANSWER_CORRECT is {correct}, not 0 or 1")
+    return Verdict(_in_range(score), text.strip(), None if correct is None else bool(correct))
+
+
+def _own_lines(text: str) -> list[str]:
+    """The last non-empty lines that the coach did not quote."""
+    lines, fenced = [], False
+    for line in text.splitlines():
+        mark = line.lstrip().startswith("```")
+        if line.strip():
+            lines.append("" if mark or fenced or line.lstrip().startswith(">") else line)
+        fenced = fenced != mark
+    return lines[-NUM_LAST_LINES:]
+
+
+def _decide(key: str, values: list[str]) -> float:
+    """The last line decides; another one that could be meant as well makes it unreadable."""
+    if not values:
+        raise FormatError(f"no {key} line at the end")
+    numbers = [NUMBER.fullmatch(value) for value in values]
+    if numbers[-1] is None:
+        raise FormatError(f"{key} is no number: {values[-1].strip()[:40]!r}")
+    said = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= 10}
+    if len(said | {float(numbers[-1][1])}) > 1:
+        raise FormatError(f"several {key} lines differ: {sorted(said)}")
+    return float(numbers[-1][1])
+
+
+def _check_request(given: object, nonce: str | None) -> None:
+    """An answer that names a request must name this one."""
+    if (nonce is not None or given is not None) and given != nonce:
+        wanted = "none was asked for" if nonce is None else "it must be this request's"
+        raise FormatError(f"the request code is {str(given)[:40]!r}; {wanted}")
+
+
+def _in_range(score: float) -> float:
+    if not 0 <= score <= 10:
+        raise FormatError(f"the score {score} is not within 0..10")
+    return float(score)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)

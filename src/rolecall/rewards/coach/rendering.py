@@ -1,0 +1,134 @@
+"""An action with its surroundings comes in, the two messages that a coach is sent go out.
+
+Whatever agents, tools, files or data sets wrote stands between marks that hold a random code.
+Its authors cannot know the code, so nothing they write can end the block or pass for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolecall.core import Task, Turn
+from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, RULES, TEXT_FORM, TRUTH
+from rolecall.tags import THINK_END
+
+Files = Mapping[str, int | bytes | str]  # name -> its size in bytes, or what it holds
+
+
+@dataclass(slots=True)
+class Action:
+    """One turn and what a coach must know to judge it."""
+
+    turn: Turn
+    task: Task
+    team: dict[str, str] = field(default_factory=dict)  # agent -> its role in a line, in order
+    final: str = ""  # agent that delivers the team's answer
+    files: Files = field(default_factory=dict)  # that the world holds
+    outcome: dict[str, float] = field(default_factory=dict)  # of a finished episode: hindsight
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How much of an action a coach is shown."""
+
+    transcript_chars: int = 24_000
+    """Longest transcript; of a longer one the middle is left out."""
+    tool_chars: int = 4_000
+    """Longest output of a tool; of a longer one the middle is left out."""
+
+    def __post_init__(self) -> None:
+        if min(self.transcript_chars, self.tool_chars) < 2:
+            raise ValueError(f"a coach must be shown at least 2 characters of a part, got {self}")
+
+
+@dataclass(slots=True)
+class Prompt:
+    system: str
+    user: str
+    schema: dict[str, Any] | None  # JSON schema of the answer; None: it is text
+
+
+def render(
+    action: Action, *, nonce: str, view: View, ground_truth: bool, structured: bool
+) -> Prompt:
+    """The question about an action; `ground_truth` shows the task's reference answer."""
+    turn = action.turn
+    team = action.team or {turn.agent: ""}
+    lines = [
+        f"Request code: {nonce}",
+        f"Agent to judge: {turn.agent}, turn {turn.index + 1} of this agent",
+        "Team, in order:",
+        *(f"- {name}{': ' if about else ''}{about}" for name, about in team.items()),
+    ]
+    if action.final:
+        lines.append(f"The final answer is delivered by: {action.final}")
+    parts = {"task": action.task.prompt, "transcript": _transcript(turn, view.transcript_chars)}
+    parts |= _action(turn)
+    for number, call in enumerate(turn.info.get("calls", []), start=1):
+        parts[f"tool call {number}"] = f"{call['name']}({call['arguments']})"
+        parts[f"tool output {number}"] = cut(str(call["result"]), view.tool_chars)
+    if action.files:
+        parts["files available"] = "\n".join(map(_file, sorted(action.files.items())))
+    if turn.info.get("files_written"):
+        parts["files written by the action"] = "\n".join(map(str, turn.info["files_written"]))
+    if ground_truth:
+        parts["ground truth"] = str(action.task.answer)
+    if action.outcome:
+        parts["outcome"] = "\n".join(f"{n}: {v:g}" for n, v in sorted(action.outcome.items()))
+    blocks = [f"<<<{nonce} {name}\n{text}\n{nonce} end>>>" for name, text in parts.items()]
+    rules = RULES + (HINDSIGHT if action.outcome else "") + (TRUTH if ground_truth else "")
+    form = (JSON_FORM if structured else TEXT_FORM)[ground_truth]
+    return Prompt(
+        system=rules + form,
+        user="\n\n".join(["\n".join(lines), *blocks]),
+        schema=schema(ground_truth=ground_truth) if structured else None,
+    )
+
+
+def schema(*, ground_truth: bool) -> dict[str, Any]:
+    """Of the answer. Bounds are not in it: the strict modes of some providers refuse them."""
+    properties: dict[str, Any] = {
+        "reasoning": {"type": "string"},
+        "process_score": {"type": "number", "description": "0 to 10"},
+        "request": {"type": "string", "description": "the request code"},
+    }
+    if ground_truth:
+        properties["answer_correct"] = {"type": "integer", "enum": [0, 1]}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def cut(text: str, limit: int) -> str:
+    """Both ends: a traceback stands at the end, what led to it at the start.
+
+    cut("abcdefgh", 4) -> "ab\\n[... 4 characters left out ...]\\ngh"
+    """
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _transcript(turn: Turn, limit: int) -> str:
+    return cut("\n\n".join(f"[{m.role}]\n{m.content}" for m in turn.messages), limit)
+
+
+def _action(turn: Turn) -> dict[str, str]:
+    thinking, ended, _ = turn.text.rpartition(THINK_END)
+    parts = {"thinking of the action": thinking.strip()} if ended else {}
+    parts["action"] = turn.visible
+    if turn.finish == "length":
+        parts["state of the action"] = "truncated: true (the length limit ended it)"
+    return parts
+
+
+def _file(item: tuple[str, int | bytes | str]) -> str:
+    name, held = item
+    size = held if isinstance(held, int) else len(held.encode() if isinstance(held, str) else held)
+    return f"{name} ({size} bytes)"

@@ -1,0 +1,64 @@
+"""What a coach says of an action: a score with its reasons and its price, or an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rolecall.errors import InfrastructureError
+
+
+class CoachError(InfrastructureError):
+    """The action has no score: unknown, not 0."""
+
+
+class CoachStopError(CoachError):
+    """No later call can succeed either, so none is made."""
+
+
+class CoachConfigError(CoachStopError):
+    """The provider refused the request itself: a wrong key, model or address."""
+
+
+class BudgetError(CoachStopError):
+    """The money or the tokens that were granted are spent."""
+
+
+class FormatError(ValueError):
+    """An answer from which no score can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was read from an answer."""
+
+    score: float  # 0..10
+    reasoning: str
+    answer_correct: bool | None = None  # only where the coach was shown the ground truth
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a score cost: all requests for it, failed ones included."""
+
+    provider: str
+    model: str
+    prompt_tokens: int = 0  # cached ones included
+    cached_tokens: int = 0
+    completion_tokens: int = 0  # reasoning included
+    reasoning_tokens: int = 0
+    cost_usd: float = 0.0
+    latency_s: float = 0.0  # from the first request on, pauses included
+    tries: int = 0  # requests sent; 0: answered by the cache or by this process
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A verdict and what it cost."""
+
+    verdict: Verdict
+    usage: Usage
+    cached: bool = False
