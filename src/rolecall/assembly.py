@@ -10,7 +10,7 @@ from pathlib import Path
 from rolecall import checkpoint, checks, needs, registry
 from rolecall.agents import Agent, Policy
 from rolecall.algorithms.base import Algorithm
-from rolecall.config import AgentConfig, Config, Named
+from rolecall.config import AgentConfig, Config, Named, RewardConfig
 from rolecall.config_errors import ConfigError
 from rolecall.core import Group, Task
 from rolecall.credit import Credit, check_options, make_algorithms
@@ -21,7 +21,7 @@ from rolecall.environments.rows import duplicate_questions
 from rolecall.evaluate import held_out
 from rolecall.learners.local import LocalLearner
 from rolecall.models import LanguageModel, copies
-from rolecall.rollout import Stage
+from rolecall.rollout import Reward, Stage
 from rolecall.scope import Quiet
 from rolecall.tools.base import Tool
 from rolecall.tools.functions import tool
@@ -82,10 +82,7 @@ def assemble(config: Config) -> Run:
     train, test = _tasks(config, environment)
     number = needs.num_candidates(config, flow) or 2
     needs.check_fork(config, flow, environment, train[0], number)
-    rewards = {
-        name: (registry.resolve("reward", name, key="rewards"), weight)
-        for name, weight in config.rewards.items()
-    }
+    rewards = {name: _reward(name, given) for name, given in config.rewards.items()}
     kits = make_tools(config)
     models = make_models(config)
     quiet = Quiet()
@@ -190,6 +187,25 @@ def _data(config: Config, stage: Stage) -> list[Group]:
             f"{len(groups)} rows"
         )
     return groups
+
+
+def _reward(name: str, given: float | RewardConfig) -> tuple[Reward, float]:
+    """A reward and its weight; a class is made with its options."""
+    weight = given if isinstance(given, float) else given.weight
+    options = {} if isinstance(given, float) else given.options
+    found = registry.resolve("reward", name, key="rewards")
+    if not isinstance(found, type):
+        if options:
+            raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect")
+        return found, weight
+    named = Named(name=name, **options)
+    checked = check_options(f"rewards.{name}", named, found, skip=0)
+    if getattr(found, "weighs_itself", False) and weight != 1.0:
+        raise ConfigError(f"rewards.{name}.weight has no effect: it has weights of its own")
+    try:
+        return found(**checked), weight
+    except ValueError as error:
+        raise ConfigError(f"rewards.{name}: {error}") from error
 
 
 def make_tools(config: Config) -> dict[str, ToolUse]:

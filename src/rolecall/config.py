@@ -146,6 +146,19 @@ class RolloutConfig(Section):
     """Train although top_p, top_k or temperature 0 make the sampler another distribution."""
 
 
+class RewardConfig(Section):
+    """A reward with options of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    weight: float = 1.0
+    """What its numbers are multiplied by."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
 class TrainerConfig(Section):
     """The run."""
 
@@ -240,7 +253,7 @@ class Config(Section):
     """How the agents talk."""
     environment: Named
     """What they work on."""
-    rewards: dict[str, float] = {"correct": 1.0}
+    rewards: dict[str, float | RewardConfig] = {"correct": 1.0}
     """Reward functions and their weights."""
     algorithm: Named
     """How credit is given."""

@@ -15,7 +15,8 @@ from rolecall.config import recipe_names
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
 EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
-    "mcp": "mcp", "search": "bm25s", "dense": "sentence_transformers", "serve": "fastapi",
+    "mcp": "mcp", "coach": "openai", "search": "bm25s", "dense": "sentence_transformers",
+    "serve": "fastapi",
 }  # fmt: skip
 
 

@@ -44,7 +44,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
     },
-    "reward": {"correct": "rolecall.rewards.correct:correct"},
+    "reward": {
+        "coach": "rolecall.rewards.coach.coach:Coach",
+        "correct": "rolecall.rewards.correct:correct",
+    },
     "algorithm": {
         "grpo": "rolecall.algorithms.grpo:Grpo",
         "drmas": "rolecall.algorithms.drmas:DrMas",

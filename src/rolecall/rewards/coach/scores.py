@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rolecall.errors import InfrastructureError
+from rolecall.errors import InfrastructureError, RunEndingError
 
 
 class CoachError(InfrastructureError):
     """The action has no score: unknown, not 0."""
 
 
-class CoachStopError(CoachError):
+class CoachStopError(CoachError, RunEndingError):
     """No later call can succeed either, so none is made."""
 
 
