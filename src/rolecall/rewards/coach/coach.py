@@ -67,6 +67,8 @@ class Coach:
     Raises ValueError for an unknown provider, a missing key and options that do not fit together.
     """
 
+    weighs_itself = True  # w_process and w_outcome; no other weight has a part in it
+
     def __init__(
         self,
         *,
