@@ -1,0 +1,61 @@
+"""Recipes for real models, as they stand, on tiny random models and local data."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from rolecall.config import find, recipe_names
+from tests.sandbox.places import working_sandbox
+from tests.toy import command
+
+MATH = ["gsm8k_train_1000.jsonl", "math_500.json"]
+SMALL = ["mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search"]
+
+
+def made_small(name: str, folder, data) -> dict:
+    """The recipe with other models, other data, short turns and no servers."""
+    recipe = yaml.safe_load(find(name).read_text())
+    for policy in recipe["policies"].values():
+        policy["base"] = str(folder)
+    for agent in recipe["team"].values():
+        agent["sampling"]["max_tokens"] = 6
+    where = recipe["environment"]
+    if where["name"] == "math":
+        where["train"], where["test"] = (f"{data}/{file}" for file in MATH)
+    else:
+        del where["url"]
+    if "coach" in recipe.get("rewards", {}):
+        kept = {"w_process", "w_outcome"}
+        coach = recipe["rewards"]["coach"]
+        changed = {key: value for key, value in coach.items() if key in kept}
+        recipe["rewards"]["coach"] = changed | {"provider": "local", "on_error": "outcome_only"}
+    recipe["rollout"] |= {"groups": 2, "group_size": 2}
+    recipe["trainer"]["steps"] = 1
+    recipe["evaluation"] = {"tasks": 2, "samples": 2, "k": 2}
+    return recipe
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_recipe_for_real_models_trains_tiny_ones(name, model_folder, shared, tmp_path):
+    if name == "mathchat_coach":
+        working_sandbox()
+    small = made_small(name, model_folder, shared / "data")
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(small))
+    assert command("train", tmp_path / "small.yaml", "--output", tmp_path / "run") == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary["agents"]) == set(small["team"])
+
+
+def test_every_recipe_is_tried_here_or_is_the_demo():
+    assert sorted([*SMALL, "math"]) == sorted(recipe_names())
+
+
+def test_every_recipe_says_what_it_shows_and_on_what():
+    for name in recipe_names():
+        head = find(name).read_text().partition("\nteam:")[0]
+        assert "Hardware:" in head
+        assert re.search(r"\d{4}\.\d{5}|MAPPA", head), "a paper or a system is named"
