@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import subprocess
 import sys
@@ -190,7 +189,6 @@ def test_no_more_runs_than_allowed_go_at_once():
 
 def remains():
     """Processes, control groups and open files of sandboxes that this process started."""
-    gc.collect()  # files that tests before this one have left to it
     groups = [
         path for path in Path("/sys/fs/cgroup").rglob(f"rolecall-{os.getpid()}-*") if path.is_dir()
     ]
@@ -215,7 +213,10 @@ def test_two_hundred_runs_leave_nothing_behind():
 
     asyncio.run(play())
     asyncio.run(sandbox.close())
-    assert remains() == before
+    after = remains()
+    # A thread of an earlier test may close its files meanwhile.
+    assert after.pop("files") <= before.pop("files")
+    assert after == before
 
 
 def test_cancelling_kills_the_program():
