@@ -13,6 +13,7 @@ from rolecall.environments.code import CodeEnvironment, CodeWorld
 from rolecall.environments.code_generated import GeneratedCode
 from rolecall.environments.code_rows import code_tasks
 from rolecall.environments.code_tests import Pair, read_pair
+from rolecall.episodes import from_json, to_json
 from rolecall.sandbox.base import Limits
 from tests.sandbox.places import working_sandbox
 
@@ -80,6 +81,11 @@ def test_no_hidden_test_is_in_a_prompt():
         assert all(f"{given} == {value}" in task.prompt for given, value in task.info["examples"])
 
 
+def test_a_task_comes_back_from_the_journal_as_it_was():
+    for task in GeneratedCode("train", level=2, kinds=KINDS)[:4]:
+        assert from_json(to_json(Episode("e", task, 0, 0))).task == task
+
+
 # --- rows ---
 
 
@@ -97,7 +103,7 @@ def test_solutions_of_humaneval_score_1_and_none_of_another_does(shared, sandbox
 
 def test_docstrings_of_humaneval_become_examples(shared, sandbox):
     [task] = [t for t in code_tasks(shared / "data/HumanEval.jsonl.gz") if t.id == "HumanEval/0"]
-    assert task.info["examples"][0] == ("has_close_elements([1.0, 2.0, 3.0], 0.5)", "False")
+    assert task.info["examples"][0] == ["has_close_elements([1.0, 2.0, 3.0], 0.5)", "False"]
     world = world_of(sandbox, task)
     right, wrong = step(world, fence(task.info["reference"]), fence("    return True"))
     assert (right.team, right.done, right.text) == (1.0, True, "All 2 tests pass.")
@@ -155,7 +161,7 @@ def test_an_mbpp_prompt_shows_the_header_and_one_test(tmp_path):
         "Write a function to add.\n\nThe function: def plus(a, b=1)\nassert plus(1, 2) == 3"
     )
     assert task.answer == {"tests": MBPP["test_list"][1:]}
-    assert task.info["examples"] == [("plus(1, 2)", "3")]
+    assert task.info["examples"] == [["plus(1, 2)", "3"]]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +170,8 @@ def test_an_mbpp_prompt_shows_the_header_and_one_test(tmp_path):
         ({"question": "x"}, "no tests are known by these columns: question"),
         ({"inputs": ["1"], "outputs": ["1"]}, "no question"),
         ({"question": "x", "inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
+        ({"question": "x", "inputs": ["1"]}, "outputs must be a list, got NoneType"),
+        ({"question": "x", "inputs": "1", "outputs": "2"}, "inputs must be a list, got str"),
         ({"text": "x", "test_list": ["assert f(1)"], "code": "g = 1"}, "calls no function"),
     ],
 )
@@ -271,6 +279,19 @@ def test_programs_that_answer_strangely_are_told_in_few_words(sandbox):
 
 
 # --- the environment ---
+
+
+def test_the_environment_opens_worlds_and_closes_their_sandbox(sandbox):
+    async def main():
+        environment = CodeEnvironment(level=1, test_size=3, wall_s=30, score="share")
+        found = []
+        for task in environment.tasks("test"):
+            episode = Episode("e", task, 0, 0, answer=fence(task.info["reference"]))
+            found.append(await environment.open(task, seed=0).score(episode))
+        await environment.close()
+        return found
+
+    assert asyncio.run(main()) == [{"team": 1.0}] * 3
 
 
 def test_options_without_effect_are_errors():

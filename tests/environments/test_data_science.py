@@ -10,8 +10,9 @@ import pytest
 
 from rolecall.core import Episode, Task
 from rolecall.environments.data_science import DataScienceEnvironment, DataScienceWorld, stale
-from rolecall.environments.data_science_rows import modelling_tasks
+from rolecall.environments.data_science_rows import grading_of, modelling_tasks
 from rolecall.environments.tables import SUBMISSION, GeneratedTables
+from rolecall.episodes import from_json, to_json
 from rolecall.rewards.metrics import metric_named
 from rolecall.rewards.submissions import read_table, write_table
 from rolecall.sandbox.base import Limits
@@ -77,12 +78,12 @@ def test_the_truth_scores_1_and_a_constant_0(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_names_all_that_is_asked_for_and_the_files_hold_no_truth(kind):
     task = table(kind)
-    grading, files = task.info["grading"], task.info["files"]
+    grading, files = grading_of(task), task.info["files"]
     better = "higher" if metric_named(grading.metric).higher else "lower"
     for word in ("train.csv", "test.csv", SUBMISSION, "id, target", grading.metric, better):
         assert word in task.prompt
     train, test, truth = (
-        read_table(part) for part in (*files.values(), task.answer.encode())
+        read_table(part.encode()) for part in (*files.values(), task.answer)
     )  # fmt: skip
     assert [*train] == [*test, "target"]
     assert test["id"] == truth["id"]
@@ -96,6 +97,11 @@ def test_tables_are_the_same_again_and_each_is_another():
     other = GeneratedTables("test", kinds=KINDS)[0]
     assert len({task.answer for task in (first, second, other)}) == 3
     assert {t.info["source"] for t in GeneratedTables("train", kinds=KINDS)[:20]} == {*KINDS}
+
+
+def test_a_task_comes_back_from_the_journal_as_it_was():
+    task = table()
+    assert from_json(to_json(Episode("e", task, 0, 0))).task == task
 
 
 # --- submissions ---
@@ -203,7 +209,7 @@ def test_rows_of_dsbench_become_tasks_and_missing_files_an_error_that_names_them
     environment = DataScienceEnvironment(train=path, test=path)
     tasks = environment.tasks("test")
     assert len(tasks) == 8
-    by_id = {task.id: task.info["grading"] for task in tasks}
+    by_id = {task.id: grading_of(task) for task in tasks}
     assert by_id["playground-series-s4e6"].metric == "accuracy"
     assert len(by_id["playground-series-s4e3"].targets) == 7
     with pytest.raises(ValueError, match=r"task playground-series-s4e6: its file .*train.csv"):
@@ -246,6 +252,19 @@ def test_a_task_of_dsbench_is_scored_by_its_files(tmp_path):
 def test_a_record_that_cannot_be_scored_is_named_with_its_row(tmp_path, change, told):
     with pytest.raises(ValueError, match=rf"eval.json:1: .*{told}"):
         dsbench(tmp_path, **change)
+
+
+def test_the_environment_opens_worlds_and_closes_their_sandbox(sandbox):
+    async def main():
+        environment = DataScienceEnvironment(test=["generated"], test_size=2, kinds=["counts"])
+        tasks = environment.tasks("test")
+        world = environment.open(tasks[1], seed=0)
+        seen = await world.reset()
+        said = await world.tools()[0].call(code="import numpy; print(open('test.csv').read()[:2])")
+        await environment.close()
+        return len(tasks), seen.text, said
+
+    assert asyncio.run(main()) == (2, "Files: test.csv, train.csv", "id")
 
 
 def test_options_without_effect_are_errors():

@@ -63,6 +63,7 @@ def test_metrics_of_texts():
     assert evaluate("map_at_3", first, {"y": ["a b c", "a b", "x y c", "a b c d"]}) == (
         pytest.approx((1 + 1 / 2 + 1 / 3 + 0) / 4)
     )
+    assert evaluate("map_at_3", {"y": ["7"]}, {"y": ["1.0 7.0"]}) == 0.5
     said = {"y": ["the sad day", "Good"]}
     assert evaluate("jaccard", {"y": ["sad day", "good"]}, said) == pytest.approx(5 / 6)
 
@@ -152,7 +153,7 @@ def test_the_constant_prediction_is_the_one_that_knows_nothing():
 # --- submissions ---
 
 TRUTH = {"id": ["1", "2", "3"], "y": ["a", "b", "c"]}
-GRADING = Grading("accuracy", ("y",), "id")
+GRADING = Grading("accuracy", ["y"], "id")
 
 
 def test_predictions_are_joined_by_their_ids_and_not_by_their_order():

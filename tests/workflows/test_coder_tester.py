@@ -15,7 +15,7 @@ from tests.workflows.teams import play_team, shown, turns_of
 
 INFO = {
     "entry_point": "add",
-    "examples": [("add(1, 1)", "2")],
+    "examples": [["add(1, 1)", "2"]],
     "reference": "def add(a, b):\n    return a + b",
     "wrong": ["def add(a, b):\n    return a - b"],
 }

@@ -40,9 +40,9 @@ class CodeEnvironment:
         packages: bool = True,
         unenforced: list[str] | None = None,
     ) -> None:
-        """`score`: all hidden tests pass, or the share that does; `wall_s` and `memory_mb` of a
-        program; `packages` that are installed here can be imported; `unenforced`: limits that this
-        machine need not hold.
+        """`score`: all hidden tests pass, or the share that does (HumanEval's tasks have one
+        test); `wall_s` and `memory_mb` of a program; `packages` that are installed here can be
+        imported; `unenforced`: limits that this machine need not hold.
 
         Of what is generated: `level` (2) steps, `kinds`, `test_size` (200) test problems. They are
         errors where nothing is generated.

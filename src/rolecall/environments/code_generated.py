@@ -87,12 +87,13 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
     pairs = [_pair(entry_point, *both) for both in zip(inputs, answers, strict=True)]
     shown = pairs[:NUM_EXAMPLES]
     text = _text(steps, entry_point)
-    examples = "\n".join(str(pair) for pair in shown)
+    form = "" if entry_point else " (input == output)"
+    examples = "\n".join([f"Examples{form}:", *map(str, shown)])
     info: dict[str, Any] = {
         "source": kind,
         "text": text,
         "entry_point": entry_point,
-        "examples": [(pair.given, pair.expected) for pair in shown],
+        "examples": [[pair.given, pair.expected] for pair in shown],
         "reference": _program(steps, entry_point),
         "wrong": [_program(changed, entry_point) for changed in wrong],
     }
@@ -101,7 +102,7 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
     else:
         lines = [" ".join(map(str, values)) + "\n" for values in inputs[NUM_EXAMPLES:]]
         hidden = {"inputs": lines, "outputs": [str(answer) for answer in kept]}
-    return Task(name, f"{text}\n\nExamples:\n{examples}", hidden, info)
+    return Task(name, f"{text}\n\n{examples}", hidden, info)
 
 
 def _steps(random: Random, level: int) -> list[Step]:

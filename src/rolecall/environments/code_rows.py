@@ -78,7 +78,7 @@ def _humaneval(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     return prompt, {"tests": [str(row["test"])]}, info
 
 
-def _doctests(prompt: str, name: str) -> list[tuple[str, str]]:
+def _doctests(prompt: str, name: str) -> list[list[str]]:
     """Those of a docstring whose call and value are literals."""
     try:
         [function] = [
@@ -91,7 +91,7 @@ def _doctests(prompt: str, name: str) -> list[tuple[str, str]]:
         return []
     lines = [f"{example.source.strip()} == {example.want.strip()}" for example in found]
     pairs = [read_pair(line, entry_point=name) for line in lines]
-    return [(pair.given, pair.expected) for pair in pairs if pair is not None][:MOST_PAIRS]
+    return [[pair.given, pair.expected] for pair in pairs if pair is not None][:MOST_PAIRS]
 
 
 def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
@@ -113,7 +113,7 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     info: dict[str, Any] = {
         "entry_point": tested[0].name,
         "prelude": "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""]),
-        "examples": [(pair.given, pair.expected) for pair in pairs if pair is not None],
+        "examples": [[pair.given, pair.expected] for pair in pairs if pair is not None],
         "reference": code,
     }
     prompt = "\n".join([f"{text}\n", f"The function: {header}", *shown])
@@ -127,8 +127,8 @@ def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     if found.get("assert_case"):
         if not name:
             raise ValueError("assert_case without fn_name: whose function is asserted on?")
-        return _question(row), {"tests": list(found["assert_case"])}, info
-    inputs, outputs = list(found["inputs"]), list(found["outputs"])
+        return _question(row), {"tests": _list(found, "assert_case")}, info
+    inputs, outputs = _list(found, "inputs"), _list(found, "outputs")
     if len(inputs) != len(outputs) or not inputs:
         raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs")
     if not name:
@@ -160,6 +160,13 @@ def _question(row: Row) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()
     raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+
+
+def _list(found: dict[str, Any], column: str) -> list[Any]:
+    value = found.get(column)
+    if not isinstance(value, list):
+        raise ValueError(f"{column} must be a list, got {type(value).__name__}")
+    return value
 
 
 def _texts(values: list[Any]) -> list[str]:

@@ -10,12 +10,18 @@ from pathlib import Path
 
 from rolecall.core import Episode, Task
 from rolecall.environments.base import Observation, World
-from rolecall.environments.data_science_rows import ends_of, inputs_of, modelling_tasks, truth_of
+from rolecall.environments.data_science_rows import (
+    ends_of,
+    grading_of,
+    inputs_of,
+    modelling_tasks,
+    truth_of,
+)
 from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.environments.tables import SUBMISSION, GeneratedTables, Kind
 from rolecall.rewards.metrics import Invalid, normalised
-from rolecall.rewards.submissions import Grading, grade
+from rolecall.rewards.submissions import grade
 from rolecall.sandbox.base import Limits, Ran, Run
 from rolecall.tools.base import Tool
 from rolecall.tools.functions import tool
@@ -103,7 +109,7 @@ class DataScienceWorld(World):
 
     def __init__(self, task: Task, run: Callable[[Run], Awaitable[Ran]], *, limits: Limits) -> None:
         self.task, self.run, self.limits = task, run, limits
-        self.grading: Grading = task.info["grading"]
+        self.grading = grading_of(task)
         self.inputs = inputs_of(task)
         self.truth = truth_of(task)
         self.baseline, self.best = ends_of(task, self.truth)

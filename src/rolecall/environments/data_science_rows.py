@@ -7,6 +7,7 @@ A row says where the files are, the companion file how they are scored:
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,13 @@ def _task(row: Row, records: dict[str, Any], *, root: Path) -> Task:
     targets = record["target_column"]
     grading = Grading(
         metric=record["metric"],
-        targets=tuple([targets] if isinstance(targets, str) else targets),
+        targets=[targets] if isinstance(targets, str) else list(targets),
         id_column=record["id_column"],
     )
     prompt = f"{record.get('cleaned_prompt') or row['prompt']}\n\n{asked(grading)}"
     info = {
         "source": "dsbench",
-        "grading": grading,
+        "grading": asdict(grading),
         "paths": {
             "train.csv": str(root / found["train_file"]),
             "test.csv": str(root / found["test_file"]),
@@ -80,10 +81,14 @@ def _records(path: Path) -> dict[str, Any]:
     return records
 
 
+def grading_of(task: Task) -> Grading:
+    return Grading(**task.info["grading"])
+
+
 def inputs_of(task: Task) -> dict[str, bytes]:
     """What the team is given. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
-        return dict(task.info["files"])
+        return {name: text.encode() for name, text in task.info["files"].items()}
     return {name: _content(path, task=task) for name, path in task.info["paths"].items()}
 
 
@@ -99,7 +104,7 @@ def truth_of(task: Task) -> Table:
 
 def ends_of(task: Task, truth: Table) -> tuple[float, float]:
     """(baseline, best): of the record, else of the best constant, and of a perfect answer."""
-    grading: Grading = task.info["grading"]
+    grading = grading_of(task)
     baseline, best = task.info["baseline"], task.info["best"]
     if best is None:
         best = 1.0 if metric_named(grading.metric).higher else 0.0

@@ -7,6 +7,7 @@ the best constant: so 0 is what everybody gets and 1 what nobody is expected to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Literal, overload
 
 import numpy as np
@@ -69,7 +70,7 @@ def asked(grading: Grading) -> str:
 
 def _task(random: np.random.Generator, kind: Kind, *, name: str) -> Task:
     metric = str(random.choice(METRICS[kind]))
-    grading = Grading(metric, ("target",), "id")
+    grading = Grading(metric, ["target"], "id")
     rows = NUM_TRAIN + NUM_TEST
     while True:
         features, signal = _features(random, rows)
@@ -90,8 +91,8 @@ def _task(random: np.random.Generator, kind: Kind, *, name: str) -> Task:
     prompt = f"Table {name}: predict the column target. {_meaning(kind)}\n\n{asked(grading)}"
     info = {
         "source": kind,
-        "files": {"train.csv": write_table(train), "test.csv": write_table(test)},
-        "grading": grading,
+        "files": {"train.csv": write_table(train).decode(), "test.csv": write_table(test).decode()},
+        "grading": asdict(grading),
         "baseline": scores[0],
         "best": scores[1],
     }

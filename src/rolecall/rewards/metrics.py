@@ -201,7 +201,7 @@ def _map_at_3(truth: Sequence[str], given: Sequence[str]) -> float:
     """One label is true: 1 over its place among the first three, separated by spaces (Kaggle)."""
     scores = []
     for true, said in zip(truth, given, strict=True):
-        first = said.split()[:3]
+        first = [canonical(label) for label in said.split()[:3]]
         scores.append(1 / (1 + first.index(true)) if true in first else 0.0)
     return float(np.mean(scores))
 

@@ -19,7 +19,7 @@ class Grading:
     """What of a table is compared, and how."""
 
     metric: str
-    targets: tuple[str, ...]  # columns
+    targets: list[str]  # columns
     id_column: str
 
 
