@@ -118,7 +118,7 @@ MBPP = {
     "test_setup_code": "ONE = 1",
     "test_list": ["assert plus(1, 2) == 3", "assert plus(5) == 5 + ONE", "assert plus(0, 0) == 0"],
 }
-STDIN = {"question": "Double it.", "inputs": ["1\n", "2"], "outputs": ["2", "4\n"]}
+STDIN = {"question": "Double it.", "level": "easy", "inputs": ["1\n", "2"], "outputs": ["2", "4\n"]}
 CALLS = {
     "prompt": [{"role": "user", "content": "Both, the other way round."}],
     "reward_model": {
@@ -148,6 +148,7 @@ def test_rows_of_public_data_sets_are_scored_by_their_tests(tmp_path, sandbox):
     assert scores(sandbox, tasks, map(fence, right)) == [1.0] * 4
     assert scores(sandbox, tasks, map(fence, wrong)) == [0.0] * 4
     assert scores(sandbox, tasks, map(fence, wrong), "share") == [0.5, 0.5, 0.0, 0.0]
+    assert tasks[1].info["level"] == "easy", "other columns are kept"
     assert [task.prompt for task in tasks[1:]] == [
         "Double it.",
         "Both, the other way round.",
@@ -216,6 +217,15 @@ def test_a_sandbox_that_fails_is_an_error_and_no_score(tmp_path):
 )
 def test_a_test_is_a_call_and_a_literal_and_nothing_else(line, name, pair):
     assert read_pair(line, entry_point=name) == pair
+
+
+def test_any_literal_can_be_asked_for(sandbox, tmp_path):
+    [task] = rows(tmp_path, CASES | {"fn_name": "same"})
+    code = fence("def same(value):\n    return value")
+    values = ("-1e999", "(1, [2])", "{'a': {3}}", "b'x'", "0.1", "None", "'\\n'")
+    tests = "\n".join(f"same({value}) == {value}" for value in values)
+    _, seen = step(world_of(sandbox, task), code, f"<tests>{tests}</tests>")
+    assert seen.text == "All 7 tests pass."
 
 
 def by_kind(kind) -> Task:

@@ -25,6 +25,8 @@ from rolecall.environments.row_files import Row, read_rows
 QUESTIONS = ("question", "prompt", "problem", "text", "input")
 TRUTHS = ("reward_model", "ground_truth", "input_output", "answer", "tests")
 IDS = ("task_id", "id", "problem_id")
+TESTS = ("test", "test_list", "test_imports", "test_setup_code", "inputs", "outputs", "assert_case")
+OTHERS = ("entry_point", "fn_name", "canonical_solution", "code")  # known under other names
 # Arguments are one JSON value a line; JSON has no tuples, and public outputs are often in a list.
 SAME = """
 def same(given, expected):
@@ -38,7 +40,7 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
     `answer` is {"tests": [source, ...]} or {"inputs": [text, ...], "outputs": [text, ...]}; `info`
     holds entry_point ("" for a program that reads and prints), prelude, completes (the prompt is
-    the beginning of the program), examples, and where the row has one, reference.
+    the beginning of the program), examples, where the row has one reference, and other columns.
 
     Raises ValueError naming file and row for a row that is none of these.
     """
@@ -53,7 +55,9 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
         name = str(next((row[key] for key in IDS if row.get(key) is not None), f"{stem}-{number}"))
         name = f"{name}-{number}" if name in taken else name
         taken.add(name)
-        tasks.append(Task(name, prompt, answer, {"source": source or stem} | info))
+        used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *OTHERS}
+        rest = {column: value for column, value in row.items() if column not in used}
+        tasks.append(Task(name, prompt, answer, {"source": source or stem} | rest | info))
     return tasks
 
 

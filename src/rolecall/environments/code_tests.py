@@ -100,7 +100,7 @@ async def mismatches(
          ast.literal_eval(pair.expected))
         for pair in pairs
     ]  # fmt: skip
-    test = f"PAIRS = {known!r}\nMOST = {MOST_SHOWN}\n{CHECK}"
+    test = f"from math import inf\nPAIRS = {known!r}\nMOST = {MOST_SHOWN}\n{CHECK}"
     verdict = await examine(sandbox, Examination(program, entry_point, test), limits=limits)
     if verdict.reason.startswith(TOLD):
         return dict(json.loads(verdict.reason.removeprefix(TOLD[:-2])))

@@ -15,10 +15,7 @@ from rolecall.parsers import fenced, tagged
 from rolecall.workflows.base import workflow
 
 
-@workflow(
-    parsers={"coder": fenced, "tester": tagged("tests")},
-    tags=("<tests>", "</tests>", "```python\n"),
-)
+@workflow(parsers={"coder": fenced, "tester": tagged("tests")}, tags=("<tests>", "</tests>"))
 async def coder_tester(team: Team, task: Task, world: World, max_turns: int = 5) -> Turn:
     """Ends when the code passes all tests of a turn; neither sees the other's words."""
     code_so_far: list[Said] = []

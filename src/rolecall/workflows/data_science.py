@@ -1,7 +1,8 @@
 """A table in, a submission out: features, a model and predictions by three roles (MAPPA).
 
 Files pass from role to role in the world; a role sees the task, the list of files as it is, and
-the final words of those before it. Its turns are its calls of the world's tool `python`.
+the final words of those before it. Its turns are its calls of the world's tool `python`: MAPPA's
+four are `tools: {use: [world], format: code, max_calls: 3}`.
 """
 
 from __future__ import annotations
