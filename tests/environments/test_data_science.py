@@ -134,6 +134,15 @@ def test_files_stay_from_call_to_call_and_inputs_as_they_are(sandbox):
     assert {*world.files} == {"train.csv", "test.csv", "X_train.pkl", "model.pkl"}
 
 
+def test_a_call_that_is_stopped_leaves_nothing_but_what_was_there(sandbox):
+    task = table()
+    world = DataScienceWorld(task, sandbox.run, limits=Limits(wall_s=1))
+    code = "open('model.pkl', 'w').write('half'); import time; time.sleep(60)"
+    said = asyncio.run(world.tools()[0].call(code=code))
+    assert "[stopped after 1 s]" in said
+    assert {*world.files} == {"train.csv", "test.csv"}
+
+
 def test_a_role_is_told_which_of_its_files_are_missing_and_it_is_counted(sandbox):
     world, _ = calls(sandbox, table(), "open('X_train.pkl', 'w'); open('model.pkl', 'w')")
 

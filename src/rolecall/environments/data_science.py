@@ -137,15 +137,15 @@ class DataScienceWorld(World):
         async with self._lock:
             run = Run(code=code, files=dict(self.files), fetch=("**",), limits=self.limits)
             ran = await self.run(run)
-            # A run that was stopped may have lost files that it never touched.
-            kept = {} if ran.status == "finished" else self.files
-            after = {**kept, **ran.files, **self.inputs}
-            notes = [f"[not kept: {path}]" for path in ran.left_out]
+            # What a run that was stopped leaves may be half written.
+            left = self.files if ran.status == "timeout" else ran.files
+            after = {**left, **self.inputs}
+            told = said(ran)
             if stale(self.files, after, failed=ran.status != "finished"):
                 del after[SUBMISSION]
-                notes.append(f"[{SUBMISSION} is older than what it was made of: removed]")
+                told += f"\n[{SUBMISSION} is older than what it was made of: removed]"
             self.files = after
-        return "\n".join([said(ran), *notes])
+        return told
 
     async def step(self, agent: str, action: str) -> Observation:
         """The end of a role's work, whose name is `agent`: what there is and what it lacks."""
