@@ -1,0 +1,124 @@
+"""A program and input/output pairs come in; which of them it gets wrong, and how, goes out.
+
+A pair is `call == value` for a function, such as `add(1, 2) == 3`, and `input == output` for a
+program that reads and prints, such as `'1 2' == '3'`. Both sides are literals: nothing of a pair
+is run but the call of the program's own function.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rolecall.sandbox.base import Limits, Run
+from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.verdict import Examination, examine
+
+MOST_PAIRS = 10  # at once: an error's text holds so many answers
+MOST_SHOWN = 80  # characters of a value that is told
+# All pairs in one examination; what comes back is an error's text that only this test can raise.
+CHECK = """
+import json
+def same(given, expected):
+    numbers = isinstance(given, (int, float)) and isinstance(expected, (int, float))
+    return given == expected or (numbers and abs(given - expected) < 1e-6)
+def check(candidate):
+    wrong = []
+    for number, (arguments, expected) in enumerate(PAIRS):
+        try:
+            given = candidate(*arguments)
+            if not same(given, expected):
+                wrong.append([number, "gives " + repr(given)[:MOST]])
+        except Exception as error:
+            wrong.append([number, "raises " + type(error).__name__[:MOST]])
+    if wrong:
+        raise AssertionError(json.dumps(wrong, ensure_ascii=False))
+"""
+TOLD = "AssertionError: [["
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One input and the output that belongs to it, as Python literals."""
+
+    given: str  # `add(1, 2)`, or a string: the standard input
+    expected: str  # `3`, or a string: what is printed
+
+    def __str__(self) -> str:
+        return f"{self.given} == {self.expected}"
+
+
+def read_pair(line: str, *, entry_point: str) -> Pair | None:
+    """A line of the form above; None if it has another. No `entry_point`: input == output."""
+    try:
+        compared = ast.parse(line.strip(), mode="eval").body
+        if not isinstance(compared, ast.Compare) or len(compared.ops) != 1:
+            return None
+        [left, right] = compared.left, compared.comparators[0]
+        expected = ast.literal_eval(right)
+        if not isinstance(compared.ops[0], ast.Eq):
+            return None
+        if entry_point:
+            _arguments(left, entry_point)
+        elif not isinstance(ast.literal_eval(left), str) or not isinstance(expected, str):
+            return None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return Pair(ast.unparse(left), ast.unparse(right))
+
+
+def _arguments(call: ast.expr, entry_point: str) -> list[object]:
+    """The literals that a function is called with. Raises ValueError for anything else."""
+    match call:
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name == entry_point:
+            return [ast.literal_eval(argument) for argument in arguments]
+    raise ValueError(f"not a call of {entry_point} with plain arguments")
+
+
+async def mismatches(
+    sandbox: Bubblewrap,
+    program: str,
+    *,
+    pairs: Sequence[Pair],
+    entry_point: str,
+    limits: Limits,
+) -> dict[int, str]:
+    """Number of each pair that fails -> what the program does instead.
+
+    A program that does not load, or never returns, fails all. Raises SandboxError.
+    """
+    assert len(pairs) <= MOST_PAIRS, f"{len(pairs)} pairs at once"
+    if not pairs:
+        return {}
+    if not entry_point:
+        return await _printed(sandbox, program, pairs=pairs, limits=limits)
+    known = [
+        (_arguments(ast.parse(pair.given, mode="eval").body, entry_point),
+         ast.literal_eval(pair.expected))
+        for pair in pairs
+    ]  # fmt: skip
+    test = f"from math import inf\nPAIRS = {known!r}\nMOST = {MOST_SHOWN}\n{CHECK}"
+    verdict = await examine(sandbox, Examination(program, entry_point, test), limits=limits)
+    if verdict.reason.startswith(TOLD):
+        return dict(json.loads(verdict.reason.removeprefix(TOLD[:-2])))
+    return {} if verdict.passed else dict.fromkeys(range(len(pairs)), verdict.reason)
+
+
+async def _printed(
+    sandbox: Bubblewrap, program: str, *, pairs: Sequence[Pair], limits: Limits
+) -> dict[int, str]:
+    async def told(pair: Pair) -> str:
+        given, expected = ast.literal_eval(pair.given), ast.literal_eval(pair.expected)
+        line = given if given.endswith("\n") else f"{given}\n"  # an empty one is no end of file
+        ran = await sandbox.run(Run(program, stdin=line, limits=limits))
+        if ran.status != "finished":
+            last = (ran.stderr.strip().splitlines() or [""])[-1]
+            return f"ends with {ran.limit or ran.status} {last[:MOST_SHOWN]}".strip()
+        printed = ran.stdout.rstrip("\n")
+        return "" if printed == expected.rstrip("\n") else f"prints {printed[:MOST_SHOWN]!r}"
+
+    answers = await asyncio.gather(*(told(pair) for pair in pairs))
+    return {number: answer for number, answer in enumerate(answers) if answer}

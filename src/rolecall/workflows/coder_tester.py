@@ -1,0 +1,39 @@
+"""A problem in, a tested program out: one writes code, one writes tests, both see what fails.
+
+Tests are lines of `call == value` between `<tests>` tags; the world runs them. A tester earns what
+its tests are worth, which a reference program tells, not what they do to the coder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rolecall.agents import Said, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.parsers import fenced, tagged
+from rolecall.workflows.base import workflow
+
+
+@workflow(parsers={"coder": fenced, "tester": tagged("tests")}, tags=("<tests>", "</tests>"))
+async def coder_tester(team: Team, task: Task, world: World, max_turns: int = 5) -> Turn:
+    """Ends when the code passes all tests of a turn; neither sees the other's words."""
+    code_so_far: list[Said] = []
+    tests_so_far: list[Said] = []
+    for _ in range(max_turns):
+        code, tests = await asyncio.gather(
+            team.coder(task.prompt, *code_so_far), team.tester(task.prompt, *tests_so_far)
+        )
+        examples = await world.step("coder", _whole(code))
+        seen = await world.step("tester", _whole(tests))
+        tests.rewards["tests"] = seen.reward
+        if seen.done:
+            break
+        code_so_far += [code, examples, seen]
+        tests_so_far += [tests, examples, seen]
+    return code
+
+
+def _whole(turn: Turn) -> str:
+    """What a turn says, unless it was cut."""
+    return "" if turn.finish == "length" else turn.visible

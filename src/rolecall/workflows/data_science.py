@@ -1,0 +1,32 @@
+"""A table in, a submission out: features, a model and predictions by three roles (MAPPA).
+
+Files pass from role to role in the world; a role sees the task, the list of files as it is, and
+the final words of those before it. Its turns are its calls of the world's tool `python`: MAPPA's
+four are `tools: {use: [world], format: code, max_calls: 3}`.
+"""
+
+from __future__ import annotations
+
+from rolecall.agents import Said, Team
+from rolecall.core import Task, Turn
+from rolecall.environments.base import World
+from rolecall.workflows.base import workflow
+
+
+@workflow
+async def data_science(team: Team, task: Task, world: World, tries: int = 1) -> Turn:
+    """A role whose files are missing is told so and asked again, at most `tries` times in all."""
+    if tries < 1:
+        raise ValueError(f"tries must be at least 1 (it is {tries})")
+    seen = team.observation
+    finals: list[Turn] = []
+    for member in (team.engineer, team.modeler, team.analyst):
+        told: list[Said] = [task.prompt, *finals, seen]
+        for _ in range(tries):
+            turn = await member(*told)
+            seen = await world.step(member.agent.role, turn.visible)
+            if seen.done:
+                break
+            told += [turn, seen]
+        finals.append(turn)
+    return finals[-1]
