@@ -40,6 +40,8 @@ REJECT, APPROVE = "<verify>reject</verify>", "<verify>approve</verify>"
 SAYS: dict[str, dict[str, list[str]]] = {
     "actor_critic": {"actor": ["a", "b"], "critic": ["No.", "APPROVE"]},
     "chain": {"generator": [BOX], "verifier": ["Hm."], "refiner": [BOX]},
+    "coder_tester": {"coder": [CODE, CODE], "tester": ["a", "b"]},
+    "data_science": {"engineer": ["e"], "modeler": ["m"], "analyst": ["a"]},
     "debate": {
         "left (debater)": ["l1", "l2"], "right (debater)": ["r1", "r2"],
         "judge": ["<winner>A</winner>"],
@@ -63,6 +65,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
     "solver_verifier": {"solver": [BOX, BOX], "verifier": [REJECT, APPROVE]},
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
+    "coder_tester": {"max_turns": 2},
     "debate": {"rounds": 2},
     "graph": {
         "sees": {

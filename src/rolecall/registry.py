@@ -26,6 +26,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "workflow": {
         "actor_critic": "rolecall.workflows.actor_critic:actor_critic",
         "chain": "rolecall.workflows.chain:chain",
+        "coder_tester": "rolecall.workflows.coder_tester:coder_tester",
+        "data_science": "rolecall.workflows.data_science:data_science",
         "debate": "rolecall.workflows.debate:debate",
         "graph": "rolecall.workflows.graph:graph",
         "majority_vote": "rolecall.workflows.majority_vote:majority_vote",
@@ -40,6 +42,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "solver_verifier": "rolecall.workflows.solver_verifier:solver_verifier",
     },
     "environment": {
+        "code": "rolecall.environments.code:CodeEnvironment",
+        "data_science": "rolecall.environments.data_science:DataScienceEnvironment",
         "games": "rolecall.environments.games:GameEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
