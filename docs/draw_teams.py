@@ -134,10 +134,12 @@ def conversation(name: str) -> Episode:
 
 
 def stages(turns: list[Turn]) -> dict[str, int]:
-    """Turn id -> when it could be said: one later than the last of those it reads."""
+    """Turn id -> when it could be said: later than what it reads and than the agent's last."""
     found: dict[str, int] = {}
+    last: dict[str, int] = {}
     for turn in turns:
-        found[turn.id] = 1 + max((found[parent] for parent in turn.parents), default=-1)
+        before = [found[parent] for parent in turn.parents]
+        last[turn.agent] = found[turn.id] = 1 + max([*before, last.get(turn.agent, -1)], default=-1)
     return found
 
 
