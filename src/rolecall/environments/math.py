@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rolecall.core import Episode, Task
 from rolecall.environments.base import Observation, World
 from rolecall.environments.generated import Generated, Kind
 from rolecall.environments.rows import locate, math_tasks
+from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.rewards.answers import extract
 from rolecall.rewards.equivalence import MathJudge
 from rolecall.tags import find_tag
 
-GENERATED = "generated"
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
 
 
@@ -32,7 +31,7 @@ class MathEnvironment:
         """`level` (2): operations in a generated problem; `kinds`: which are generated;
         `test_size` (600): generated test problems. They are errors where nothing is generated.
         """
-        self.sources = {"train": _listed(train), "test": _listed(test)}
+        self.sources = {"train": listed(train), "test": listed(test)}
         generates = GENERATED in self.sources["train"] + self.sources["test"]
         if not generates and (level or kinds):
             raise ValueError("level and kinds have no effect: nothing is generated")
@@ -47,22 +46,14 @@ class MathEnvironment:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
-        sources = self.sources[split]
-        if sources == [GENERATED] and split == "train":
-            return self._generated(split)
-        tasks: list[Task] = []
-        for source in sources:
-            if source == GENERATED:
-                found = self._generated(split)[: self.test_size]
-            else:
-                found = math_tasks(locate(source, split=split), source=Path(source).stem)
-            if len(sources) > 1:  # ids are unique within a source only
-                found = [replace(task, id=f"{Path(source).stem}/{task.id}") for task in found]
-            tasks += found
-        return tasks
 
-    def _generated(self, split: str) -> Generated:
-        return Generated(split, level=self.level, kinds=self.kinds, seed=0)
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                return math_tasks(locate(source, split=split), source=Path(source).stem)
+            found = Generated(split, level=self.level, kinds=self.kinds, seed=0)
+            return found[: self.test_size] if split == "test" else found
+
+        return gather(self.sources[split], read=read)
 
     def open(self, task: Task, *, seed: int) -> World:
         return MathWorld(task, self.judge)
@@ -112,10 +103,3 @@ class MathWorld(World):
         if verdict.reason in ("timeout", "memory", "crash"):
             episode.count(f"judge_{verdict.reason}")
         return {"team": float(verdict.equal)}
-
-
-def _listed(sources: str | list[str]) -> list[str]:
-    listed = [sources] if isinstance(sources, str) else list(sources)
-    if not listed:
-        raise ValueError("an empty list of sources")
-    return listed

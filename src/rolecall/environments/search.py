@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +11,7 @@ from rolecall.environments.base import Observation, World
 from rolecall.environments.hops import HopWorld
 from rolecall.environments.row_places import locate
 from rolecall.environments.search_rows import search_tasks
+from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
@@ -19,7 +19,6 @@ from rolecall.retrieval.rendering import render
 from rolecall.rewards.search import exact_match, f1, targets
 from rolecall.tags import find_tag
 
-GENERATED = "generated"
 NOTICE = "Nothing was searched: there were no words between search tags."
 Metric = Literal["em", "f1"]
 
@@ -53,7 +52,7 @@ class SearchEnvironment:
         Of what is generated: `hops` ([1, 2, 3]) that questions take, `corpus_size` (300) passages,
         `test_size` (200) questions. They are errors where nothing is generated.
         """
-        self.sources = {"train": _listed(train), "test": _listed(test)}
+        self.sources = {"train": listed(train), "test": listed(test)}
         generates = GENERATED in self.sources["train"] + self.sources["test"]
         if not generates and (hops or corpus_size):
             raise ValueError("hops and corpus_size have no effect: nothing is generated")
@@ -78,19 +77,15 @@ class SearchEnvironment:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
-        sources = self.sources[split]
-        tasks: list[Task] = []
-        for source in sources:
-            if source == GENERATED:
-                assert self.generated is not None
-                found = self.generated.tasks(split, hops=self.hops)
-                found = found[: self.test_size] if split == "test" else found
-            else:
-                found = search_tasks(locate(source, split=split), source=Path(source).stem)
-            if len(sources) > 1:  # ids are unique within a source only
-                found = [replace(task, id=f"{Path(source).stem}/{task.id}") for task in found]
-            tasks += found
-        return tasks
+
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                return search_tasks(locate(source, split=split), source=Path(source).stem)
+            assert self.generated is not None
+            found = self.generated.tasks(split, hops=self.hops)
+            return found[: self.test_size] if split == "test" else found
+
+        return gather(self.sources[split], read=read)
 
     def open(self, task: Task, *, seed: int) -> World:
         return SearchWorld(task, self.client, topk=self.topk, metric=self.metric)
@@ -146,10 +141,3 @@ class SearchWorld(World):
         if self.metric == "f1":
             return f1(answer, self.accepted)
         return float(exact_match(answer, self.accepted))
-
-
-def _listed(sources: str | list[str]) -> list[str]:
-    listed = [sources] if isinstance(sources, str) else list(sources)
-    if not listed:
-        raise ValueError("an empty list of sources")
-    return listed

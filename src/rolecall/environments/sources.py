@@ -9,6 +9,7 @@ from pathlib import Path
 from rolecall.core import Task
 
 GENERATED = "generated"
+MOST_MIXED = 10_000  # tasks of a source that stands beside others: one may be endless
 Read = Callable[[str], Sequence[Task]]  # the tasks of one source
 
 
@@ -21,11 +22,11 @@ def listed(sources: str | list[str]) -> list[str]:
 
 
 def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
-    """The tasks of several sources in their order; one source's sequence may be endless."""
+    """The tasks of several sources in their order; a single one's may be endless."""
     if len(sources) == 1:
         return read(sources[0])
     return [
         replace(task, id=f"{Path(source).stem}/{task.id}")  # ids are unique within a source only
         for source in sources
-        for task in read(source)
+        for task in read(source)[:MOST_MIXED]
     ]
