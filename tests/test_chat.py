@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -127,3 +130,30 @@ def test_a_truncated_turn_has_no_tag():
     assert cut.tag("verify") is None
     cut.finish = "stop"
     assert cut.tag("verify") == "approve"
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_think", "deepseek_r1_distill"])
+def test_where_the_template_opens_the_thinking_an_earlier_turn_begins_inside_of_it(
+    tokenizer, family
+):
+    """Public templates, as TRL carries them."""
+    folder = Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
+    tokenizer.chat_template = (folder / f"{family}.jinja").read_text()
+    said = "It is 4.</think>4"
+    sampled = np.array([*encode(tokenizer, said), tokenizer.eos_token_id], np.int32)
+    first = [Message("user", "2+2?")]
+    prompt = prompt_ids(tokenizer, first, options={})
+    assert tokenizer.decode(prompt).endswith("<think>\n")
+    spoken = Message("assistant", said, sampled)
+    later = [
+        [*first, spoken, Message("user", "Sure?")],
+        [*first, spoken, Message("tool", "5", name="calculator")],
+    ]
+    for messages in later:
+        ids = prompt_ids(tokenizer, messages, options={})
+        whole = [*prompt.tolist(), *sampled.tolist()]
+        assert ids[: len(whole)].tolist() == whole, "the later prompt goes on where it ended"
+    theirs = turn("a")
+    theirs.text = said
+    told = agent("b", Policy("p", tokenizer, None)).messages((theirs,), earlier=[])
+    assert told[0].content == "[a]\n4", "teammates do not see the thinking"

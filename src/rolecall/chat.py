@@ -6,6 +6,7 @@ is rendered with a marker in its place, the text is cut there, and the ids are p
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from rolecall.core import Ids, Message
 
 # Llama templates print today's date unless told another; a prompt must not depend on the day.
 TEMPLATE_DATE = "26 Jul 2024"
+OPENED = re.compile(r"<think>\s*\Z")
+NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
 def prompt_ids(
@@ -45,15 +48,30 @@ def prompt_ids(
         shown, tools=tools or None, tokenize=False, add_generation_prompt=True,
         date_string=TEMPLATE_DATE, **options,
     )  # fmt: skip
+    opened = _opened(tokenizer, options) if spliced else ""
     pieces = []
     for mark, tokens in zip(marks, spliced, strict=True):
         before, found, text = text.partition(mark)
         if not found:
             raise ValueError("the chat template leaves out an earlier assistant message")
+        if opened:
+            before = NO_THOUGHT.sub("", before) + opened
         pieces += [encode(tokenizer, before), tokens]
         text = _without_end(tokenizer, text, tokens)
     pieces.append(encode(tokenizer, text))
     return np.concatenate(pieces).astype(np.int32)
+
+
+def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:
+    """`<think>` where the template itself opens the thinking: an agent's words begin inside it."""
+    if "<think>" not in str(tokenizer.chat_template):
+        return ""
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True,
+        date_string=TEMPLATE_DATE, **options,
+    )  # fmt: skip
+    found = OPENED.search(text)
+    return found[0] if found else ""
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Ids:
