@@ -44,6 +44,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "environment": {
         "code": "rolecall.environments.code:CodeEnvironment",
         "data_science": "rolecall.environments.data_science:DataScienceEnvironment",
+        "debate": "rolecall.environments.debate:DebateEnvironment",
         "games": "rolecall.environments.games:GameEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",

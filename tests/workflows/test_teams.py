@@ -240,7 +240,8 @@ def test_sides_and_names_are_drawn_and_the_judge_knows_neither_agent(model_folde
 def test_a_judge_who_names_nobody_is_asked_again_and_then_it_is_an_error(model_folder):
     unclear = ["A was better", "<winner>C</winner>"]
     episode = judged(model_folder, [*unclear, "<winner>tie</winner>"])
-    assert json.loads(episode.answer) == {"winner": "tie", "side": "", "called": "tie"}
+    found = json.loads(episode.answer)
+    assert found == {"winner": "tie", "side": "", "called": "tie", "debaters": ["ann", "bob"]}
     failed = judged(model_folder, unclear, judge_tries=2)
     assert failed.error == "ValueError: the judge named no winner in 2 tries"
     alone = play_team(model_folder, debate, {"ann": [], "judge": []}, roles={"ann": "debater"})

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 
-from rolecall.agents import Quote, Team
+from rolecall.agents import Quote
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import one_of
+from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 
@@ -23,7 +24,8 @@ async def debate(
 ) -> str:
     """Who plays `debater`: two agents. The judge is asked `judge_tries` times, then it is an error.
 
-    -> {"winner": agent or "tie", "side": "for", "against" or "", "called": "A", "B" or "tie"}
+    -> {"winner": agent or "tie", "side": "for", "against" or "", "called": "a", "b" or "tie",
+    "debaters": both agents}
     """
     debaters = team.role("debater")
     if len(debaters) != 2:
@@ -41,4 +43,11 @@ async def debate(
         raise ValueError(f"the judge named no winner in {judge_tries} tries")
     name = str(verdict.tag("winner")).upper()
     winner = next((agent for agent, label in called.items() if label == name), "tie")
-    return json.dumps({"winner": winner, "side": sides.get(winner, ""), "called": name.lower()})
+    return json.dumps(
+        {
+            "winner": winner,
+            "side": sides.get(winner, ""),
+            "called": name.lower(),
+            "debaters": sorted(sides),
+        }
+    )

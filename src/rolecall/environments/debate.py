@@ -1,0 +1,130 @@
+"""Propositions in; worlds that turn a judge's word into who won and who lost, out.
+
+Generated propositions say what a calculation comes to, and half of them are wrong, so that it is
+known who should have won.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import overload
+
+from rolecall.core import Episode, Task
+from rolecall.environments.base import ENDLESS, World
+from rolecall.environments.generated import Generated
+from rolecall.environments.row_files import read_rows
+from rolecall.environments.row_places import locate
+from rolecall.environments.sources import GENERATED, gather, listed
+from rolecall.seeds import seed_of
+
+SIDES = ("for", "against")
+
+
+class DebateEnvironment:
+    """Propositions that are `generated`, or rows of files: `proposition`, and `side` if known."""
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        level: int | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`level` (2) operations and `test_size` (200) propositions of what is generated."""
+        self.sources = {"train": listed(train), "test": listed(test)}
+        if level and GENERATED not in self.sources["train"] + self.sources["test"]:
+            raise ValueError("level has no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test propositions are not generated")
+        self.level, self.test_size = level or 2, test_size or 200
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                return _propositions(locate(source, split=split))
+            return Claims(split, self.level, ENDLESS if split == "train" else self.test_size)
+
+        return gather(self.sources[split], read=read)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return DebateWorld(task)
+
+
+class Claims(Sequence[Task]):
+    """Claim number i of a split: true for one task and false for the next, as a seed has it."""
+
+    def __init__(self, split: str, level: int, size: int) -> None:
+        self.sums = Generated(split, level=level, kinds=("expression",), seed=0, size=size)
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        task = self.sums[index]
+        random = Random(seed_of("claim", task.prompt))
+        true = random.random() < 0.5
+        value = int(task.answer)
+        said = value if true else max(0, value + random.choice((-10, -2, -1, 1, 2, 10)))
+        side = SIDES[said != value]
+        text = f"{task.prompt.removeprefix('Compute ').rstrip('.')} comes to {said}."
+        return replace(task, prompt=text, answer=side, info=task.info | {"value": task.answer})
+
+
+def _propositions(path: Path) -> list[Task]:
+    tasks = []
+    for number, row in read_rows(path):
+        text, side = row.get("proposition"), row.get("side")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{path}:{number}: no proposition; columns: {', '.join(row)}")
+        if side is not None and side not in SIDES:
+            raise ValueError(f"{path}:{number}: side is {side!r}, not for or against")
+        info = {k: v for k, v in row.items() if k not in ("proposition", "side")}
+        name = f"{path.name.partition('.')[0]}-{number}"
+        tasks.append(Task(name, text, side, {"source": path.stem} | info))
+    return tasks
+
+
+class DebateWorld(World):
+    """Pays +1 and -1, or 0 to both; a judge called `judge` earns 1 where it is known to be right.
+
+    It counts `debates`, `debates_a` that who was called A won, and of those whose right side is
+    known `debates_known` and `debates_right`.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """Raises ValueError for a workflow whose answer is no debate's."""
+        try:
+            found = json.loads(episode.answer)
+            winner, debaters = found["winner"], found["debaters"]
+            side, called = found["side"], found["called"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{episode.id} did not end as a debate does") from error
+        episode.count("debates")
+        if called == "a":
+            episode.count("debates_a")
+        paid = dict.fromkeys(debaters, 0.0)
+        if winner in paid:
+            paid = {name: 1.0 if name == winner else -1.0 for name in debaters}
+        if self.task.answer is not None:
+            right = side == self.task.answer
+            episode.count("debates_known")
+            if right:
+                episode.count("debates_right")
+            if any(turn.agent == "judge" for turn in episode.turns):
+                paid["judge"] = float(right)
+        return paid
