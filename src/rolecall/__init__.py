@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rolecall.agents import Team as Team
     from rolecall.algorithms.base import Algorithm as Algorithm
     from rolecall.core import Episode as Episode
     from rolecall.core import Task as Task
     from rolecall.core import Turn as Turn
     from rolecall.environments.base import Observation as Observation
     from rolecall.environments.base import World as World
+    from rolecall.team import Team as Team
     from rolecall.tools.functions import tool as tool
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
-    "Team": "agents",
+    "Team": "team",
     "Algorithm": "algorithms.base",
     "Episode": "core",
     "Task": "core",

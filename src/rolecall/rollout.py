@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rolecall import scope
-from rolecall.agents import Agent, Team
+from rolecall.agents import Agent
 from rolecall.core import Episode, Group, Swap, Task, Turn
 from rolecall.environments.base import Environment, World
 from rolecall.errors import RunEndingError, first
 from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
+from rolecall.team import Team
 from rolecall.tools.use import OpenTools
 from rolecall.workflows.base import Workflow
 

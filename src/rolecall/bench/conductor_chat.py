@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from rolecall.agents import Agent, Policy, Team
+from rolecall.agents import Agent, Policy
 from rolecall.bench.crowd import Crowd
 from rolecall.chat import Tokenizer, encode
 from rolecall.core import Episode, Ids, Task, Turn
@@ -16,6 +16,7 @@ from rolecall.environments.base import World
 from rolecall.models import load_tokenizer
 from rolecall.rewards.correct import correct
 from rolecall.rollout import Stage
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 TOKENIZER = "tiny:math"

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from rolecall import scope
-from rolecall.agents import Team
 from rolecall.bench.crowd import TURNS, Crowd
 from rolecall.core import Episode, Ids, Task, Turn
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.environments.base import World
 from rolecall.rewards.correct import correct
 from rolecall.rollout import Stage
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 PROMPT, SAID = 120, 32  # ids

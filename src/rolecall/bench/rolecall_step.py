@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 from rolecall import learning
-from rolecall.agents import Team
 from rolecall.assembly import Run, assemble
 from rolecall.bench import Measure, Measured
 from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
@@ -21,6 +20,7 @@ from rolecall.core import Episode, Task, Turn
 from rolecall.environments.base import World
 from rolecall.rollout import collect
 from rolecall.scope import task_factory
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.agents import Member, Said
+from rolecall.agents import Said
 from rolecall.core import Turn
+from rolecall.team import Member
 
 
 async def ask_again(member: Member, *said: Said, tries: int = 2) -> Turn:

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from rolecall.agents import Parser, Team
+from rolecall.agents import Parser
 from rolecall.core import Task, Turn
+from rolecall.team import Team
 
 # What a workflow finds in a team beside its agents.
 RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")

@@ -6,9 +6,10 @@ world, and the world goes on from the fork of the best.
 
 from __future__ import annotations
 
-from rolecall.agents import Member, Said
+from rolecall.agents import Said
 from rolecall.core import Turn
 from rolecall.environments.base import World
+from rolecall.team import Member
 
 
 async def play_best(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rolecall.agents import Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

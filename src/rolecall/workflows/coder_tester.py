@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from rolecall.agents import Said, Team
+from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import fenced, tagged
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

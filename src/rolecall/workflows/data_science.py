@@ -7,9 +7,10 @@ four are `tools: {use: [world], format: code, max_calls: 3}`.
 
 from __future__ import annotations
 
-from rolecall.agents import Said, Team
+from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

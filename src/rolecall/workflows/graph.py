@@ -14,9 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from pydantic import BaseModel, ConfigDict
 
-from rolecall.agents import Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from rolecall.agents import Member, Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
 from rolecall.rewards.answers import extract
+from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
 
 

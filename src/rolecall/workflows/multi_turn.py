@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rolecall.agents import Said, Team
+from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

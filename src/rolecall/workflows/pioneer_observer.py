@@ -6,10 +6,10 @@ policies. In an evaluation the agent that stands first is the pioneer.
 
 from __future__ import annotations
 
-from rolecall.agents import Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

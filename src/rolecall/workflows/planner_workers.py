@@ -10,9 +10,10 @@ import asyncio
 import json
 import re
 
-from rolecall.agents import Quote, Said, Team
+from rolecall.agents import Quote, Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 TAGS = re.compile(r"<subtask>(.*?)</subtask>", re.DOTALL | re.IGNORECASE)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rolecall.agents import Said, Team
+from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import one_of, tagged
+from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rolecall.agents import Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.environments.games import GameWorld
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rolecall.agents import Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
+from rolecall.team import Team
 from rolecall.workflows.base import workflow
 from rolecall.workflows.habits import solver_verifier_habits
 

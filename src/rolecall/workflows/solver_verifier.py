@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from rolecall.agents import Member, Team
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed, one_of
+from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 from rolecall.workflows.habits import solver_verifier_habits
