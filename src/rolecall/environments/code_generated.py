@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from rolecall.core import Task
 from rolecall.environments.base import ENDLESS
 from rolecall.environments.code_tests import Pair
+from rolecall.environments.sources import LazyTasks
 from rolecall.seeds import seed_of
 
 Kind = Literal["function", "stdin"]
@@ -43,7 +44,7 @@ ENDS: tuple[Step, ...] = (
 )
 
 
-class GeneratedCode(Sequence[Task]):
+class GeneratedCode(LazyTasks):
     """Problem number i of a split: the same task in every run."""
 
     def __init__(
@@ -51,18 +52,7 @@ class GeneratedCode(Sequence[Task]):
     ) -> None:
         self.split, self.level, self.kinds, self.size = split, level, tuple(kinds), size
 
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.size))]
-        if not 0 <= index < self.size:
-            raise IndexError(index)
+    def make(self, index: int) -> Task:
         random = Random(seed_of("code", self.split, self.level, index))
         while True:
             kind = random.choice(self.kinds)

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import overload
 
 from rolecall.core import Episode, Task
 from rolecall.environments.base import ENDLESS, World
 from rolecall.environments.generated import Generated
 from rolecall.environments.row_files import read_rows
 from rolecall.environments.row_places import locate
-from rolecall.environments.sources import GENERATED, gather, listed
+from rolecall.environments.sources import GENERATED, LazyTasks, gather, listed
 from rolecall.seeds import seed_of
 
 SIDES = ("for", "against")
@@ -56,22 +55,14 @@ class DebateEnvironment:
         return DebateWorld(task)
 
 
-class Claims(Sequence[Task]):
+class Claims(LazyTasks):
     """Claim number i of a split: true for one task and false for the next, as a seed has it."""
 
     def __init__(self, split: str, level: int, size: int) -> None:
+        self.size = size
         self.sums = Generated(split, level=level, kinds=("expression",), seed=0, size=size)
 
-    def __len__(self) -> int:
-        return len(self.sums)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def make(self, index: int) -> Task:
         task = self.sums[index]
         random = Random(seed_of("claim", task.prompt))
         true = random.random() < 0.5

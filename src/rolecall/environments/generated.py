@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Literal, overload
+from typing import Literal
 
 from rolecall.core import Task
 from rolecall.environments.base import ENDLESS
+from rolecall.environments.sources import LazyTasks
 from rolecall.seeds import seed_of
 
 Kind = Literal["expression", "equation", "word"]
@@ -23,7 +24,7 @@ NAMES = ("Ann", "Ben", "Eva", "Tom")
 THINGS = ("apples", "books", "coins", "pens")
 
 
-class Generated(Sequence[Task]):
+class Generated(LazyTasks):
     """Problem number i of a split: the same task in every run with the same seed."""
 
     def __init__(
@@ -31,18 +32,7 @@ class Generated(Sequence[Task]):
     ) -> None:
         self.split, self.level, self.kinds, self.seed, self.size = split, level, kinds, seed, size
 
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.size))]
-        if not 0 <= index < self.size:
-            raise IndexError(index)
+    def make(self, index: int) -> Task:
         random = Random(seed_of("generated", self.split, self.level, self.seed, index))
         kind = random.choice(list(self.kinds))
         while True:

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import overload
 
 from rolecall.core import Task
 
 GENERATED = "generated"
 MOST_MIXED = 10_000  # tasks of a source that stands beside others: one may be endless
 Read = Callable[[str], Sequence[Task]]  # the tasks of one source
+
+
+class LazyTasks(Sequence[Task], ABC):
+    """`size` tasks, each made when it is asked for."""
+
+    size: int
+
+    @abstractmethod
+    def make(self, index: int) -> Task:
+        """Task number `index`: the same each time."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.size))]
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        return self.make(index)
 
 
 def listed(sources: str | list[str]) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rolecall.core import Task
 from rolecall.environments.base import ENDLESS
+from rolecall.environments.sources import LazyTasks
 from rolecall.rewards.metrics import constant, evaluate, metric_named
 from rolecall.rewards.submissions import Grading, Table, write_table
 from rolecall.seeds import seed_of
@@ -35,24 +36,13 @@ METRICS: dict[Kind, tuple[str, ...]] = {
 SUBMISSION = "submission.csv"
 
 
-class GeneratedTables(Sequence[Task]):
+class GeneratedTables(LazyTasks):
     """Table number i of a split: the same in every run, and no other split's."""
 
     def __init__(self, split: str, *, kinds: Sequence[Kind], size: int = ENDLESS) -> None:
         self.split, self.kinds, self.size = split, tuple(kinds), size
 
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.size))]
-        if not 0 <= index < self.size:
-            raise IndexError(index)
+    def make(self, index: int) -> Task:
         random = np.random.default_rng(seed_of("tables", self.split, index))
         kind = self.kinds[random.integers(len(self.kinds))]
         return _task(random, kind, name=f"{kind}-{self.split}-{index}")
