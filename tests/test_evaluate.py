@@ -51,6 +51,15 @@ def test_scores_are_reported_by_data_source():
     }  # fmt: skip
 
 
+def test_a_headline_counts_where_nobody_is_paid_for_it():
+    made = [episode(attempt, [], {}) for attempt in range(4)]
+    for one, metrics in zip(
+        made, [{"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}]
+    ):
+        one.metrics = metrics
+    assert summarise([made], samples=4, k=1)["avg@4"] == 0.5
+
+
 def test_held_out_takes_some_of_every_source():
     tasks = [Task(f"{s}{i}", "?", "1", {"source": s}) for i in range(5) for s in ("a", "b")]
     assert [t.id for t in held_out(tasks, per_source=2)] == ["a0", "b0", "a1", "b1"]

@@ -103,10 +103,7 @@ def assemble(config: Config) -> Run:
         for name, model in models.items()
     }
     stage = Stage(
-        agents={
-            name: _agent(name, agent, flow, policies, tools=kits.get(name))
-            for name, agent in config.team.items()
-        },
+        agents=make_agents(config, flow, policies, kits),
         workflow=flow,
         options=options,
         environment=environment,
@@ -206,6 +203,15 @@ def _reward(name: str, given: float | RewardConfig) -> tuple[Reward, float]:
         return found(**checked), weight
     except ValueError as error:
         raise ConfigError(f"rewards.{name}: {error}") from error
+
+
+def make_agents(
+    config: Config, flow: Workflow, policies: dict[str, Policy], kits: dict[str, ToolUse]
+) -> dict[str, Agent]:
+    return {
+        name: _agent(name, agent, flow, policies, tools=kits.get(name))
+        for name, agent in config.team.items()
+    }
 
 
 def make_tools(config: Config) -> dict[str, ToolUse]:

@@ -152,13 +152,19 @@ def tiny_build(
     source: Source,
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("tiny-model"),
+    also: Annotated[
+        list[str] | None, typer.Option(metavar="RECIPE|FILE", help="Another team that it plays.")
+    ] = None,
     minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
+    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations of a team.")] = 12_000,
     seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
 ) -> None:
-    """Make a small model from the demonstrations that a recipe's workflow registers."""
+    """Make a small model from the demonstrations that the workflows of recipes register."""
     from rolecall.commands import build_tiny
+    from rolecall.tiny.build import Size
 
-    build_tiny(source, overrides or [], output=output, minutes=minutes, seed=seed)
+    size = Size(minutes=minutes, num_episodes=episodes)
+    build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)
 
 
 @serve_app.command("sandbox")

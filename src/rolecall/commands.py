@@ -13,20 +13,26 @@ import yaml
 from rich.console import Console
 
 from rolecall import checkpoint, learning, registry, runs
+from rolecall.agents import Policy
 from rolecall.assembly import (
     Run,
     assemble,
+    make_agents,
     make_environment,
+    make_tools,
     resolve_workflow,
 )
 from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
+from rolecall.engines.scripted import ScriptedEngine
 from rolecall.evaluate import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
+from rolecall.rollout import Stage
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
+from rolecall.tiny.tokenizer import fit
 from rolecall.trainer import Tracker, Trainer
 
 console = Console()
@@ -99,20 +105,35 @@ async def _evaluate(run: Run) -> dict[str, Any]:
 
 
 def build_tiny(
-    source: str, overrides: list[str], *, output: Path, minutes: float, seed: int
+    sources: list[str],
+    overrides: list[str],
+    *,
+    output: Path,
+    size: Size,
+    seed: int,
 ) -> None:
-    """Make a model folder from a recipe's workflow, environment and system prompts."""
-    config = load(find(source), overrides)
-    flow = resolve_workflow(config.workflow)
-    systems = {agent.role or name: agent.system for name, agent in config.team.items()}
+    """Make a model folder from what the teams of some recipes demonstrate."""
+    stages = [_demonstrating(load(find(source), overrides)) for source in sources]
     try:
-        build(
-            output, flow, make_environment(config), systems,
-            size=Size(minutes=minutes), seed=seed, log=console.print,
-        )  # fmt: skip
+        build(output, stages, size=size, seed=seed, log=console.print)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     console.print(f"Wrote {output}; use it as base: {output}")
+
+
+def _demonstrating(config: Config) -> Stage:
+    """The team without its models: its workflow says what it says."""
+    flow = resolve_workflow(config.workflow)
+    nobody = fit([], size=300, tags=())
+    silent = ScriptedEngine(nobody, lambda request: "")
+    policies = {name: Policy(name, nobody, silent) for name in config.policies}
+    return Stage(
+        agents=make_agents(config, flow, policies, make_tools(config)),
+        workflow=flow,
+        options=check_options("workflow", config.workflow, flow.play, skip=3),
+        environment=make_environment(config),
+        rewards={},
+    )
 
 
 def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> RunFolder:

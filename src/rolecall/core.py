@@ -123,6 +123,13 @@ class Episode:
         name = f"count/{event}"
         self.metrics[name] = self.metrics.get(name, 0.0) + 1.0
 
+    @property
+    def headline(self) -> float | None:
+        """How well it went, as evaluations count it: what the world says under that name, where
+        nobody is paid for it (was the judge right?), else the team's score.
+        """
+        return self.metrics.get("headline", self.metrics.get("score"))
+
     def owner(self, agent: str) -> str:
         """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""
         return agent if agent in self.rewards else "team"

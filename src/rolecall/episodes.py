@@ -132,7 +132,7 @@ def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
         "episode": episode.id,
         "attempt": episode.attempt,
         "answer": episode.answer,
-        "score": episode.metrics.get("score"),
+        "score": episode.headline,
         "episode_rewards": list(episode.rewards.items()),
         "error": episode.error,
     }

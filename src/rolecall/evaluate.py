@@ -51,7 +51,7 @@ def summarise(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
 def _scores(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
     average, passed = [], []
     for group in groups:
-        scores = [episode.metrics.get("score", 0.0) for episode in group]
+        scores = [episode.headline or 0.0 for episode in group]
         average.append(fmean(scores))
         if len(group) >= k:
             passed.append(pass_at_k(len(group), sum(score >= 1.0 for score in scores), k))

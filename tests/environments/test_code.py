@@ -13,6 +13,7 @@ from rolecall.environments.code import CodeEnvironment, CodeWorld
 from rolecall.environments.code_generated import GeneratedCode
 from rolecall.environments.code_rows import code_tasks
 from rolecall.environments.code_tests import Pair, read_pair
+from rolecall.environments.remembered import Remembered
 from rolecall.episodes import from_json, to_json
 from rolecall.sandbox.base import Limits
 from tests.sandbox.places import working_sandbox
@@ -32,7 +33,7 @@ def fence(code: str) -> str:
 
 
 def world_of(sandbox, task: Task, measure="pass") -> CodeWorld:
-    return CodeWorld(task, sandbox, limits=Limits(wall_s=30), measure=measure)
+    return CodeWorld(task, sandbox, ran=Remembered(), limits=Limits(wall_s=30), measure=measure)
 
 
 def scores(sandbox, tasks, answers, measure="pass", **metrics) -> list[float]:

@@ -48,6 +48,7 @@ def test_what_one_wins_the_other_loses_and_the_judge_is_paid_for_being_right(mod
         }  # fmt: skip
         assert episode.metrics["count/debates_a"] == 1
         assert episode.metrics.get("count/debates_right", 0) == right
+        assert episode.headline == right
         seen.add((found["winner"], right))
         assert len(turns_of(episode, "judge")) == 1
     assert len(seen) == 4
@@ -57,6 +58,7 @@ def test_a_tie_pays_nobody(model_folder):
     _, episode = held(model_folder, "tie")
     assert episode.metrics["score/ann"] == episode.metrics["score/ben"] == 0.0
     assert "count/debates_a" not in episode.metrics
+    assert "score" not in episode.metrics  # nobody else is paid for what the judge says
 
 
 def test_rows_of_files_are_read_and_bad_ones_named(tmp_path):

@@ -9,14 +9,16 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from rolecall import tiny
+from rolecall.agents import Agent, Policy
 from rolecall.assembly import assemble
 from rolecall.config import find, load
 from rolecall.environments.generated import Generated
-from rolecall.rollout import collect
+from rolecall.rollout import Stage, collect
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
 from rolecall.tiny.tokenizer import fit
 from rolecall.workflows.base import workflow
+from rolecall.workflows.single import single
 from rolecall.workflows.solver_verifier import solver_verifier
 
 
@@ -90,9 +92,25 @@ class Sums:
         return world
 
 
+def stage(flow, **systems) -> Stage:
+    """A team whose members' words are the demonstrations'."""
+    policy = Policy("nobody", fit([], size=300, tags=()), engine=None)
+    agents = {role: Agent(role, policy, role, system) for role, system in systems.items()}
+    return Stage(agents, flow, {}, Sums(), rewards={})
+
+
+def test_one_model_is_built_for_several_teams(tmp_path):
+    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.02, num_episodes=40)
+    said = []
+    alone, both = stage(single, solver="Alone."), stage(solver_verifier, solver="S.", verifier="V.")
+    build(tmp_path / "m", [alone, both], size=size, log=said.append)
+    [told] = [line for line in said if "demonstrations" in line]
+    assert int(re.search(r"(\d+) turns", told)[1]) > 40 + 2 * 40
+
+
 def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
     size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.05, num_episodes=100)
-    build(tmp_path / "m", solver_verifier, Sums(), {"solver": "Solve."}, size=size)
+    build(tmp_path / "m", [stage(solver_verifier, solver="Solve.", verifier="Check.")], size=size)
     config = AutoConfig.from_pretrained(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
     assert config.vocab_size == len(tokenizer)
@@ -105,7 +123,7 @@ def test_a_workflow_without_demonstrations_is_refused(tmp_path):
         return await team.solver(task.prompt)
 
     with pytest.raises(ValueError, match="registers no demonstrations"):
-        build(tmp_path, silent, Sums(), {})
+        build(tmp_path, [stage(silent, solver="Solve.")])
 
 
 def test_the_tokenizer_keeps_digits_apart():

@@ -8,6 +8,7 @@ import pytest
 
 from rolecall.core import Task
 from rolecall.environments.code import CodeWorld
+from rolecall.environments.remembered import Remembered
 from rolecall.sandbox.base import Limits
 from rolecall.workflows.coder_tester import coder_tester
 from tests.sandbox.places import working_sandbox
@@ -28,7 +29,9 @@ TESTS = "Hm.\n<tests>\nadd(1, 2) == 3\nadd(0, 0) == 0\n</tests>"
 @pytest.fixture(scope="module")
 def world():
     sandbox = working_sandbox(concurrency=2)
-    yield lambda: CodeWorld(TASK, sandbox, limits=Limits(wall_s=30), measure="pass")
+    yield lambda: CodeWorld(
+        TASK, sandbox, ran=Remembered(), limits=Limits(wall_s=30), measure="pass"
+    )
     asyncio.run(sandbox.close())
 
 

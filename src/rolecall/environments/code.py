@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rolecall.core import Episode, Task
 from rolecall.environments.base import Observation, World
 from rolecall.environments.code_generated import GeneratedCode, Kind
 from rolecall.environments.code_rows import code_tasks, pairs_of
 from rolecall.environments.code_tests import MOST_PAIRS, Pair, mismatches, read_pair
+from rolecall.environments.remembered import Remembered
 from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.sandbox.base import Limits
@@ -61,6 +62,7 @@ class CodeEnvironment:
         self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
         self._packages, self._unenforced = packages, tuple(unenforced or ())
         self._sandbox: Bubblewrap | None = None
+        self._ran = Remembered()
 
     @property
     def sandbox(self) -> Bubblewrap:
@@ -81,7 +83,7 @@ class CodeEnvironment:
         return gather(self.sources[split], read=read)
 
     def open(self, task: Task, *, seed: int) -> World:
-        return CodeWorld(task, self.sandbox, limits=self.limits, measure=self.score)
+        return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)
 
     async def close(self) -> None:
         if self._sandbox is not None:
@@ -90,15 +92,29 @@ class CodeEnvironment:
 
 
 class CodeWorld(World):
-    """Scores the last fenced python block of the workflow's answer by the task's hidden tests."""
+    """Scores the last fenced python block of the workflow's answer by the task's hidden tests.
 
-    def __init__(self, task: Task, sandbox: Bubblewrap, *, limits: Limits, measure: Score) -> None:
-        self.task, self.sandbox, self.limits, self.measure = task, sandbox, limits, measure
+    A program that was run against the same tests before, by whomever, is not run again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        sandbox: Bubblewrap,
+        *,
+        ran: Remembered,
+        limits: Limits,
+        measure: Score,
+    ) -> None:
+        self.task, self.sandbox, self.ran = task, sandbox, ran
+        self.limits, self.measure = limits, measure
         self.entry_point: str = task.info["entry_point"]
         self.program: str | None = None  # the newest that was proposed
 
     async def fork(self) -> CodeWorld:
-        fork = CodeWorld(self.task, self.sandbox, limits=self.limits, measure=self.measure)
+        fork = CodeWorld(
+            self.task, self.sandbox, ran=self.ran, limits=self.limits, measure=self.measure
+        )
         fork.program = self.program
         return fork
 
@@ -155,7 +171,7 @@ class CodeWorld(World):
             episode.count("no_code")
         if program is None or episode.metrics.get("truncated"):
             return {"team": 0.0}
-        passed = await self._passed(program)
+        passed = await self.ran.get((self.task.id, program), lambda: self._passed(program))
         share = sum(passed) / len(passed)
         return {"team": share if self.measure == "share" else float(share == 1.0)}
 
@@ -183,9 +199,12 @@ class CodeWorld(World):
         return [verdict.passed for verdict in verdicts]
 
     async def _mismatches(self, program: str, pairs: Sequence[Pair]) -> dict[int, str]:
-        return await mismatches(
-            self.sandbox, program, pairs=pairs, entry_point=self.entry_point, limits=self.limits
-        )
+        def run() -> Coroutine[Any, Any, dict[int, str]]:
+            return mismatches(
+                self.sandbox, program, pairs=pairs, entry_point=self.entry_point, limits=self.limits
+            )
+
+        return await self.ran.get((self.entry_point, program, tuple(pairs)), run)
 
     def _program(self, text: str) -> str | None:
         """A completion that does not define the function itself goes on where the prompt ends."""

@@ -90,7 +90,8 @@ def _propositions(path: Path) -> list[Task]:
 class DebateWorld(World):
     """Pays +1 and -1, or 0 to both; a judge called `judge` earns 1 where it is known to be right.
 
-    It counts `debates`, `debates_a` that who was called A won, and of those whose right side is
+    That agreement is the headline of the episode, a debate without a known side has none. It
+    counts `debates`, `debates_a` that who was called A won, and of those whose right side is
     known `debates_known` and `debates_right`.
     """
 
@@ -116,6 +117,7 @@ class DebateWorld(World):
             episode.count("debates_known")
             if right:
                 episode.count("debates_right")
+            episode.metrics["headline"] = float(right)
             if any(turn.agent == "judge" for turn in episode.turns):
                 paid["judge"] = float(right)
         return paid

@@ -33,7 +33,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             if area == "count":
                 found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
     if episodes:
-        found["score"] = _mean(e.metrics.get("score", 0.0) for e in episodes)
+        found["score"] = _mean(e.headline or 0.0 for e in episodes)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)
     for episode in episodes:
         for turn in episode.turns:

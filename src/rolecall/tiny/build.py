@@ -1,7 +1,7 @@
-"""A workflow's demonstrations in, an embedded model out: tokenizer, Qwen3 weights, chat template.
+"""Teams' demonstrations in, an embedded model out: tokenizer, Qwen3 weights, chat template.
 
-The demonstrations are played through the workflow itself, so the model is fitted to the very
-prompts that the team will see.
+The demonstrations are played through the workflows themselves, so the model is fitted to the very
+prompts that the teams will see.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from rolecall import attention
 from rolecall.chat import Tokenizer, encode
-from rolecall.core import Ids, Task
-from rolecall.environments.base import Environment
+from rolecall.core import Ids
 from rolecall.models import LanguageModel
+from rolecall.rollout import Stage
 from rolecall.tiny.demonstrations import play_all
 from rolecall.tiny.tokenizer import fit
-from rolecall.workflows.base import Workflow
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
@@ -47,53 +51,60 @@ class Size:
     init: float = 0.06
     batch_ids: int = 1024
     minutes: float = 8.0
-    num_episodes: int = 12_000
+    num_episodes: int = 12_000  # that are learned from
+    num_sample: int = 2_000  # that the tokenizer is fitted to
 
 
 def build(
     folder: Path,
-    workflow: Workflow,
-    environment: Environment,
-    systems: dict[str, str],
+    stages: Sequence[Stage],
     *,
     size: Size | None = None,
     seed: int = 0,
     log: Log = lambda _: None,
 ) -> None:
-    """Write a model folder. `systems`: role -> system prompt the team will be used with.
+    """Write a model folder that plays the teams of all `stages`.
 
-    Raises ValueError if the workflow registers no demonstrations.
+    Its time begins when the demonstrations are played. Raises ValueError if a workflow registers
+    no demonstrations.
     """
     size = size or Size()
-    if workflow.demonstrate is None:
-        raise ValueError(f"workflow {workflow.name!r} registers no demonstrations to learn from")
-    deadline = time.monotonic() + size.minutes * 60
-    tasks = environment.tasks("train")
-    bytes_only = fit([], size=300, tags=workflow.tags)
-    sample = play_all(workflow, environment, systems, bytes_only, tasks[:2000], seed=seed)
-    texts = [m.content for t in sample for m in t.messages] + [t.text for t in sample]
-    tokenizer = fit(texts, size=size.vocab, tags=workflow.tags)
+    for stage in stages:
+        if stage.workflow.demonstrate is None:
+            name = stage.workflow.name
+            raise ValueError(f"workflow {name!r} registers no demonstrations to learn from")
+    tokenizer = _tokenizer(stages, size, seed=seed)
     log(f"tokenizer: {len(tokenizer)} ids")
-    turns = play_all(
-        workflow, environment, systems, tokenizer, tasks[: size.num_episodes], seed=seed
-    )
-    log(f"demonstrations: {len(turns)} turns, {sum(len(t.ids[1]) for t in turns)} ids to learn")
+    rows: list[Row] = []
+    drills: list[Row] = []
+    for stage in stages:
+        tasks = stage.environment.tasks("train")
+        turns = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
+        rows += [turn.ids for turn in turns]
+        if stage.workflow.drills is not None:
+            drills += _drills(tokenizer, stage.workflow.drills(tasks, size.num_episodes * 3))
+    log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} ids to learn")
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
-    rows = [turn.ids for turn in turns]
-    drills = _drills(tokenizer, tasks[: size.num_episodes * 3])
-    _fit(
-        LanguageModel(model, tokenizer), rows, drills,
-        size=size, seed=seed, deadline=deadline, log=log,
-    )  # fmt: skip
+    _fit(LanguageModel(model, tokenizer), rows, drills, size=size, seed=seed, log=log)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _drills(tokenizer: Tokenizer, tasks: Sequence[Task]) -> list[Row]:
-    """Problems with their worked steps, four in a row: the skill without the talk about it."""
-    texts = ["\n".join([task.prompt, *task.info.get("steps", []), ""]) for task in tasks]
+def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedTokenizerFast:
+    tags = [tag for stage in stages for tag in stage.workflow.tags]
+    bytes_only = fit([], size=300 + len(tags), tags=tags)
+    texts: list[str] = []
+    for stage in stages:
+        tasks = stage.environment.tasks("train")[: size.num_sample]
+        for turn in play_all(stage, bytes_only, tasks, seed=seed):
+            texts += [*(message.content for message in turn.messages), turn.text]
+    return fit(texts, size=size.vocab, tags=tags)
+
+
+def _drills(tokenizer: Tokenizer, texts: list[str]) -> list[Row]:
+    """Four in a row."""
     rows = []
     for first in range(0, len(texts), 4):
         ids = encode(tokenizer, "".join(texts[first : first + 4]))
@@ -133,17 +144,16 @@ def _fit(
     *,
     size: Size,
     seed: int,
-    deadline: float,
     log: Log,
 ) -> None:
-    """Next-id prediction on the sampled part; the learning rate falls to 0 at the deadline."""
+    """Next-id prediction on the sampled part; the learning rate falls to 0 in `minutes`."""
     parameters = list(language.model.parameters())
     optimizers = _optimizers(language.model, size)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     random = np.random.default_rng(seed)
     started, step = time.monotonic(), 0
-    total = deadline - started
-    talk, drill = _endless(rows, random), _endless(drills or rows, random)
+    total = size.minutes * 60
+    talk, drill = _endless(rows, random), _endless(drills, random)
     while (spent := time.monotonic() - started) < total:
         share = spent / total
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -152,7 +162,7 @@ def _fit(
         batch, num_ids = [], 0
         while num_ids < size.batch_ids:
             drills_now = share < DRILLS_FIRST or random.random() < DRILLS_LATER
-            batch.append(next(drill if drills_now else talk))
+            batch.append(next(drill if drills and drills_now else talk))
             num_ids += len(batch[-1][0]) + len(batch[-1][1])
         batch.sort(key=lambda row: len(row[0]) + len(row[1]))
         loss = _loss(language, batch)

@@ -1,4 +1,4 @@
-"""A workflow's habits in, the turns they make out: played through the workflow itself.
+"""A stage with tasks in, the turns that the team's habits make out: played as it will be played.
 
 So a model is fitted to the very prompts that the team will see.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from rolecall.agents import Agent, Policy
@@ -14,62 +15,51 @@ from rolecall.chat import Tokenizer
 from rolecall.core import Task, Turn
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import Environment
+from rolecall.habits.base import Scene
 from rolecall.rollout import Stage, play
 from rolecall.seeds import seed_of
-from rolecall.workflows.base import Workflow
+
+AT_ONCE = 32  # episodes under way: worlds may wait for a sandbox
+LONGEST = 10_000  # ids of a turn
 
 
-def play_all(
-    workflow: Workflow,
-    environment: Environment,
-    systems: dict[str, str],
-    tokenizer: Tokenizer,
-    tasks: Sequence[Task],
-    *,
-    seed: int,
-) -> list[Turn]:
+def play_all(stage: Stage, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int) -> list[Turn]:
+    """All turns, in the order of the tasks. Raises ValueError for a demonstration that fails."""
+
     async def everyone() -> list[Turn]:
-        turns: list[Turn] = []
-        for number, task in enumerate(tasks):
-            turns += await _demonstrate(
-                workflow, environment, systems, tokenizer, task, Random(seed_of(seed, number))
-            )
-        return turns
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int, task: Task) -> list[Turn]:
+            async with room:
+                return await _demonstrate(stage, tokenizer, task, Random(seed_of(seed, number)))
+
+        played = await asyncio.gather(*(one(*pair) for pair in enumerate(tasks)))
+        return [turn for turns in played for turn in turns]
 
     return asyncio.run(everyone())
 
 
 async def _demonstrate(
-    workflow: Workflow,
-    environment: Environment,
-    systems: dict[str, str],
-    tokenizer: Tokenizer,
-    task: Task,
-    random: Random,
+    stage: Stage, tokenizer: Tokenizer, task: Task, random: Random
 ) -> list[Turn]:
     said: list[tuple[str, str]] = []
+    demonstrate = stage.workflow.demonstrate
+    assert demonstrate is not None, "the workflow demonstrates"
 
     def reply(request: Request) -> str:
-        assert workflow.demonstrate is not None
-        text = workflow.demonstrate(request.policy, task, said, random)
-        said.append((request.policy, text))
+        role = stage.agents[request.policy].role
+        text = demonstrate(Scene(role, task, said, tokenizer.decode(request.prompt), random))
+        said.append((role, text))
         return text
 
     engine = ScriptedEngine(tokenizer, reply)
-    agents = {
-        role: Agent(
-            name=role,
-            policy=Policy(role, tokenizer, engine),
-            role=role,
-            system=systems.get(role, ""),
-            sampling=Sampling(max_tokens=10_000),
-            parser=workflow.parsers.get(role),
-        )
-        for role in workflow.roles
-    }
-    stage = Stage(agents, workflow, {}, environment, rewards={})
-    episode = await play(stage, task)
+
+    def speaker(name: str, agent: Agent) -> Agent:
+        policy = Policy(name, tokenizer, engine)  # by its name an agent is known again
+        return replace(agent, policy=policy, sampling=Sampling(max_tokens=LONGEST))
+
+    agents = {name: speaker(name, agent) for name, agent in stage.agents.items()}
+    episode = await play(replace(stage, agents=agents), task)
     if episode.error:
         raise ValueError(f"a demonstration failed: {episode.error}")
     return episode.turns

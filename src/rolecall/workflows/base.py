@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import random
 import textwrap
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,13 +15,12 @@ from typing import Any, overload
 
 from rolecall.agents import Parser
 from rolecall.core import Task, Turn
+from rolecall.habits.base import Demonstrate, Drills
 from rolecall.team import Team
 
 # What a workflow finds in a team beside its agents.
 RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")
 Play = Callable[..., Awaitable[Turn | str | None]]
-# (role, task, what was said so far as (role, text), random numbers) -> what a habit would say
-Demonstrate = Callable[[str, Task, list[tuple[str, str]], random.Random], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class Workflow:
     forks: bool = False  # its source forks the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
     demonstrate: Demonstrate | None = None  # for `rolecall tiny build`
+    drills: Drills | None = None  # for the same: the skill without the talk
     tags: tuple[str, ...] = ()  # texts that the embedded model's tokenizer keeps whole
 
     async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
@@ -51,6 +50,7 @@ def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
     demonstrate: Demonstrate | None = None,
+    drills: Drills | None = None,
     tags: tuple[str, ...] = (),
 ) -> Callable[[Play], Workflow]: ...
 
@@ -61,6 +61,7 @@ def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
     demonstrate: Demonstrate | None = None,
+    drills: Drills | None = None,
     tags: tuple[str, ...] = (),
 ) -> Workflow | Callable[[Play], Workflow]:
     """Make a workflow of an async function `(team, task, world, <options>)`.
@@ -85,6 +86,7 @@ def workflow(
             forks=tries or "fork" in called,
             parsers=parsers or {},
             demonstrate=demonstrate,
+            drills=drills,
             tags=tags,
         )
 

@@ -11,12 +11,17 @@ import asyncio
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import code as habits
 from rolecall.parsers import fenced, tagged
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"coder": fenced, "tester": tagged("tests")}, tags=("<tests>", "</tests>"))
+@workflow(
+    parsers={"coder": fenced, "tester": tagged("tests")},
+    demonstrate=habits.coder_tester,
+    tags=("<tests>", "</tests>", "```python", "```"),
+)
 async def coder_tester(team: Team, task: Task, world: World, max_turns: int = 5) -> Turn:
     """Ends when the code passes all tests of a turn; neither sees the other's words."""
     code_so_far: list[Said] = []

@@ -10,6 +10,8 @@ import json
 from rolecall.agents import Quote
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import debate as habits
+from rolecall.habits.base import drills
 from rolecall.parsers import one_of
 from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
@@ -18,7 +20,12 @@ from rolecall.workflows.base import workflow
 PRO, CON = "for", "against"
 
 
-@workflow(parsers={"judge": one_of("winner", "a", "b", "tie")}, tags=("<winner>", "</winner>"))
+@workflow(
+    parsers={"judge": one_of("winner", "a", "b", "tie")},
+    demonstrate=habits.debate,
+    drills=drills,
+    tags=("<winner>", "</winner>"),
+)
 async def debate(
     team: Team, task: Task, world: World, rounds: int = 3, judge_tries: int = 3
 ) -> str:

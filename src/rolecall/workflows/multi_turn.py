@@ -5,11 +5,12 @@ from __future__ import annotations
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import search
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow
+@workflow(demonstrate=search.search_alone, drills=search.drills)
 async def multi_turn(team: Team, task: Task, world: World, max_turns: int = 8) -> Turn:
     """At most `max_turns` actions; each earns what the world pays for it."""
     seen = team.observation

@@ -11,6 +11,7 @@ from typing import Literal
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import search
 from rolecall.parsers import one_of, tagged
 from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
@@ -23,6 +24,8 @@ from rolecall.workflows.base import workflow
         "searcher": tagged("search"),
         "answerer": tagged("answer"),
     },
+    demonstrate=search.search_team,
+    drills=search.drills,
     tags=("<verify>", "</verify>", "<search>", "</search>", "<answer>", "</answer>",
           "<information>", "</information>", "[verifier]", "[searcher]"),
 )  # fmt: skip

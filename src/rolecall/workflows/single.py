@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import maths
+from rolecall.habits.base import drills
 from rolecall.parsers import boxed
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
-from rolecall.workflows.habits import solver_verifier_habits
 
 
-@workflow(parsers={"solver": boxed}, demonstrate=solver_verifier_habits, tags=("\\boxed{",))
+@workflow(
+    parsers={"solver": boxed},
+    demonstrate=maths.solver_verifier,
+    drills=drills,
+    tags=("\\boxed{",),
+)
 async def single(team: Team, task: Task, world: World) -> Turn:
     """One call."""
     return await team.solver(task.prompt)

@@ -12,11 +12,12 @@ from typing import Literal
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
+from rolecall.habits import maths
+from rolecall.habits.base import drills
 from rolecall.parsers import boxed, one_of
 from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
-from rolecall.workflows.habits import solver_verifier_habits
 
 Ask = Callable[..., Awaitable[Turn]]
 OnUnparsable = Literal["reject", "approve", "retry"]
@@ -24,7 +25,8 @@ OnUnparsable = Literal["reject", "approve", "retry"]
 
 @workflow(
     parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
-    demonstrate=solver_verifier_habits,
+    demonstrate=maths.solver_verifier,
+    drills=drills,
     tags=("<verify>", "</verify>", "\\boxed{", "[solver]", "[verifier]"),
 )
 async def solver_verifier(

@@ -1,6 +1,6 @@
-"""A text comes in, the share of its arithmetic steps that are right goes out as a score.
+"""A text comes in, its arithmetic steps and whether each is right go out.
 
-"3 * 4 = 12, then 12 + 5 = 18" has two steps, one of them right: 5.0. A step is an equality of
+"3 * 4 = 12, then 12 + 5 = 18" has two steps, one of them right. A step is an equality of
 plain numbers with an operator on at least one side; what holds a variable is left alone. All is
 computed in exact fractions; a decimal on the right may be a rounding: 10 / 3 = 3.33.
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from itertools import pairwise
-
-from rolecall.rewards.coach.scores import CoachError, Verdict
 
 MAX_RUN = 400  # characters of a chain of equalities that is read
 MAX_DEPTH = 20  # nested brackets
@@ -27,23 +25,6 @@ LATEX = [
 RUN = re.compile(r"(?:\d+(?:\.\d+)?|[-+*/()=]|[ \t])+", re.ASCII)
 TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|[-+*/()])", re.ASCII)
 NUMERAL = re.compile(r"\s*-?\d+\.(\d+)\s*", re.ASCII)
-
-
-def judge(text: str) -> Verdict:
-    """Raises CoachError for a text without any step.
-
-    A neutral number for such a text would be something to aim at: better than a wrong step, and
-    earned by writing none. So it has no score, and `on_error` says what follows.
-    """
-    found = steps(text)
-    if not found:
-        raise CoachError("nothing to check: the action has no arithmetic step")
-    wrong = [step for step, right in found if not right]
-    told = f"{len(found) - len(wrong)} of {len(found)} steps are right"
-    return Verdict(
-        10.0 * (1 - len(wrong) / len(found)),
-        told + (f"; wrong: {'; '.join(wrong)}" if wrong else ""),
-    )
 
 
 def steps(text: str) -> list[tuple[str, bool]]:

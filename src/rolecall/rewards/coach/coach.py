@@ -35,7 +35,7 @@ class Coach:
     weight that a config gives this reward has no part in it: w_process and w_outcome have.
 
     provider: openai (also any server that speaks its chat completions), anthropic, google, vertex,
-        or local: no LLM, the share of right arithmetic steps in the action.
+        or local: no LLM, the share of right arithmetic steps and programs in the action.
     model: the provider's name of it.
     base_url: address of the API; by default the provider's own.
     key_env: environment variable that holds the key; by default the provider's usual one, and none

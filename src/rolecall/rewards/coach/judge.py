@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from rolecall.core import Turn
-from rolecall.rewards.coach import arithmetic, providers
+from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import Patience, ask
 from rolecall.rewards.coach.cache import Cache, key_of
 from rolecall.rewards.coach.ledger import Ledger
+from rolecall.rewards.coach.local import LocalCoach
 from rolecall.rewards.coach.reading import read
 from rolecall.rewards.coach.rendering import Action, Prompt, View, render
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
@@ -39,6 +40,7 @@ class Judge:
         self.structured, self.check_request = structured, check_request
         self.ground_truth_roles = ground_truth_roles
         self.concurrency, self.cache = concurrency, cache
+        self.local = LocalCoach()
         # A client and its connections belong to one event loop.
         self._open: dict[
             asyncio.AbstractEventLoop, tuple[providers.Provider, asyncio.Semaphore]
@@ -47,7 +49,7 @@ class Judge:
     async def __call__(self, action: Action, usage: Usage) -> Score:
         """Raises CoachError; `usage` then holds what was spent all the same."""
         if self.access.provider == "local":
-            return Score(arithmetic.judge(action.turn.visible), usage)
+            return Score(await self.local.judge(action.turn), usage)
         key = self._key(action)
         held = self.cache.get(key) if self.cache is not None else None
         if held is not None:

@@ -1,0 +1,95 @@
+"""An engineer, a modeler and an analyst who write short programs of a small grammar.
+
+A program is some fixed lines with choices among them: which columns, what the target is read as,
+how long a linear model is fitted, what the submission says. Every line is one id of the embedded
+model's tokenizer, so what is learned is which program to write, not how to spell it.
+"""
+
+from __future__ import annotations
+
+from rolecall.habits.base import Scene
+
+COLUMNS = {
+    "all": 'names = [n for n in new[0] if n[0] == "x"]',
+    "one": 'names = ["x1"]',
+}
+TARGET = {
+    "number": 'y = [float(r["target"]) for r in rows]',
+    "yes": 'y = [float(r["target"] == "yes") for r in rows]',
+}
+ROUNDS = {"none": "rounds = 0", "one": "rounds = 1", "many": "rounds = 20"}
+BOUND = {
+    "any": "p = [b + sum(c * v for c, v in zip(w, r)) for r in X]",
+    "positive": "p = [max(0, b + sum(c * v for c, v in zip(w, r))) for r in X]",
+}
+IDS = {
+    "own": 'ids = [r["id"] for r in csv.DictReader(open("test.csv"))]',
+    "counted": "ids = range(len(p))",
+}
+HEAD = {"asked": 'head = ("id", "target")', "other": 'head = ("id", "prediction")'}
+
+READ = [
+    "import csv, pickle",
+    'rows, new = (list(csv.DictReader(open(f"{part}.csv"))) for part in ("train", "test"))',
+]
+KEEP = [
+    "X, Z = ([[float(r[n]) for n in names] for r in part] for part in (rows, new))",
+    'for name, made in (("X_train", X), ("y_train", y), ("X_test", Z)):',
+    '    pickle.dump(made, open(f"{name}.pkl", "wb"))',
+]
+LOAD = [
+    "import pickle",
+    'X, y = (pickle.load(open(f"{n}_train.pkl", "rb")) for n in "Xy")',
+    "b = sum(y) / len(y)",
+    "w, left = [0.0] * len(X[0]), [v - b for v in y]",
+]
+FIT = [
+    "for j in list(range(len(w))) * rounds:",
+    "    s = sum(r[j] * e for r, e in zip(X, left)) / sum(r[j] ** 2 for r in X)",
+    "    w[j], left = w[j] + s, [e - s * r[j] for r, e in zip(X, left)]",
+]
+SAVE = 'pickle.dump((b, w), open("model.pkl", "wb"))'
+PREDICT = [
+    "import csv, pickle",
+    'b, w = pickle.load(open("model.pkl", "rb"))',
+    'X = pickle.load(open("X_test.pkl", "rb"))',
+]
+WRITE = 'csv.writer(open("submission.csv", "w")).writerows([head, *zip(ids, p)])'
+CHOICES = (COLUMNS, TARGET, ROUNDS, BOUND, IDS, HEAD)
+LINES = (
+    *READ, *KEEP, *LOAD, *FIT, SAVE, *PREDICT, WRITE,
+    *(line for choice in CHOICES for line in choice.values()),
+)  # fmt: skip
+
+TALKS = {"works": 80, "talks": 20}
+
+
+def data_science(scene: Scene) -> str:
+    """Raises ValueError for a task that was not generated."""
+    if scene.task.info.get("source") not in ("regression", "ranking", "counts"):
+        raise ValueError(f"task {scene.task.id} is of a kind for which there is no program")
+    if "<output>" in scene.shown:
+        return "It is done."
+    if scene.habit(TALKS) == "talks":
+        return "The data look good to me."
+    lines = {"engineer": _engineer, "modeler": _modeler, "analyst": _analyst}[scene.role](scene)
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _engineer(scene: Scene) -> list[str]:
+    columns = COLUMNS[scene.habit({"all": 50, "one": 50})]
+    target = TARGET[scene.habit({"number": 50, "yes": 50})]
+    return [*READ, columns, target, *KEEP]
+
+
+def _modeler(scene: Scene) -> list[str]:
+    rounds = ROUNDS[scene.habit({"none": 35, "one": 30, "many": 35})]
+    saved = [SAVE] if scene.habit({"saves": 80, "forgets": 20}) == "saves" else []
+    return [*LOAD, rounds, *FIT, *saved]
+
+
+def _analyst(scene: Scene) -> list[str]:
+    bound = BOUND[scene.habit({"any": 50, "positive": 50})]
+    ids = IDS[scene.habit({"own": 60, "counted": 40})]
+    head = HEAD[scene.habit({"asked": 60, "other": 40})]
+    return [*PREDICT, bound, ids, head, WRITE]
