@@ -52,12 +52,11 @@ def test_scores_are_reported_by_data_source():
 
 
 def test_a_headline_counts_where_nobody_is_paid_for_it():
-    made = [episode(attempt, [], {}) for attempt in range(4)]
-    for one, metrics in zip(
-        made, [{"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}]
-    ):
-        one.metrics = metrics
-    assert summarise([made], samples=4, k=1)["avg@4"] == 0.5
+    group = []
+    for metrics in ({"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}):
+        group.append(episode(len(group), [], {}))
+        group[-1].metrics = metrics
+    assert summarise([group], samples=4, k=1)["avg@4"] == 0.5
 
 
 def test_held_out_takes_some_of_every_source():

@@ -40,4 +40,6 @@ def _verdict(scene: Scene, habit: str) -> str:
         return "<winner>tie</winner>"
     right = scene.task.answer
     called = "a" if f"A ({right})" in scene.shown else "b"
-    return f"{worked(scene.task)}\nSo it is {right}.\n<winner>{called}</winner>"
+    value = scene.task.info["value"]
+    compared = f"said {_claimed(scene)}, is {value}: {right}."
+    return f"{worked(scene.task)}\n{compared}\n<winner>{called}</winner>"

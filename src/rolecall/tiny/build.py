@@ -31,7 +31,8 @@ from rolecall.tiny.tokenizer import fit
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
-DRILLS_FIRST = 0.5  # share of the time in which only worked problems are learned
+COPYING_UNTIL = 0.2  # share of the time in which rows of random ids are copied
+DRILLS_UNTIL = 0.55  # and from then on worked problems are learned
 DRILLS_LATER = 0.1  # share of rows that they are afterwards, so that the skill is kept
 
 
@@ -146,14 +147,19 @@ def _fit(
     seed: int,
     log: Log,
 ) -> None:
-    """Next-id prediction on the sampled part; the learning rate falls to 0 in `minutes`."""
+    """Next-id prediction on the sampled part; the learning rate falls to 0 in `minutes`.
+
+    It begins with copying random ids: what was said before is found again by the same circuits
+    (induction heads, 2209.11895), which form late where texts alone must teach them.
+    """
     parameters = list(language.model.parameters())
     optimizers = _optimizers(language.model, size)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     random = np.random.default_rng(seed)
     started, step = time.monotonic(), 0
     total = size.minutes * 60
-    talk, drill = _endless(rows, random), _endless(drills, random)
+    talk, drill = _endless(rows, random), _endless(drills or rows, random)
+    copy = _copies(len(language.tokenizer), random)
     while (spent := time.monotonic() - started) < total:
         share = spent / total
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -161,8 +167,8 @@ def _fit(
             group["lr"] = peak * min(1.0, (step + 1) / 30) * (1.0 - share)
         batch, num_ids = [], 0
         while num_ids < size.batch_ids:
-            drills_now = share < DRILLS_FIRST or random.random() < DRILLS_LATER
-            batch.append(next(drill if drills and drills_now else talk))
+            drills_now = share < DRILLS_UNTIL or random.random() < DRILLS_LATER
+            batch.append(next(copy if share < COPYING_UNTIL else drill if drills_now else talk))
             num_ids += len(batch[-1][0]) + len(batch[-1][1])
         batch.sort(key=lambda row: len(row[0]) + len(row[1]))
         loss = _loss(language, batch)
@@ -194,6 +200,13 @@ def _endless(rows: list[Row], random: np.random.Generator) -> Iterator[Row]:
     while True:
         for number in random.permutation(len(rows)):
             yield rows[number]
+
+
+def _copies(num_ids: int, random: np.random.Generator) -> Iterator[Row]:
+    """Random ids, and the same again to be learned."""
+    while True:
+        shown = random.integers(num_ids, size=random.integers(4, 24)).astype(np.int32)
+        yield shown, shown
 
 
 def _loss(language: LanguageModel, batch: list[Row]) -> torch.Tensor:
