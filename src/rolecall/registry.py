@@ -48,6 +48,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "games": "rolecall.environments.games:GameEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
+        "text": "rolecall.environments.text:TextEnvironment",
+        "tool_use": "rolecall.environments.tool_use:ToolUseEnvironment",
     },
     "reward": {
         "coach": "rolecall.rewards.coach.coach:Coach",
