@@ -46,6 +46,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "data_science": "rolecall.environments.data_science:DataScienceEnvironment",
         "debate": "rolecall.environments.debate:DebateEnvironment",
         "games": "rolecall.environments.games:GameEnvironment",
+        "llm": "rolecall.environments.llm:LlmEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
         "text": "rolecall.environments.text:TextEnvironment",
