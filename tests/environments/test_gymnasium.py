@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from typing import ClassVar
 
 import gymnasium
 import pytest
@@ -32,9 +33,11 @@ class Echo(gymnasium.Env):
 
     observation_space = Text(9)
 
+    closed: ClassVar[list[str]] = []  # words of the environments that were closed
+
     def __init__(self, pause_s: float = 0.0, space: gymnasium.Space | None = None) -> None:
         self.action_space = space or Text(9)
-        self.pause_s = pause_s
+        self.pause_s, self.word = pause_s, "unused"
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -43,8 +46,13 @@ class Echo(gymnasium.Env):
 
     def step(self, action):
         time.sleep(self.pause_s)
+        if action == "crash":
+            raise RuntimeError("crashed")
         self.turns += 1
         return f"not {self.word}", float(action == self.word), self.turns == 2, False, {}
+
+    def close(self):
+        self.closed.append(self.word)
 
 
 def shouted(observation) -> str:
@@ -118,9 +126,9 @@ def test_texts_are_actions_where_the_space_is_of_texts(model_folder):
 
 
 def test_tasks_are_seeds_that_the_splits_do_not_share():
-    environment = GymnasiumEnvironment(**LAKE, train_size=500, test_size=100)
-    train, test = (environment.tasks(split) for split in ("train", "test"))
-    assert (len(train), len(test)) == (500, 100)
+    environment = GymnasiumEnvironment(**LAKE, test_size=100)
+    train, test = environment.tasks("train")[:500], environment.tasks("test")
+    assert len(test) == 100
     seeds = [{task.info["seed"] for task in tasks} for tasks in (train, test)]
     assert [len(found) for found in seeds] == [500, 100]
     assert not seeds[0] & seeds[1]
@@ -136,6 +144,18 @@ def test_an_environment_that_hangs_costs_its_episode_and_no_other(model_folder):
     assert time.monotonic() - began < 3
 
 
+def test_an_environment_that_raises_is_an_error_of_its_episode_and_is_closed(model_folder):
+    path = f"{HERE}:Echo"
+    environment = GymnasiumEnvironment(path)
+    task = environment.tasks("train")[7]
+    word, _ = (env := Echo()).reset(seed=task.info["seed"])
+    made = type(environment.play.make())  # the module as the import path has it
+    stage = Stage(said_by(model_folder, actor=["crash"]), multi_turn, {}, environment, rewards={})
+    episode = run(play(stage, task))
+    assert episode.error == "RuntimeError: crashed"
+    assert made.closed[-1] == env.word == word
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -144,6 +164,8 @@ def test_an_environment_that_hangs_costs_its_episode_and_no_other(model_folder):
         ({"make": f"{HERE}:continuous"}, "must be Discrete or Text"),
         ({"make": f"{HERE}:Echo", "actions": ["a"]}, "no names"),
         ({"make": "FrozenLake-v1", "low": 1.0}, "must be below"),
+        ({"make": "NoSuchLake-v1"}, "cannot be made"),
+        ({"make": "FrozenLake-v1", "options": {"depth": 3}}, "cannot be made .*depth"),
     ],
 )
 def test_what_cannot_be_played_is_an_error(options, told):

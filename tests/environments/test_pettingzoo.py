@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import ClassVar
 
 import pytest
+from gymnasium.spaces import Discrete
+from pettingzoo import AECEnv
 from pettingzoo.test import api_test, seed_test
 
 from rolecall.environments.kuhn import CARDS
@@ -20,6 +23,50 @@ KUHN = {
     "actions": ["check", "bet", "call", "fold"],
     "show": "rolecall.environments.pettingzoo_env:text_of",
 }
+
+
+class Leave(AECEnv):
+    """Three players, who stay or leave in turn; who leaves as number n earns n and is out.
+
+    Nobody may leave at first. The mask stands in `infos`, as some games of others have it.
+    """
+
+    metadata: ClassVar = {"name": "leave_v0"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents = ["player_0", "player_1", "player_2"]
+        self.action_spaces = dict.fromkeys(self.possible_agents, Discrete(2))
+
+    def action_space(self, agent):
+        return self.action_spaces[agent]
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {name: {"action_mask": [1, 0]} for name in self.agents}
+        self.agent_selection, self.num_left = self.agents[0], 0
+
+    def observe(self, agent):
+        return f"{self.num_left} have left"
+
+    def step(self, action):
+        name = self.agent_selection
+        if self.terminations[name]:
+            self._was_dead_step(action)
+            return
+        self._clear_rewards()
+        following = self.agents[(self.agents.index(name) + 1) % len(self.agents)]
+        self.infos[name] = {"action_mask": [1, 1]}
+        if action == 1:
+            self.num_left += 1
+            self.rewards[name] = float(self.num_left)
+            self.terminations[name] = True
+        self.agent_selection = following
+        self._deads_step_first()
 
 
 def play_game(folder, says: dict[str, list[str]], *, deal: int = 3, **options):
@@ -65,6 +112,21 @@ def test_a_finished_game_is_not_counted_as_cut(model_folder):
     assert "count/games_cut" not in episode.metrics
 
 
+def test_players_who_are_out_are_not_asked_again_and_keep_what_they_earned(model_folder):
+    episode = play_game(
+        model_folder,
+        {"ann": ["[stay]", "[leave]"], "ben": ["[stay]", "[stay]", "[leave]"],
+         "eva": ["[leave]", "[stay]", "[leave]"]},
+        make=f"{__file__}:Leave", actions=["stay", "leave"], show=None,
+    )  # fmt: skip
+    said = [turn.agent for turn in episode.turns]
+    # eva may not leave at first: she is warned
+    assert said == ["ann", "ben", "eva", "eva", "ann", "ben", "eva", "ben"]
+    assert "2 have left" in shown(episode.turns[-1])
+    won = {name: episode.metrics[f"score/{name}"] for name in ("ann", "ben", "eva")}
+    assert won == {"ann": 1.0, "eva": 2.0, "ben": 3.0}
+
+
 def test_the_same_task_deals_the_same_cards_and_others_deal_others():
     environment = PettingZooEnvironment(**KUHN)
     views = []
@@ -79,6 +141,11 @@ def test_the_same_task_deals_the_same_cards_and_others_deal_others():
 def test_names_that_do_not_fit_the_actions_are_an_error(actions):
     with pytest.raises(ValueError, match="4 different names"):
         PettingZooEnvironment(KUHN["make"], actions=actions)
+
+
+def test_options_that_the_game_does_not_have_are_an_error():
+    with pytest.raises(ValueError, match=r"cannot be made .*cards"):
+        PettingZooEnvironment(**KUHN, options={"cards": 4})
 
 
 def test_our_poker_passes_the_checks_of_pettingzoo():

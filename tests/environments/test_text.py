@@ -97,6 +97,16 @@ def test_a_row_without_question_or_reference_is_an_error_that_names_file_and_row
         TextEnvironment(str(path)).tasks("train")
 
 
+def test_a_reference_in_a_script_that_rouge_cannot_read_is_an_error_and_chrf_reads_it(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    reference = "\u043c\u0438\u0440"  # Cyrillic
+    path.write_text(json.dumps({"question": "peace", "reference": reference}))
+    with pytest.raises(ValueError, match=r"texts\.jsonl:1: .*Latin"):
+        TextEnvironment(str(path)).tasks("train")
+    [task] = (environment := TextEnvironment(str(path), metric="chrf")).tasks("train")
+    assert score(environment, task, reference) == 1.0
+
+
 @pytest.mark.parametrize(
     "options",
     [{"question": "q"}, {"facts": 2, "train": "a", "test": "b"}, {"test": "b", "test_size": 3},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from rolecall import registry
 from rolecall.core import Episode, Task
 from rolecall.environments.base import Observation, World
 from rolecall.environments.gymnasium_actions import Actions, Show, actions_of, shown_by
-from rolecall.environments.gymnasium_tasks import seed_tasks
+from rolecall.environments.gymnasium_tasks import Seeds
 from rolecall.retrieval.extras import optional
 from rolecall.tools.functions import in_thread
 
@@ -50,7 +50,6 @@ class GymnasiumEnvironment:
         high: float = 1.0,
         penalty: float = 0.0,
         step_rewards: bool = False,
-        train_size: int = 10_000,
         test_size: int = 200,
     ) -> None:
         """`rules`: what agents are told; `actions`: names of Discrete actions (their numbers);
@@ -61,24 +60,27 @@ class GymnasiumEnvironment:
         """
         if not low < high or penalty < 0:
             raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")
+        gymnasium = optional("gymnasium", extra="gym")
 
         def made() -> Any:
             if REGISTERED.fullmatch(make):
-                return optional("gymnasium", extra="gym").make(make, **options or {})
+                return gymnasium.make(make, **options or {})
             return registry.imported(make, key="environment.make")(**options or {})
 
-        probe = made()
+        try:
+            probe = made()
+        except (gymnasium.error.Error, TypeError) as error:
+            raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
         try:
             named = actions_of(probe.action_space, actions)
         finally:
             probe.close()
         shown = shown_by(show, key="environment.show")
         self.play = Play(made, named, shown, low, high, penalty, step_rewards)
-        self.rules = f"{rules}\n{named.told}".strip()
-        self.sizes = {"train": train_size, "test": test_size}
+        self.rules, self.test_size = f"{rules}\n{named.told}".strip(), test_size
 
-    def tasks(self, split: str) -> list[Task]:
-        return seed_tasks(split, self.sizes[split], prompt=self.rules)
+    def tasks(self, split: str) -> Sequence[Task]:
+        return Seeds(split, prompt=self.rules, test_size=self.test_size)
 
     def open(self, task: Task, *, seed: int) -> World:
         return GymnasiumWorld(task, self.play)
@@ -92,7 +94,7 @@ class GymnasiumWorld(World):
         self.env: Any = None
         self.total = 0.0  # of the environment's rewards
         self.num_illegal = 0
-        self.under_way = False  # a call that never came back would make `close` hang as well
+        self.under_way = False  # a call, which may have been given up
 
     async def reset(self) -> Observation:
         self.env = await self._call(self.play.make)
@@ -120,12 +122,18 @@ class GymnasiumWorld(World):
         return {"team": min(1.0, max(0.0, share))}
 
     async def close(self) -> None:
+        """An environment that hangs is left behind: closing it would hang as well."""
         if self.env is not None and not self.under_way:
             await self._call(self.env.close)
 
     async def _call(self, work: Callable[[], Any]) -> Any:
         """Environments compute, or wait, as long as they like: not in the loop of all episodes."""
+
+        def run() -> Any:
+            try:
+                return work()
+            finally:
+                self.under_way = False
+
         self.under_way = True
-        found = await in_thread(work)
-        self.under_way = False
-        return found
+        return await in_thread(run)

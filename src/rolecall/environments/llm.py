@@ -68,9 +68,11 @@ class LlmEnvironment:
         request_s: float = 60.0,
         deadline_s: float = 180.0,
     ) -> None:
-        """`score` equal: the last `<answer>` of the agents is the row's answer; model: the frozen
+        """`url` as in http://localhost:8000/v1; `key_env`: the environment variable of its key.
+
+        `score` equal: the last `<answer>` of the agents is the row's answer; model: the frozen
         LLM is asked by `scoring`, is shown the answer then and only then, and its reply is read
-        by nobody else. `key_env` names the environment variable of the key.
+        by nobody else.
         """
         if score == "equal" and answer is None:
             raise ValueError("score: equal needs the column of the answer")

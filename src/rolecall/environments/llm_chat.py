@@ -81,21 +81,28 @@ class FrozenLlm:
 
     async def _reply(self, dialogue: list[Said], seed: int) -> str:
         client = self._connected()  # first: it makes the slots of this event loop
-        trouble, pause_s = "no request came back", FIRST_PAUSE_S
+        troubles = ["no request came back"]
         async with self._slots:
             try:
                 async with asyncio.timeout(self.deadline_s):
-                    while True:
-                        try:
-                            return await self._ask(client, dialogue, seed)
-                        except PassingError as error:
-                            trouble = str(error)
-                            wait_s = max(error.after_s, pause_s * self._random.uniform(0.5, 1.5))
-                            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                            await asyncio.sleep(wait_s)
+                    return await self._insist(client, dialogue, seed, troubles)
             except TimeoutError as error:
-                told = f"{self.url}: no reply within {self.deadline_s:g} s; last: {trouble}"
-                raise InfrastructureError(told) from error
+                told = f"no reply within {self.deadline_s:g} s; last: {troubles[-1]}"
+                raise InfrastructureError(f"{self.url}: {told}") from error
+
+    async def _insist(
+        self, client: openai.AsyncOpenAI, dialogue: list[Said], seed: int, troubles: list[str]
+    ) -> str:
+        """Ask until there is a reply; what went wrong before is noted in `troubles`."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._ask(client, dialogue, seed)
+            except PassingError as error:
+                troubles.append(str(error))
+                wait_s = max(error.after_s, pause_s * self._random.uniform(0.5, 1.5))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(wait_s)
 
     async def _ask(self, client: openai.AsyncOpenAI, dialogue: list[Said], seed: int) -> str:
         import openai

@@ -5,6 +5,7 @@ It is refereed as the package's own games are: one action in square brackets, on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rolecall import registry
@@ -12,7 +13,7 @@ from rolecall.core import Episode, Task
 from rolecall.environments.base import Observation, World
 from rolecall.environments.games import GameWorld
 from rolecall.environments.gymnasium_actions import Actions, Show, actions_of, shown_by
-from rolecall.environments.gymnasium_tasks import seed_tasks
+from rolecall.environments.gymnasium_tasks import Seeds
 
 DEFAULT_RULES = "Play the game. Write one action in brackets."
 
@@ -33,7 +34,6 @@ class PettingZooEnvironment:
         show: str | None = None,
         illegal_reward: float = -1.0,
         max_moves: int = 200,
-        train_size: int = 10_000,
         test_size: int = 200,
     ) -> None:
         """`rules`: what agents are told; `actions`: their names (numbers); `show`: import path of
@@ -42,11 +42,13 @@ class PettingZooEnvironment:
         whose agents have not all the same Discrete actions.
         """
         self.make = registry.imported(make, key="environment.make")
-        self.options, self.rules = options or {}, rules
+        self.options, self.rules, self.test_size = options or {}, rules, test_size
         self.show = shown_by(show, key="environment.show")
         self.illegal_reward, self.max_moves = illegal_reward, max_moves
-        self.sizes = {"train": train_size, "test": test_size}
-        probe = self.make(**self.options)
+        try:
+            probe = self.make(**self.options)
+        except TypeError as error:
+            raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
         try:
             found = [actions_of(probe.action_space(a), actions) for a in probe.possible_agents]
         finally:
@@ -55,8 +57,8 @@ class PettingZooEnvironment:
             raise ValueError(f"the agents of {make} have not all the same Discrete actions")
         self.actions = found[0]
 
-    def tasks(self, split: str) -> list[Task]:
-        return seed_tasks(split, self.sizes[split], prompt=self.rules)
+    def tasks(self, split: str) -> Sequence[Task]:
+        return Seeds(split, prompt=self.rules, test_size=self.test_size)
 
     def open(self, task: Task, *, seed: int) -> World:
         env = self.make(**self.options)

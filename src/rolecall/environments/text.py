@@ -12,7 +12,7 @@ from rolecall.environments.base import ENDLESS, Observation, World
 from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.environments.text_generated import MOST_FACTS, Reports
-from rolecall.environments.text_metrics import Measure, Metric, measure
+from rolecall.environments.text_metrics import Measure, Metric, check_words, measure
 from rolecall.environments.text_rows import text_tasks
 from rolecall.rewards.search import targets
 from rolecall.tags import visible
@@ -47,7 +47,7 @@ class TextEnvironment:
             raise ValueError(f"facts must be 1 to {MOST_FACTS} (it is {facts})")
         self.question, self.reference = question or "question", reference or "reference"
         self.facts, self.test_size = facts or 2, test_size or 200
-        self.measure = measure(metric)
+        self.metric, self.measure = metric, measure(metric)
 
     def tasks(self, split: str) -> Sequence[Task]:
         """ "train" or "test". Raises ValueError for a missing source or a row without a text."""
@@ -55,7 +55,8 @@ class TextEnvironment:
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
                 path = locate(source, split=split)
-                return text_tasks(path, question=self.question, answer=self.reference)
+                check = check_words if self.metric.startswith("rouge") else None
+                return text_tasks(path, question=self.question, answer=self.reference, check=check)
             size = ENDLESS if split == "train" else self.test_size
             return Reports(split, num_facts=self.facts, size=size)
 
