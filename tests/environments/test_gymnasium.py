@@ -134,14 +134,17 @@ def test_tasks_are_seeds_that_the_splits_do_not_share():
     assert not seeds[0] & seeds[1]
 
 
-def test_an_environment_that_hangs_costs_its_episode_and_no_other(model_folder):
+def test_an_environment_that_hangs_costs_its_episode_alone_and_is_left_behind(model_folder):
     environment = GymnasiumEnvironment(f"{HERE}:Echo", {"pause_s": 5.0})
+    closed = type(environment.play.make()).closed
+    before = len(closed)
     team = said_by(model_folder, actor=["word"])
     stage = Stage(team, multi_turn, {}, environment, rewards={}, timeout_s=0.3)
     began = time.monotonic()
     episode = run(play(stage, environment.tasks("train")[0]))
     assert episode.error.startswith("TimeoutError")
     assert time.monotonic() - began < 3
+    assert len(closed) == before  # closing it might hang, too
 
 
 def test_an_environment_that_raises_is_an_error_of_its_episode_and_is_closed(model_folder):
