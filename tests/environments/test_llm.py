@@ -125,6 +125,19 @@ def test_the_model_may_speak_first_and_a_fork_goes_its_own_way(open_world):
         assert asyncio.run(main()) == ("2 messages", ["6 messages", "4 messages"])
 
 
+def test_agents_that_speak_at_once_are_all_heard_in_the_order_of_the_code(open_world):
+    with server(lambda body: time.sleep(0.02) or says("Yes.")) as foreign:
+        environment, task = open_world(foreign.url)
+
+        async def main():
+            world = environment.open(task, seed=0)
+            await asyncio.gather(*(world.step(name, "Is it?") for name in ("a", "b", "c")))
+            await environment.close()
+            return [said["content"] for said in world.dialogue if said["role"] == "user"]
+
+        assert asyncio.run(main()) == ["[a]\nIs it?", "[b]\nIs it?", "[c]\nIs it?"]
+
+
 def judged(environment, task, answer):
     async def main():
         world = environment.open(task, seed=0)

@@ -5,6 +5,7 @@ It is a simulated user, a game master, a customer: whatever its system prompt sa
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ class LlmWorld(World):
 
     def __init__(self, task: Task, setting: Setting, llm: FrozenLlm, *, seed: int) -> None:
         self.task, self.setting, self.llm, self.seed = task, setting, llm, seed
+        self.speaking = asyncio.Lock()  # agents that speak at once are answered one by one
         known = [setting.system, f"What the agents were told:\n{task.prompt}"]
         if setting.secret is not None:
             known.append(f"What only you know:\n{task.info[setting.secret]}")
@@ -149,12 +151,14 @@ class LlmWorld(World):
         return {"team": float(same_answer(answer, targets(self.task.answer)))}
 
     async def _answer(self, said: str) -> Observation:
-        asked = [*self.dialogue, {"role": "user", "content": said}]
-        reply = await self.llm.reply(asked, seed=seed_of(self.seed, len(asked)))
-        self.dialogue = [*asked, {"role": "assistant", "content": reply}]
+        async with self.speaking:
+            asked = [*self.dialogue, {"role": "user", "content": said}]
+            reply = await self.llm.reply(asked, seed=seed_of(self.seed, len(asked)))
+            self.dialogue = [*asked, {"role": "assistant", "content": reply}]
+            key = str(self.dialogue[1:])
         done = bool(self.setting.done) and self.setting.done in reply
         text = reply.replace(self.setting.done, "").strip() if done else reply
-        return Observation(text, key=str(self.dialogue[1:]), done=done)
+        return Observation(text, key=key, done=done)
 
     async def _judged(self, episode: Episode) -> float:
         """What the frozen LLM says at the end. Raises InfrastructureError if it says no score."""
