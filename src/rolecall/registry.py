@@ -46,8 +46,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "data_science": "rolecall.environments.data_science:DataScienceEnvironment",
         "debate": "rolecall.environments.debate:DebateEnvironment",
         "games": "rolecall.environments.games:GameEnvironment",
+        "gymnasium": "rolecall.environments.gymnasium_world:GymnasiumEnvironment",
+        "llm": "rolecall.environments.llm:LlmEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
+        "pettingzoo": "rolecall.environments.pettingzoo_world:PettingZooEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
+        "text": "rolecall.environments.text:TextEnvironment",
+        "tool_use": "rolecall.environments.tool_use:ToolUseEnvironment",
     },
     "reward": {
         "coach": "rolecall.rewards.coach.coach:Coach",
