@@ -16,7 +16,7 @@ PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydanti
 EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
     "mcp": "mcp", "coach": "openai", "search": "bm25s", "dense": "sentence_transformers",
-    "serve": "fastapi", "data": "sklearn",
+    "serve": "fastapi", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
 }  # fmt: skip
 
 
