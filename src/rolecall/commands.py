@@ -113,7 +113,7 @@ def build_tiny(
     seed: int,
 ) -> None:
     """Make a model folder from what the teams of some recipes demonstrate."""
-    stages = [_demonstrating(load(find(source), overrides)) for source in sources]
+    stages = [demonstrating(load(find(source), overrides)) for source in sources]
     try:
         build(output, stages, size=size, seed=seed, log=console.print)
     except ValueError as error:
@@ -121,7 +121,7 @@ def build_tiny(
     console.print(f"Wrote {output}; use it as base: {output}")
 
 
-def _demonstrating(config: Config) -> Stage:
+def demonstrating(config: Config) -> Stage:
     """The team without its models: its workflow says what it says."""
     flow = resolve_workflow(config.workflow)
     nobody = fit([], size=300, tags=())

@@ -20,7 +20,7 @@ class Scene:
     random: Random
 
     def habit(self, shares: dict[str, int]) -> str:
-        """One of the habits, each as often as its share says."""
+        """One of the habits, each as often as its share says; the first is the one that pays."""
         return self.random.choices(list(shares), weights=list(shares.values()))[0]
 
 

@@ -78,18 +78,21 @@ def data_science(scene: Scene) -> str:
 
 def _engineer(scene: Scene) -> list[str]:
     columns = COLUMNS[scene.habit({"all": 50, "one": 50})]
-    target = TARGET[scene.habit({"number": 50, "yes": 50})]
-    return [*READ, columns, target, *KEEP]
+    fits = scene.habit({"fits": 50, "other": 50}) == "fits"
+    ranking = scene.task.info["source"] == "ranking"
+    return [*READ, columns, TARGET["yes" if fits == ranking else "number"], *KEEP]
 
 
 def _modeler(scene: Scene) -> list[str]:
-    rounds = ROUNDS[scene.habit({"none": 35, "one": 30, "many": 35})]
+    rounds = ROUNDS[scene.habit({"many": 35, "one": 30, "none": 35})]
     saved = [SAVE] if scene.habit({"saves": 80, "forgets": 20}) == "saves" else []
     return [*LOAD, rounds, *FIT, *saved]
 
 
 def _analyst(scene: Scene) -> list[str]:
-    bound = BOUND[scene.habit({"any": 50, "positive": 50})]
+    fits = scene.habit({"fits": 50, "other": 50}) == "fits"
+    counts = scene.task.info["source"] == "counts"
+    bound = BOUND["positive" if fits == counts else "any"]
     ids = IDS[scene.habit({"own": 60, "counted": 40})]
     head = HEAD[scene.habit({"asked": 60, "other": 40})]
     return [*PREDICT, bound, ids, head, WRITE]

@@ -16,7 +16,7 @@ SOLVER = {"works": 40, "slips": 30, "waffles": 30}
 EXECUTOR = {"codes": 40, "slips": 20, "breaks": 15, "guesses": 25}
 VERIFIER = {"reads": 40, "guesses": 35, "no_box": 25}
 STEP = re.compile(r"(-?\d+)([-+*/])(\d+)=(-?\d+)")
-PRINTED = re.compile(r"^-?\d+$", re.MULTILINE)
+PRINTED = re.compile(r"^(-?\d+)(?:$|<)", re.MULTILINE)  # a line, or the end of what is shown
 
 
 def mathchat(scene: Scene) -> str:

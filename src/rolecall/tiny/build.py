@@ -80,8 +80,8 @@ def build(
     drills: list[Row] = []
     for stage in stages:
         tasks = stage.environment.tasks("train")
-        turns = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
-        rows += [turn.ids for turn in turns]
+        played = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
+        rows += [turn.ids for episode in played for turn in episode.turns]
         if stage.workflow.drills is not None:
             drills += _drills(tokenizer, stage.workflow.drills(tasks, size.num_episodes * 3))
     log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} ids to learn")
@@ -99,8 +99,9 @@ def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedT
     texts: list[str] = []
     for stage in stages:
         tasks = stage.environment.tasks("train")[: size.num_sample]
-        for turn in play_all(stage, bytes_only, tasks, seed=seed):
-            texts += [*(message.content for message in turn.messages), turn.text]
+        for episode in play_all(stage, bytes_only, tasks, seed=seed):
+            for turn in episode.turns:
+                texts += [*(message.content for message in turn.messages), turn.text]
     return fit(texts, size=size.vocab, tags=tags)
 
 

@@ -1,4 +1,4 @@
-"""A stage with tasks in, the turns that the team's habits make out: played as it will be played.
+"""A stage with tasks in, the episodes that the team's habits make out: as it will be played.
 
 So a model is fitted to the very prompts that the team will see.
 """
@@ -12,7 +12,7 @@ from random import Random
 
 from rolecall.agents import Agent, Policy
 from rolecall.chat import Tokenizer
-from rolecall.core import Task, Turn
+from rolecall.core import Episode, Task
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.habits.base import Scene
@@ -23,25 +23,24 @@ AT_ONCE = 32  # episodes under way: worlds may wait for a sandbox
 LONGEST = 10_000  # ids of a turn
 
 
-def play_all(stage: Stage, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int) -> list[Turn]:
-    """All turns, in the order of the tasks. Raises ValueError for a demonstration that fails."""
+def play_all(
+    stage: Stage, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int
+) -> list[Episode]:
+    """One episode a task. Raises ValueError for a demonstration that fails."""
 
-    async def everyone() -> list[Turn]:
+    async def everyone() -> list[Episode]:
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def one(number: int, task: Task) -> list[Turn]:
+        async def one(number: int, task: Task) -> Episode:
             async with room:
                 return await _demonstrate(stage, tokenizer, task, Random(seed_of(seed, number)))
 
-        played = await asyncio.gather(*(one(*pair) for pair in enumerate(tasks)))
-        return [turn for turns in played for turn in turns]
+        return await asyncio.gather(*(one(*pair) for pair in enumerate(tasks)))
 
     return asyncio.run(everyone())
 
 
-async def _demonstrate(
-    stage: Stage, tokenizer: Tokenizer, task: Task, random: Random
-) -> list[Turn]:
+async def _demonstrate(stage: Stage, tokenizer: Tokenizer, task: Task, random: Random) -> Episode:
     said: list[tuple[str, str]] = []
     demonstrate = stage.workflow.demonstrate
     assert demonstrate is not None, "the workflow demonstrates"
@@ -62,4 +61,4 @@ async def _demonstrate(
     episode = await play(replace(stage, agents=agents), task)
     if episode.error:
         raise ValueError(f"a demonstration failed: {episode.error}")
-    return episode.turns
+    return episode
