@@ -65,7 +65,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "assembly": ["assembly", "credit", "weights", "needs", "checks"],
         "trainer": ["trainer", "collecting", "learning"],
     },
-    {"bench": ["bench"]},
+    {"bench": ["bench"], "elsewhere": ["elsewhere"]},
     {"commands": ["commands", "cli", "info", "__main__", "", "tiny.build", "tiny.demonstrations"]},
 ]
 

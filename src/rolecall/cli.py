@@ -84,6 +84,36 @@ def show(
     emit(found, json_file)
 
 
+@app.command("import")
+def import_config(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what has a counterpart, leave out the rest.")
+    ] = False,
+) -> None:
+    """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
+    from rolecall.elsewhere.importing import import_files
+
+    files = [Path(part) for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    if not files:
+        raise ConfigError("no file is given")
+    text, found = import_files(files, overrides, source=source, partial=partial)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    output.write_text(text)
+    left = f"; fill in {', '.join(found.edits)}" if found.edits else ""
+    typer.echo(f"Wrote {output}{left}", err=True)
+
+
 @app.command()
 def prove(
     names: Annotated[
