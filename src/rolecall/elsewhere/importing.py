@@ -40,6 +40,13 @@ STAND_INS: dict[str, Any] = {
 STYLES = {"becomes": "green", "not needed": "dim", "refused": "red"}
 
 
+class Plain(yaml.SafeDumper):
+    """Writes equal lists out each time, without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def import_files(
     files: list[Path], overrides: list[str], *, source: str | None, partial: bool
 ) -> tuple[str, Translation]:
@@ -143,7 +150,7 @@ def render(found: Translation, files: list[Path]) -> str:
     ]
     order = {name: number for number, name in enumerate(Config.model_fields)}
     config = dict(sorted(found.config.items(), key=lambda item: order.get(item[0], len(order))))
-    text = yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=98)
+    text = yaml.dump(config, Dumper=Plain, sort_keys=False, default_flow_style=None, width=98)
     return "\n".join(lines) + "\n" + text
 
 

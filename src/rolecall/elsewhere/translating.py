@@ -165,15 +165,16 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def count_rows(path: Any) -> int | None:
-    """Rows of a file that is here; None where there is none."""
+def count_rows(sources: Any) -> int | None:
+    """Rows of the training files, where all of them are on this machine; None otherwise."""
     from rolecall.environments.row_files import read_rows
+    from rolecall.environments.row_places import locate
 
-    paths = path if isinstance(path, list) else [path]
-    files = [Path(str(one)).expanduser() for one in paths]
-    if not files or any(is_unknown(one) for one in paths) or not all(f.is_file() for f in files):
+    listed = sources if isinstance(sources, list) else [sources]
+    names = [str(one) for one in listed if one]
+    if not names or not all(Path(name).expanduser().exists() for name in names):
         return None
-    return sum(1 for file in files for _ in read_rows(file))
+    return sum(1 for name in names for _ in read_rows(locate(name, split="train")))
 
 
 def edits_of(config: Tree, prefix: str = "") -> list[str]:
