@@ -115,6 +115,41 @@ def import_config(
 
 
 @app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set; default: list them.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="[SPLIT=]FILE", help="Your own files, without the hub."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder; default: data/NAME.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Prepare a public data set: JSON Lines that environments read, each row checked."""
+    from rolecall.data_sets.finding import fetch, given
+    from rolecall.data_sets.known import LISTED, named
+    from rolecall.data_sets.preparing import prepare
+
+    if name is None:
+        if source or output:
+            raise ConfigError("which data set? name one of: " + ", ".join(d.name for d in LISTED))
+        for one in LISTED if json_file is None else []:
+            splits = ", ".join(one.files)
+            typer.echo(f"{one.name:16} {one.kind:13} {splits:12} {one.hub or one.needs}")
+        emit([{"name": d.name, "kind": d.kind, "hub": d.hub, "splits": [*d.files]} for d in LISTED],
+             json_file)  # fmt: skip
+        return
+    try:
+        wanted = named(name)
+        files = given(wanted, source) if source else fetch(wanted)
+        found = prepare(wanted, files, output or Path("data") / wanted.name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with people_elsewhere(json_file):
+        found.show()
+    emit(found.as_dict(), json_file)
+
+
+@app.command()
 def prove(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")
