@@ -92,6 +92,26 @@ def test_a_script_gives_what_its_variables_hold_and_steps_by_its_rows(capsys):
     assert "trainer.experiment_name=x_$(jq" in error
 
 
+def test_what_is_imported_trains(model_folder, capsys):
+    status, _, error = imported(
+        DRMAS, f"policies.solver.base={model_folder}", f"policies.verifier.base={model_folder}",
+        "policies.solver.template={}", "policies.verifier.template={}",
+        "team.solver.sampling.max_tokens=8", "team.verifier.sampling.max_tokens=8",
+        "rollout.groups=2", "rollout.group_size=2", "trainer.steps=1", "evaluation.tasks=2",
+        capsys=capsys,
+    )  # fmt: skip
+    assert status == 0, error
+    assert command("train", "out.yaml", "--output", "run") == 0
+    assert Path("run/summary.json").is_file()
+
+
+def test_models_that_only_the_script_knows_are_to_be_filled_in(capsys):
+    text = DRMAS.replace("""'["a/b","c/d"]'""", '"$MODELS"')
+    status, written, error = imported(text, capsys=capsys)
+    assert status == 0, error
+    assert "# Fill in policies.verifier.base: the model" in written
+
+
 def test_marti_s_own_spellings_and_prompts_are_read(capsys):
     imported(MARTI, capsys=capsys)
     config = load(Path("out.yaml"))

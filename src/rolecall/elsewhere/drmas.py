@@ -45,6 +45,8 @@ def _team(given: Given, config: Tree) -> None:
     system = {n: a["system"] for n, a in yaml.safe_load(find(recipe).read_text())["team"].items()}
     theirs = given["agent.agent_ids"] or list(roles)
     models = given["agent.model_ids"] or [given[f"{MODEL}.path"]] * len(theirs)
+    if is_unknown(models):
+        models = [None] * len(theirs)
     rates = given[f"{OWN}.optim.lr"] or given[f"{ACTOR}.optim.lr"]
     rates = rates if isinstance(rates, list) else [rates] * len(theirs)
     if not len(theirs) == len(models) == len(rates):
@@ -65,7 +67,7 @@ def _team(given: Given, config: Tree) -> None:
             config["team"][name]["invalid_penalty"] = penalty
         if policy == name:
             config["policies"][name] = _policy(given, model, rate)
-    if not theirs or is_unknown(models) or None in models:
+    if None in models:
         for name in config["policies"]:
             given.wanted(config, f"policies.{name}.base", "the model")
 

@@ -19,6 +19,7 @@ TRUTHS = ("answer", "ground_truth", "golden_answers", "solution", "extracted_gro
 NEVER = 1_000_000
 KEYS: dict[str, Key] = {
     "defaults": unneeded("a list of Hydra's: give those files too"),
+    "config-path": unneeded("give that YAML file too"),
     "config-name": unneeded("give that YAML file too"),
     "agents": read("team"),
     "default_agent": read("team"),

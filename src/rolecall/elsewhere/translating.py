@@ -29,6 +29,16 @@ FRAMEWORKS: dict[str, Framework] = {
     module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti)
 }
 
+# Keys of ours whose text a script may compute: it becomes an edit, or is left out.
+TEXTS = (
+    "environment.t",
+    "environment.url",
+    "policies.*.base",
+    "output",
+    "trackers",
+    "team.*.system",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -67,8 +77,14 @@ def translate(
     Raises ConfigError for a key that the framework does not have.
     """
     check_known(values, framework)
+    check_types(values, framework)
     given = Given(values, framework.keys, rows=rows, steps=steps)
-    config = framework.build(given)
+    try:
+        config = framework.build(given)
+    except (TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"a value is not what its key takes: {error}") from error
     copied = [name for name, key in framework.keys.items() if key.copied]
     for name in sorted(copied, key=lambda name: name in values):  # what is given beats defaults
         if name not in given.idle and given[name] is not None:
@@ -100,6 +116,20 @@ def check_known(values: dict[str, Any], framework: Framework) -> None:
         near = difflib.get_close_matches(unknown[0], framework.keys, n=3, cutoff=0.5)
         hint = f"nearest: {', '.join(near)}" if near else "nothing there is called like it"
         raise ConfigError(f"{unknown[0]}: no key of {framework.title}; {hint}")
+
+
+def check_types(values: dict[str, Any], framework: Framework) -> None:
+    """Raises ConfigError where a number or a truth value is something else, or is not known."""
+    for name, value in values.items():
+        key = framework.keys[name]
+        if is_unknown(value) and key.ours and not key.copied and not key.ours.startswith(TEXTS):
+            raise ConfigError(f"{name}: the script computes it ({shown(value)}); write it out")
+        if value is None or is_unknown(value) or not key.ours:
+            continue
+        if isinstance(key.default, bool) and not isinstance(value, bool):
+            raise ConfigError(f"{name}: not true or false (it is {value!r})")
+        if isinstance(key.default, int | float) and not isinstance(value, int | float | list):
+            raise ConfigError(f"{name}: not a number (it is {value!r})")
 
 
 def _harmless(value: Any, key: Key) -> bool:
