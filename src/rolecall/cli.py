@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,8 +146,8 @@ def data(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     with people_elsewhere(json_file):
-        found.show()
-    emit(found.as_dict(), json_file)
+        typer.echo("\n".join(found.lines()))
+    emit(asdict(found), json_file)
 
 
 @app.command()

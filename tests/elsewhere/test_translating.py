@@ -52,6 +52,15 @@ MATHCHAT = {
                {"1": {"role": "agent_code_executor", "pretrain": "a/b", "code_execution": True}},
                {"2": {"role": "agent_verifier", "pretrain": "a/b"}}],
 }  # fmt: skip
+DEBATE = {
+    "workflow_func_path": "debate_workflow.py",
+    "agents": [{str(n): {"role": "generator", "pretrain": "a/b"}} for n in range(3)],
+}
+TOOL = {
+    "workflow_func_path": "tool_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
+    "tools_config.tools": {"search": {"type": "search_r1", "base_url": "http://h/retrieve"}},
+}
 ONE = {"workflow_func_path": "single_mathworkflow.py",
        "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}]}  # fmt: skip
 MRLM = {
@@ -77,6 +86,8 @@ FILES = {
         CHAIN_RUN | {"advantage_estimator": "reinforce"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
+        CHAIN_RUN | DEBATE,
+        CHAIN_RUN | TOOL,
         {k: v for k, v in CHAIN_RUN.items() if k not in ("eval_dataset", "workflow_func_path")}
         | {"extra_eval_tasks": ["aime"], "extra_eval_dir": "/data/bench",
            "agent_workflow": "chain-of-agents",
@@ -124,8 +135,11 @@ OTHER = {
     "trainer.experiment_name": "it",
     "trainer.default_local_dir": "there",
     "default_agent": {},
-    "workflow_args": {"num_rounds": 3, "shuffle_responses": False},
-    "tools_config": {"tools": {"python": {"type": "sandbox_fusion", "base_url": "http://h"}}},
+    "workflow_args.num_rounds": 3,
+    "workflow_args.max_others": 2,
+    "workflow_args.contain_self": False,
+    "tools_config.tools": {"python": {"type": "sandbox_fusion", "base_url": "http://h"}},
+    "tools_config.max_turns": 4,
     "agents": CHAIN[:2],
     "workflow_func_path": "openrlhf/agent_workflows/debate_workflow.py",
     "agent_workflow": "mixture-of-agents",
@@ -269,8 +283,9 @@ def test_a_typo_is_refused_with_the_nearest_key(name, typo, near):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"workflow_args": {"num_round": 2}}, "workflow_args.num_round: .*num_rounds"),
-        ({"tools_config": {"max_turnz": 2}}, "tools_config.max_turnz: .*max_turns"),
+        ({"workflow_args.num_round": 2}, "workflow_args.num_round: .*num_rounds"),
+        ({"tools_config.max_turnz": 2}, "tools_config.max_turnz: .*max_turns"),
+        ({"tools_config.tools": {"s": {"url": 1}}}, "tools_config.tools.s.url: .*base_url"),
         (
             {"agents": [{"0": {"role": "generator", "pretrained": "a"}}]},
             "agents.0.pretrained: .*pretrain",

@@ -7,9 +7,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rolecall.core import Task
 from rolecall.data_sets.finding import Files
@@ -41,23 +40,17 @@ class Prepared:
     repeated: int = 0  # test questions that also occur in train
     first_repeated: list[str] = field(default_factory=list)  # ids in train and test
 
-    def show(self) -> None:
+    def lines(self) -> list[str]:
         """For people: what there is, and how a config names it."""
-        for split, rows in self.rows.items():
-            print(f"{self.folder}/{split}.jsonl: {rows} rows")
+        said = [f"{self.folder}/{split}.jsonl: {rows} rows" for split, rows in self.rows.items()]
         if self.repeated:
-            print(f"{self.repeated} test questions also occur in train, first: "
-                  f"{' = '.join(self.first_repeated)}")  # fmt: skip
+            first = " = ".join(self.first_repeated)
+            said.append(f"{self.repeated} test questions also occur in train, first: {first}")
         if self.kind == "corpus":
-            print(
-                f"Serve it: rolecall serve search --index DIR --corpus {self.folder}/corpus.jsonl"
-            )
-        else:
-            splits = " ".join(f"environment.{split}={self.folder}" for split in self.rows)
-            print(f"Use it: environment={self.kind} {splits}")
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+            corpus = f"{self.folder}/{CORPUS}.jsonl"
+            return [*said, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
+        splits = " ".join(f"environment.{split}={self.folder}" for split in self.rows)
+        return [*said, f"Use it: environment={self.kind} {splits}"]
 
 
 def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:

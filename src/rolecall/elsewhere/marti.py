@@ -8,6 +8,7 @@ from rolecall.elsewhere.keys import EDIT, Framework, Given, Tree, is_unknown, pu
 from rolecall.elsewhere.marti_keys import KEYS, NEVER
 from rolecall.elsewhere.marti_team import build_team, build_tools
 
+MAPPINGS = ("workflow_args", "tools_config", "reward_alloc")
 ESTIMATORS = {
     "gae": "ppo",
     "reinforce": "reinforce_pp",
@@ -27,17 +28,18 @@ SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
 
 
 def tidy(values: dict[str, Any]) -> dict[str, Any]:
-    """`default_agent.seed` and the keys of a mapping `default_agent` stand on top; so do dashes."""
+    """`default_agent.seed` and the keys of mappings stand by themselves."""
     found: dict[str, Any] = {}
     for key, value in values.items():
+        name = key.removeprefix("default_agent.")
         if key == "default_agent" and isinstance(value, dict):
             found = value | found
+        elif name in MAPPINGS and isinstance(value, dict):
+            found |= {f"{name}.{part}": inner for part, inner in value.items()}
+        elif name.startswith("tools_config.tools."):
+            put(found.setdefault("tools_config.tools", {}), name[19:], value)
         else:
-            name, dot, rest = key.removeprefix("default_agent.").partition(".")
-            if dot and name in ("workflow_args", "tools_config", "reward_alloc"):
-                put(found, f"{name}.{rest}", value)
-            else:
-                found[name + dot + rest] = value
+            found[name] = value
     return found
 
 

@@ -15,8 +15,6 @@ PLACEHOLDER = re.compile(r"\$\w+|\{+\w+\}+")
 AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "code_execution",
               "search_execution", "save_path", "ckpt_path", "is_api_model", "model_name",
               "is_reasoning_model")  # fmt: skip
-COMPUTED = "the workflow itself shows the task and what others said"
-CALLS = "calls are made as they come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +53,6 @@ FLOWS: dict[str, Flow] = {
     "single_mathworkflow": Flow("single", {"generator": "solver"}),
     "single_codeworkflow": Flow("single", {"generator": "solver"}, environment="code"),
     "tool_workflow": Flow("multi_turn", {"generator": "actor"}, environment="search"),
-}
-WORKFLOW_ARGS = {  # what every workflow of theirs may be given
-    "task": "told by the workflow",
-    "template_id": "prompts stand in the config",
-    "shuffle_responses": "others are always shown in an order of chance",
-}
-TOOLS_ARGS = {
-    "num_workers": CALLS,
-    "max_concurrent_calls": CALLS,
-    "enable_metrics": "calls are always counted",
-    "enable_rate_limiting": CALLS,
-    "rate_limit": CALLS,
-    "max_model_len": "told by the model's own config",
-    "max_tokens_per_turn": "sampling.max_tokens bounds a turn",
 }
 TOOL_KEYS = ("type", "base_url", "timeout", "topk", "schema_path", "enable_rate_limiting",
              "rate_limit")  # fmt: skip
@@ -123,6 +107,8 @@ def _agent(
     for key, value in agent.items():
         if key not in AGENT_KEYS and value != given[key]:
             given.refuse("agents", f"{name}.{key}: set it in our config, under team.{ours}")
+    if agent.get("search_execution"):
+        given.refuse("agents", f"{name}: only multi_turn searches, with the environment search")
     if agent.get("is_api_model"):
         given.refuse("agents", f"{name}: {given.keys['is_api_model'].because}")
     first = next(iter(config["policies"]), ours)
@@ -144,49 +130,48 @@ def _agent(
 
 
 def _system(template: Any) -> str:
-    """The lines of a prompt that name no variable, the marks of a Python string read."""
+    """The lines of a prompt that name no variable."""
     text = "\n".join(template) if isinstance(template, list) else str(template or "")
     lines = [line.strip() for line in text.split("\n")]
     return "\n".join(line for line in lines if line and not PLACEHOLDER.search(line))
 
 
 def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
-    options = given["workflow_args"] or {}
-    for name, value in options.items():
-        if name in flow.options:
-            put(config, f"workflow.{flow.options[name]}", value)
-        elif name == "num_rounds" and flow is MIXTURE:
+    """Options that their workflow reads; others say nothing there, and nothing here."""
+    for name in ("num_rounds", "max_others", "contain_self"):
+        key = f"workflow_args.{name}"
+        value = given[key]
+        if name == "num_rounds" and flow is MIXTURE and value is not None:
             put(config, "workflow.layers", max(1, value - 1))  # the aggregator is a round there
-        elif name == "shuffle_responses" and value is False:
-            given.refuse(
-                "workflow_args", "shuffle_responses: others are shown in an order of chance"
-            )
-        elif name not in WORKFLOW_ARGS and name not in DEBATE.options:
-            known = [*WORKFLOW_ARGS, *DEBATE.options]
-            raise ConfigError(f"workflow_args.{name}: no key of MARTI; {nearest(name, known)}")
+        elif name not in flow.options:
+            given.silence([key], f"{flow.name} has no such option")
+        elif value is not None:
+            put(config, f"workflow.{flow.options[name]}", value)
 
 
 def build_tools(given: Given, config: Tree) -> None:
     """A search server becomes the environment's, an interpreter the executor's tool."""
-    options = given["tools_config"] or {}
-    for name in options:
-        if name not in (*TOOLS_ARGS, "max_turns", "tools"):
-            known = [*TOOLS_ARGS, "max_turns", "tools"]
-            raise ConfigError(f"tools_config.{name}: no key of MARTI; {nearest(name, known)}")
-    turns = options.get("max_turns")
-    for name, tool in (options.get("tools") or {}).items():
+    turns = given["tools_config.max_turns"]
+    for name, tool in (given["tools_config.tools"] or {}).items():
         for key in tool:
             if key not in TOOL_KEYS:
                 place = f"tools_config.tools.{name}.{key}"
                 raise ConfigError(f"{place}: no key of MARTI; {nearest(key, list(TOOL_KEYS))}")
         if tool.get("type") == "search_r1" and config["environment"]["name"] == "search":
             _search(config, tool)
-        elif tool.get("type") == "sandbox_fusion":
+        elif tool.get("type") == "sandbox_fusion" and _executors(config):
             _python(config, tool, turns=turns)
         else:
-            given.refuse("tools_config", f"{name}: {config['workflow']['name']} cannot use it")
-    if turns is not None and config["workflow"]["name"] == "multi_turn":
+            given.refuse("tools_config.tools", f"{name}: nobody in this team can use it")
+    if config["workflow"]["name"] != "multi_turn" and not _executors(config):
+        given.silence(["tools_config.max_turns"], "nobody in this team has tools")
+    elif turns is not None and not _executors(config):
         put(config, "workflow.max_turns", turns + 1)  # so many calls, and then the answer
+
+
+def _executors(config: Tree) -> list[Tree]:
+    """The agents that run code."""
+    return [agent for agent in config["team"].values() if "tools" in agent]
 
 
 def _search(config: Tree, tool: dict[str, Any]) -> None:
@@ -197,10 +182,9 @@ def _search(config: Tree, tool: dict[str, Any]) -> None:
 
 def _python(config: Tree, tool: dict[str, Any], *, turns: int | None) -> None:
     wall_s = float(tool.get("timeout", 10))
-    for agent in config["team"].values():
-        if "tools" not in agent:
-            continue
-        agent["tools"]["use"] = [{"name": "python", "wall_s": wall_s, "url": tool["base_url"]}]
+    for agent in _executors(config):
+        python = {"name": "python", "wall_s": wall_s, "url": tool.get("base_url")}
+        agent["tools"]["use"] = [python]
         agent["tools"]["timeout_s"] = wall_s + 10.0
         if turns is not None:
             agent["tools"]["max_calls"] = max(1, turns - 1)

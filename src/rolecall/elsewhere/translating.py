@@ -81,7 +81,7 @@ def translate(
     given = Given(values, framework.keys, rows=rows, steps=steps)
     try:
         config = framework.build(given)
-    except (TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
+    except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"a value is not what its key takes: {error}") from error
@@ -179,7 +179,7 @@ def _line(name: str, given: Given, config: Tree) -> Line:
     found = {place: at(config, place) for place in places(config, key.ours)}
     stands = {place: now for place, now in found.items() if now is not None}
     if not stands:
-        return Line(name, value, "not needed", "as it is by default", given=made)
+        return Line(name, value, "not needed", key.because or "as it is by default", made)
     if len({str(now) for now in stands.values()}) == 1:
         said = f"{key.ours}: {_value(next(iter(stands.values())))}"
     else:
