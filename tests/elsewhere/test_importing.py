@@ -112,6 +112,25 @@ def test_models_that_only_the_script_knows_are_to_be_filled_in(capsys):
     assert "# Fill in policies.verifier.base: the model" in written
 
 
+def test_yaml_of_dr_mas_says_the_same_as_its_overrides(capsys):
+    _, written, _ = imported(DRMAS, "output=null", capsys=capsys)
+    settings = {
+        "algorithm": {"adv_estimator": "grpo", "group_by_agent_id": True},
+        "data": {"train_files": "./sums.jsonl", "val_files": "./sums.jsonl", "train_batch_size": 8,
+                 "max_response_length": 4096,
+                 "apply_chat_template_kwargs": {"enable_thinking": False}},
+        "actor_rollout_ref": {"rollout": {"val_kwargs": {"do_sample": True}}},
+        "env": {"env_name": "math", "rollout": {"n": 4}},
+        "agent": {"agent_ids": ["Solver Agent", "Verifier Agent"], "model_ids": ["a/b", "c/d"],
+                  "agent_specific_parameters": {"actor": {"optim": {"lr": [1e-6, 2e-6]}}},
+                  "orchestra_type": "math"},
+        "trainer": {"logger": ["console", "tensorboard"], "total_epochs": 3},
+    }  # fmt: skip
+    status, same, error = imported(yaml.safe_dump(settings), "output=null", capsys=capsys)
+    assert status == 0, error
+    assert same == written
+
+
 def test_marti_s_own_spellings_and_prompts_are_read(capsys):
     imported(MARTI, capsys=capsys)
     config = load(Path("out.yaml"))

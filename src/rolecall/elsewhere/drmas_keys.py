@@ -141,6 +141,7 @@ KEYS: dict[str, Key] = {
     "agent.model_sharing": read("team.*.policy", False),
     "agent.orchestra_type": read("workflow.name"),
     "agent.orchestra.math.max_loop_num": becomes("workflow.rounds"),
+    "agent.agent_specific_parameters": unneeded("a list is one value for each agent"),
     "agent.train_start_step": refused("all agents train from the first step"),
     "agent.random_dropout": refused("no agent is left out at random", False),
     "agent.random_dropout_ratio": refused("no agent is left out at random", 0, 0.0),

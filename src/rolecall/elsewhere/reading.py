@@ -54,11 +54,14 @@ def read_values(text: str, framework: Framework) -> dict[str, Any]:
 
 
 def flat(tree: dict[str, Any], keys: dict[str, Key], *, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; what is a key of the table as it stands is left whole."""
+    """{"a": {"b": 1}} -> {"a.b": 1}; a mapping that is a key of the table is left whole, unless
+    there are keys below it.
+    """
     found: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict) and value and key not in keys:
+        deeper = key not in keys or any(known.startswith(f"{key}.") for known in keys)
+        if isinstance(value, dict) and value and deeper:
             found |= flat(value, keys, prefix=f"{key}.")
         else:
             found[key] = value
