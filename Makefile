@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,9 @@ bench: $(VENV)/bench
 	mkdir -p benchmarks/results
 	$(BIN)/rolecall bench --json benchmarks/results/latest.json
 	$(BIN)/python docs/generate_benchmarks.py
+
+prove-learning: $(VENV)/dev
+	$(BIN)/python benchmarks/prove_learning.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache

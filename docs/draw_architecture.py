@@ -58,6 +58,7 @@ LAYERS: list[dict[str, list[str]]] = [
     {
         "rollout": ["rollout", "evaluate"],
         "run folder": ["runs", "episodes", "checkpoint"],
+        "data sets": ["data_sets"],
         "proofs": ["proofs"],
     },
     {"monitor": ["monitor"], "serve": ["serve"]},
@@ -65,7 +66,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "assembly": ["assembly", "credit", "weights", "needs", "checks"],
         "trainer": ["trainer", "collecting", "learning"],
     },
-    {"bench": ["bench"]},
+    {"bench": ["bench"], "elsewhere": ["elsewhere"]},
     {"commands": ["commands", "cli", "info", "__main__", "", "tiny.build", "tiny.demonstrations"]},
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +14,20 @@ from tests.sandbox.places import working_sandbox
 from tests.toy import command
 
 MATH = ["gsm8k_train_1000.jsonl", "math_500.json"]
-SMALL = ["mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search"]
+FILE = Path(__file__).resolve().parents[1] / "benchmarks/prove_learning.py"
+REAL = [
+    "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
+    "data_science_coach", "debate_judge", "coder_tester",
+]  # fmt: skip
+SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester"}
+
+
+spec = importlib.util.spec_from_file_location("prove_learning", FILE)
+assert spec is not None
+assert spec.loader is not None
+prove_learning = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(prove_learning)
+TWINS = prove_learning.TWINS
 
 
 def made_small(name: str, folder, data) -> dict:
@@ -25,8 +40,10 @@ def made_small(name: str, folder, data) -> dict:
     where = recipe["environment"]
     if where["name"] == "math":
         where["train"], where["test"] = (f"{data}/{file}" for file in MATH)
-    else:
+    if where["name"] == "search":
         del where["url"]
+    if where["name"] == "code":
+        del where["train"], where["test"]
     if "coach" in recipe.get("rewards", {}):
         kept = {"w_process", "w_outcome"}
         coach = recipe["rewards"]["coach"]
@@ -38,9 +55,9 @@ def made_small(name: str, folder, data) -> dict:
     return recipe
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", REAL)
 def test_a_recipe_for_real_models_trains_tiny_ones(name, model_folder, shared, tmp_path):
-    if name == "mathchat_coach":
+    if name in SANDBOX:
         working_sandbox()
     small = made_small(name, model_folder, shared / "data")
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small))
@@ -49,5 +66,9 @@ def test_a_recipe_for_real_models_trains_tiny_ones(name, model_folder, shared, t
     assert set(summary["agents"]) == set(small["team"])
 
 
-def test_every_recipe_is_tried_here_or_is_the_demo():
-    assert sorted([*SMALL, "math"]) == sorted(recipe_names())
+def test_every_recipe_is_tried_here_or_has_a_model_inside_the_package():
+    assert set(recipe_names()) - set(REAL) == set(TWINS)
+
+
+def test_every_real_recipe_has_a_twin():
+    assert sorted(TWINS.values()) == sorted(REAL)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +83,71 @@ def show(
     folder = RunFolder.existing(run)
     found = command(folder, task=task, step=step, number=number, quiet=bool(json_file))
     emit(found, json_file)
+
+
+@app.command("import")
+def import_config(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what has a counterpart, leave out the rest.")
+    ] = False,
+) -> None:
+    """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
+    from rolecall.elsewhere.importing import import_files
+
+    files = [Path(part) for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    if not files:
+        raise ConfigError("no file is given")
+    text, found = import_files(files, overrides, source=source, partial=partial)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    output.write_text(text)
+    left = f"; fill in {', '.join(found.edits)}" if found.edits else ""
+    typer.echo(f"Wrote {output}{left}", err=True)
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set; default: list them.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="[SPLIT=]FILE", help="Your own files, without the hub."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder; default: data/NAME.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Prepare a public data set: JSON Lines that environments read, each row checked."""
+    from rolecall.data_sets.finding import fetch, given
+    from rolecall.data_sets.known import LISTED, named
+    from rolecall.data_sets.preparing import prepare
+
+    if name is None:
+        if source or output:
+            raise ConfigError("which data set? name one of: " + ", ".join(d.name for d in LISTED))
+        for one in LISTED if json_file is None else []:
+            splits = ", ".join(one.files)
+            typer.echo(f"{one.name:16} {one.kind:13} {splits:12} {one.hub or one.needs}")
+        emit([{"name": d.name, "kind": d.kind, "hub": d.hub, "splits": [*d.files]} for d in LISTED],
+             json_file)  # fmt: skip
+        return
+    try:
+        wanted = named(name)
+        files = given(wanted, source) if source else fetch(wanted)
+        found = prepare(wanted, files, output or Path("data") / wanted.name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with people_elsewhere(json_file):
+        typer.echo("\n".join(found.lines()))
+    emit(asdict(found), json_file)
 
 
 @app.command()

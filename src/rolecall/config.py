@@ -272,7 +272,8 @@ class Config(Section):
     cluster: Literal["local"] = "local"
     """Where engines and learners live: in this process."""
     trackers: list[Named] = []
-    """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow, trackio."""
+    """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
+    trackio, weave."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
 

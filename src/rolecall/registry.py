@@ -88,6 +88,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tensorboard": "rolecall.monitor.trackers:TensorBoard",
         "trackio": "rolecall.monitor.trackers:Trackio",
         "wandb": "rolecall.monitor.trackers:WeightsAndBiases",
+        "weave": "rolecall.monitor.traces:Weave",
     },
 }
 

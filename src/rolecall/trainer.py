@@ -10,11 +10,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rolecall import checkpoint, learning
 from rolecall.assembly import Run
 from rolecall.collecting import Collector
+from rolecall.core import Episode
 from rolecall.episodes import write_parquet
 from rolecall.evaluate import evaluate
 from rolecall.learners.local import DivergedError
@@ -44,6 +45,13 @@ class Tracker(Protocol):
 
     def log(self, step: int, record: dict[str, float]) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class EpisodeTracker(Tracker, Protocol):
+    """A tracker that also takes what was said."""
+
+    def episodes(self, step: int, episodes: Sequence[Episode]) -> None: ...
 
 
 class Trainer:
@@ -114,6 +122,9 @@ class Trainer:
         await learning.credit(run, rollout.episodes)
         played = [*rollout.episodes, *rollout.unused]
         write_parquet(self.folder.episode_file(step), played, step=step)
+        for tracker in self.trackers:
+            if isinstance(tracker, EpisodeTracker):
+                tracker.episodes(step, played)
         credited = time.monotonic()
         await run.engine.sleep()
         updates, learned = await learning.update(

@@ -18,7 +18,7 @@ class TensorBoard:
     """Event files in the run folder, for `tensorboard --logdir runs`."""
 
     def __init__(self, folder: Path) -> None:
-        module = _imported("torch.utils.tensorboard", extra="tensorboard")
+        module = imported("torch.utils.tensorboard", extra="tensorboard")
         self._writer = module.SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, step: int, record: dict[str, float]) -> None:
@@ -39,7 +39,7 @@ class WeightsAndBiases:
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
     ) -> None:
-        wandb = _imported("wandb", extra="wandb")
+        wandb = imported("wandb", extra="wandb")
         name, resumed = _identity(folder)
         try:
             self._run = wandb.init(
@@ -61,8 +61,8 @@ class MLflow:
 
     def __init__(self, folder: Path, uri: str | None = None, experiment: str = "rolecall") -> None:
         """`uri` of a tracking server. Raises ConfigError if it cannot be used."""
-        mlflow = _imported("mlflow", extra="mlflow")
-        self._metric = _imported("mlflow.entities", extra="mlflow").Metric
+        mlflow = imported("mlflow", extra="mlflow")
+        self._metric = imported("mlflow.entities", extra="mlflow").Metric
         name, resumed = _identity(folder)
         try:
             self._client = mlflow.MlflowClient(uri or f"sqlite:///{folder.resolve()}/mlflow.db")
@@ -92,7 +92,7 @@ class Trackio:
     """trackio: files in its own folder on this machine, for `trackio show`."""
 
     def __init__(self, folder: Path, project: str = "rolecall") -> None:
-        trackio = _imported("trackio", extra="trackio")
+        trackio = imported("trackio", extra="trackio")
         name, _ = _identity(folder)
         self._run = trackio.init(
             project=project, name=name, resume="allow", embed=False, auto_log_cpu=False,
@@ -112,7 +112,7 @@ def _identity(folder: Path) -> tuple[str, str]:
     return folder.resolve().name, hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
-def _imported(module: str, *, extra: str) -> Any:
+def imported(module: str, *, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:

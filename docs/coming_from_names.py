@@ -1,0 +1,211 @@
+"""Names that users of other frameworks look for, beside ours: what docs/coming-from.md is made of.
+
+A counterpart is an import path, a command, or a config key; tests look each of them up. One that
+begins with "not here" says why.
+"""
+
+from __future__ import annotations
+
+Names = list[tuple[str, list[str], str]]  # theirs, ours, a remark
+
+MRLM: Names = [
+    (
+        "mrlm train -c FILE -o DIR --resume",
+        ["rolecall train FILE --output DIR --resume"],
+        "FILE after `rolecall import`; a second start continues even without --resume",
+    ),
+    ("mrlm serve", [], "not here: environments run in the process that trains"),
+    ("mrlm eval", ["rolecall eval RUN"], "avg@n and pass@k; `--json FILE`"),
+    ("mrlm collect", [], "not here: episodes of a run lie in its folder as Parquet"),
+    ("mrlm info", ["rolecall info"], ""),
+    (
+        "Message, MessageRole",
+        ["rolecall.core:Message"],
+        "role is a text: system, user, assistant, tool",
+    ),
+    (
+        "Observation",
+        ["rolecall.environments.base:Observation"],
+        "text, key, reward, team, done, info",
+    ),
+    (
+        "Reward",
+        ["rolecall.core:Turn", "rolecall.core:Episode"],
+        "numbers in `Turn.rewards` by name and in `Episode.rewards` by agent",
+    ),
+    (
+        "RolloutBatch, RolloutBuffer",
+        ["rolecall.rollout:Rollout", "rolecall.core:Batch"],
+        "what a step collected; what it is packed into",
+    ),
+    (
+        "PreferenceDataset",
+        ["rolecall.data:preferences", "rollout.data"],
+        "JSON Lines or Parquet: prompt, chosen, rejected",
+    ),
+    (
+        "TrajectoryDataset",
+        ["rolecall.episodes:write_parquet"],
+        "every turn of a run, for DuckDB or pandas",
+    ),
+    (
+        "SimulatedEnvironment",
+        ["rolecall.environments.base:World"],
+        "step(agent, action) and score(episode), both async",
+    ),
+    ("EnvironmentMode", ["team.NAME.trainable"], "what is trained is said of an agent"),
+    (
+        "LLMEnvironment",
+        ["rolecall.workflows.base:workflow"],
+        "a workflow with two agents; a frozen one has trainable: false",
+    ),
+    (
+        "the code environment",
+        ["rolecall.environments.code:CodeEnvironment"],
+        "in bubblewrap, with hidden tests",
+    ),
+    (
+        "the math environment",
+        ["rolecall.environments.math:MathEnvironment"],
+        "answers are compared as values",
+    ),
+    (
+        "the debate environment",
+        ["rolecall.environments.debate:DebateEnvironment", "rolecall.workflows.debate:debate"],
+        "two sides and a judge",
+    ),
+    ("the tool environment", ["team.NAME.tools"], "any agent may have tools, in any environment"),
+    ("ToolRegistry", ["rolecall.tools.functions:tool"], "a decorator; agents name their tools"),
+    ("its calculator tool", ["rolecall.tools.calculator:calculator"], ""),
+    (
+        "its Python tool",
+        ["rolecall.tools.python:Python"],
+        "in a sandbox; files last for the episode",
+    ),
+    ("its search tool", ["rolecall.tools.search:Search"], "an index or a server of your own"),
+    ("its file tool", ["rolecall.tools.files:Files"], ""),
+    ("RuleBasedJudge", [], "not here: a judge is an agent"),
+    ("LLMJudge", ["rolecall.rewards.coach.judge:Judge"], ""),
+    ("PPOTrainer", ["rolecall.algorithms.ppo:Ppo"], "algorithm: ppo"),
+    ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], "algorithm: grpo"),
+    ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo"], "algorithm: dpo"),
+    ("SFTTrainer", [], "not here: there is no supervised training"),
+    ("load_config", ["rolecall.config:load"], ""),
+    ("save_config", ["rolecall.runs:resolved"], "a run folder holds config.yaml"),
+    ("merge_configs", ["rolecall.config:load"], "KEY.SUB=VALUE; what is not named stays as it is"),
+    (
+        "EnvironmentServer, serve, RemoteEnvironment",
+        [],
+        "not here: environments run in the process that trains",
+    ),
+    ("DDP and FSDP set-up, GPU selection", ["learner.device"], "one process and one device"),
+]
+DRMAS: Names = [
+    (
+        "python3 -m verl.trainer.main_ppo",
+        ["rolecall train FILE"],
+        "FILE after `rolecall import run.sh`",
+    ),
+    (
+        "examples/drmas_trainer/run_math.sh",
+        ["rolecall train drmas_math"],
+        "the team, agents and numbers of the script",
+    ),
+    ("examples/drmas_trainer/run_search.sh", ["rolecall train drmas_search"], ""),
+    (
+        "examples/search/retriever/retrieval_launch.sh",
+        ["rolecall serve search --index DIR --corpus FILE"],
+        "",
+    ),
+    ("trainer.val_only=True", ["rolecall eval RUN"], ""),
+    (
+        "agent_system/agent/orchestra/math",
+        ["rolecall.workflows.solver_verifier:solver_verifier"],
+        "",
+    ),
+    ("agent_system/agent/orchestra/search", ["rolecall.workflows.search_team:search_team"], ""),
+    ("group_by_agent_id", ["rolecall.algorithms.drmas:DrMas"], "algorithm: drmas"),
+    ("DataProto", ["rolecall.core:Batch"], "packed, without padding"),
+]
+MARTI: Names = [
+    (
+        "openrlhf.cli.multi_agent_train_ppo_ray",
+        ["rolecall train FILE"],
+        "FILE after `rolecall import run.sh`",
+    ),
+    ("chain_workflow.py", ["rolecall.workflows.chain:chain"], ""),
+    (
+        "debate_workflow.py",
+        ["rolecall.workflows.majority_vote:majority_vote"],
+        "all speak at once, then read the others",
+    ),
+    ("mathchat_workflow.py", ["rolecall.workflows.mathchat:mathchat"], ""),
+    ("mixture-of-agents", ["rolecall.workflows.mixture:mixture"], ""),
+    ("single_mathworkflow.py, single_codeworkflow.py", ["rolecall.workflows.single:single"], ""),
+    ("tool_workflow.py", ["rolecall.workflows.multi_turn:multi_turn", "team.NAME.tools"], ""),
+    (
+        "workflow(prompt, label, agents, tool_manager, ...)",
+        ["rolecall.workflows.base:workflow"],
+        "`await team.NAME(...)` instead of dictionaries of prompts",
+    ),
+    (
+        "processor_func_path, reward_alloc",
+        ["rolecall.core:Turn"],
+        "a workflow writes `turn.rewards`",
+    ),
+    ("tool_manager", ["rolecall.tools.use:ToolUse"], "team.NAME.tools says what an agent may call"),
+    (
+        "Agent (actor, critic, reference, engines)",
+        ["rolecall.agents:Agent", "rolecall.agents:Policy"],
+        "who speaks, and the weights it speaks with",
+    ),
+    ("MultiAgent_PPOTrainer", ["rolecall.trainer:Trainer"], ""),
+    ("OPENRLHF_ASYNC_NUM_TASKS", ["rollout.concurrency"], ""),
+]
+OTHERS: dict[str, Names] = {
+    "PettingLLMs": [
+        ("AT-GRPO", ["rolecall.algorithms.at_grpo:AtGrpo"], "with workflow.candidates above 1"),
+        ("turn-wise candidates", ["rolecall.workflows.candidates:play_best"], ""),
+        (
+            "code environment (coder and tester)",
+            ["rolecall.workflows.coder_tester:coder_tester"],
+            "",
+        ),
+        (
+            "maths environment (reasoner and tool user)",
+            ["rolecall.workflows.mathchat:mathchat"],
+            "",
+        ),
+    ],
+    "TRL": [
+        ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], ""),
+        ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo", "rollout.data"], ""),
+        ("RLOOTrainer", ["rolecall.algorithms.rloo:Rloo"], ""),
+        ("SFTTrainer", [], "not here: there is no supervised training"),
+        ("reward_funcs", ["rewards.NAME"], "an async function of episode and world"),
+        ("num_generations", ["rollout.group_size"], ""),
+        ("beta", ["algorithm.kl"], "of DPO: algorithm.beta"),
+        ("epsilon, epsilon_high", ["algorithm.clip_low", "algorithm.clip_high"], ""),
+        ("max_completion_length", ["team.NAME.sampling.max_tokens"], ""),
+        ("per_device_train_batch_size", ["learner.ids_per_batch"], "counted in ids"),
+        ("num_iterations", ["algorithm.passes"], ""),
+        ("peft_config", ["policies.NAME.adapter"], ""),
+    ],
+    "verl": [
+        ("data.train_batch_size", ["rollout.groups"], ""),
+        ("actor_rollout_ref.rollout.n", ["rollout.group_size"], ""),
+        ("algorithm.adv_estimator", ["algorithm.name"], ""),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", ["algorithm.minibatches"], "their number"),
+        ("custom_reward_function", ["rewards.NAME"], ""),
+        ("reward_model.sandbox_fusion.url", ["environment.url", "rolecall serve sandbox"], ""),
+        ("AgentLoop", ["rolecall.workflows.base:workflow"], ""),
+        ("parquet rows", ["environment.train"], "read without conversion"),
+    ],
+    "prime-rl": [
+        ("orchestrator, trainer, inference", ["rolecall.trainer:Trainer"], "one asyncio process"),
+        ("max_async_level", ["trainer.max_staleness"], ""),
+        ("rollouts_per_example", ["rollout.group_size"], ""),
+        ("verifiers environments", ["rolecall.environments.base:World"], "write one of ours"),
+        ("importance sampling", ["algorithm.correction"], ""),
+    ],
+}

@@ -1,0 +1,72 @@
+"""The importer's tables in, docs/coming-from.md out: `python docs/generate_coming_from.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from coming_from_names import DRMAS, MARTI, MRLM, OTHERS, Names
+
+from rolecall.elsewhere.keys import Framework, Key
+from rolecall.elsewhere.translating import FRAMEWORKS
+
+HEAD = """# Coming from elsewhere
+
+Generated from the importer's own tables by `python docs/generate_coming_from.py`; do not edit.
+
+`rolecall import FILE... [KEY=VALUE]... [--from mrlm|drmas|marti] [--output FILE.yaml]` makes a
+config of ours out of MRLM's YAML, of a run script of Dr. MAS or MARTI, of `key=value` lines, or of
+their YAML. A script is read and never run. Each key becomes one of ours, is refused because there
+is no such thing here, or is said not to change what is learned; none is dropped in silence, and a
+key that they do not have is an error. Where a key is refused nothing is written, unless
+`--partial` asks for the rest. What only you can know is left as `???`.
+
+Their defaults come along where they differ from ours. Prompts of theirs are not: Dr. MAS's teams
+get the system prompts of our recipes, and of MARTI's templates the lines without variables stay.
+"""
+
+
+def page() -> str:
+    """The whole document."""
+    names = {"mrlm": MRLM, "drmas": DRMAS, "marti": MARTI}
+    parts = [HEAD]
+    for name, framework in FRAMEWORKS.items():
+        parts += [f"\n## {framework.title}\n", *_names(names[name]), *_keys(framework)]
+    for title, listed in OTHERS.items():
+        parts += [f"\n## {title}\n", *_names(listed)]
+    return "\n".join(parts)
+
+
+def _names(names: Names) -> list[str]:
+    lines = ["| there | here | remark |", "|---|---|---|"]
+    for theirs, ours, remark in names:
+        said = ", ".join(f"`{one}`" for one in ours) or remark
+        lines.append(f"| {theirs} | {said} | {remark if ours else ''} |")
+    return lines
+
+
+def _keys(framework: Framework) -> list[str]:
+    lines = [
+        f"\n### Keys of {framework.title}\n",
+        "| key | their default | here |",
+        "|---|---|---|",
+    ]
+    for name, key in framework.keys.items():
+        default = "" if key.default is None else f"`{key.default}`"
+        lines.append(f"| `{name}` | {default} | {_here(key)} |")
+    return lines
+
+
+def _here(key: Key) -> str:
+    because = key.because.replace("|", "\\|")
+    if key.ours:
+        return f"`{key.ours}`" + (f", but {because}" if because else "")
+    if key.harmless is None:
+        return f"not needed: {because}"
+    kept = ", ".join(f"`{value}`" for value in key.harmless if value is not None)
+    return f"refused: {because}" + (f" (nothing is lost with {kept})" if kept else "")
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("coming-from.md").write_text(page() + "\n")

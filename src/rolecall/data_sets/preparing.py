@@ -1,0 +1,127 @@
+"""Files of a data set in; JSON Lines that environments read, and what is in them, out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rolecall.core import Task
+from rolecall.data_sets.finding import Files
+from rolecall.data_sets.known import CORPUS, DataSet
+from rolecall.environments.code_rows import code_tasks
+from rolecall.environments.data_science_rows import COMPANION, modelling_tasks
+from rolecall.environments.row_files import Row, read_rows
+from rolecall.environments.rows import duplicate_questions, math_tasks
+from rolecall.environments.search_rows import search_tasks
+from rolecall.retrieval.corpus import passage_of
+
+MOST_TOLD = 10  # bad rows
+READERS: dict[str, Callable[[Path], list[Task]]] = {
+    "math": math_tasks,
+    "search": search_tasks,
+    "code": code_tasks,
+    "data_science": modelling_tasks,
+}
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What lies in the folder."""
+
+    name: str
+    kind: str
+    folder: str
+    rows: dict[str, int] = field(default_factory=dict)  # by split
+    repeated: int = 0  # test questions that also occur in train
+    first_repeated: list[str] = field(default_factory=list)  # ids in train and test
+
+    def lines(self) -> list[str]:
+        """For people: what there is, and how a config names it."""
+        said = [f"{self.folder}/{split}.jsonl: {rows} rows" for split, rows in self.rows.items()]
+        if self.repeated:
+            first = " = ".join(self.first_repeated)
+            said.append(f"{self.repeated} test questions also occur in train, first: {first}")
+        if self.kind == "corpus":
+            corpus = f"{self.folder}/{CORPUS}.jsonl"
+            return [*said, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
+        splits = " ".join(f"environment.{split}={self.folder}" for split in self.rows)
+        return [*said, f"Use it: environment={self.kind} {splits}"]
+
+
+def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
+    """Write `folder`/SPLIT.jsonl for each split. Nothing is left there if a row is bad.
+
+    Raises ValueError that names file and row of the bad ones.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Prepared(data_set.name, data_set.kind, str(folder))
+    tasks: dict[str, Sequence[Task]] = {}
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        for split, sources in files.items():
+            target = Path(aside) / f"{split}.jsonl"
+            found.rows[split] = _write(data_set, sources, target)
+            for companion in {p for s in sources for p in s.parent.glob(COMPANION)}:
+                if data_set.kind == "data_science":
+                    shutil.copy(companion, aside)
+            if split != CORPUS:
+                tasks[split] = _read(data_set, target, sources)
+        for path in sorted(Path(aside).iterdir()):
+            os.replace(path, folder / path.name)
+    if {"train", "test"} <= tasks.keys():
+        pairs = duplicate_questions(tasks["train"], tasks["test"])
+        found.repeated = len(pairs)
+        found.first_repeated = list(pairs[0]) if pairs else []
+    return found
+
+
+def _write(data_set: DataSet, sources: list[Path], target: Path) -> int:
+    """The rows of all sources, one after another; how many there are."""
+    number = 0
+    with target.open("w") as out:
+        for row in _rows(data_set, sources):
+            out.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            number += 1
+    return number
+
+
+def _rows(data_set: DataSet, sources: list[Path]) -> Iterator[Row]:
+    for source in sources:
+        for number, row in read_rows(source):
+            if data_set.kind == "corpus":
+                try:
+                    if not passage_of(row).id:
+                        raise ValueError(f"no `id`; columns: {', '.join(row)}")
+                except ValueError as error:
+                    raise ValueError(f"{source}:{number}: {error}") from error
+            yield {data_set.renamed.get(column, column): value for column, value in row.items()}
+
+
+def _read(data_set: DataSet, target: Path, sources: list[Path]) -> list[Task]:
+    """What the environment will make of the file; all bad rows are told, by their source."""
+    try:
+        return READERS[data_set.kind](target)
+    except ValueError as error:
+        bad = list(_bad(data_set, sources, target.parent))
+        if not bad:
+            raise
+        more = f" and {len(bad) - MOST_TOLD} more" if len(bad) > MOST_TOLD else ""
+        raise ValueError("; ".join(bad[:MOST_TOLD]) + more) from error
+
+
+def _bad(data_set: DataSet, sources: list[Path], folder: Path) -> Iterator[str]:
+    """`file:line: why` of each row that the reader refuses by itself."""
+    alone = folder / "alone.jsonl"
+    for source in sources:
+        for number, row in read_rows(source):
+            kept = {data_set.renamed.get(column, column): value for column, value in row.items()}
+            alone.write_text(json.dumps(kept, default=str))
+            try:
+                READERS[data_set.kind](alone)
+            except ValueError as error:
+                yield f"{source}:{number}: {str(error).removeprefix(f'{alone}:1: ')}"
+    alone.unlink(missing_ok=True)

@@ -1,0 +1,154 @@
+"""What becomes of each key of another framework, and the values that a file of it gives.
+
+A key becomes one of ours, is refused because there is no such thing here, or is not needed because
+it never changes what is learned. A framework is a table of such keys and a function that builds a
+config of ours from their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+EDIT = "???"  # OmegaConf's mark of a value that is still to be given
+UNKNOWN = "\x00"  # stands around what only the script itself could compute
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of theirs."""
+
+    default: Any = None  # their value where the key is not given
+    ours: str = ""  # what it becomes; `*` stands for each agent or policy
+    because: str = ""  # why it becomes nothing, or what is not quite the same
+    harmless: tuple[Any, ...] | None = None  # refused but for these values; None: not needed
+    copied: bool = False  # the value stands there as it is
+    secret: bool = False  # it is not shown
+
+    @property
+    def fate(self) -> str:
+        return "becomes" if self.ours else "not needed" if self.harmless is None else "refused"
+
+
+def becomes(ours: str, default: Any = None, *, but: str = "") -> Key:
+    """A key whose value stands at ours as it is."""
+    return Key(default, ours, but, copied=True)
+
+
+def read(ours: str, default: Any = None, *, but: str = "") -> Key:
+    """A key that `build` reads to say what stands at ours."""
+    return Key(default, ours, but)
+
+
+def refused(because: str, *harmless: Any, default: Any = None) -> Key:
+    """A key that has no counterpart; nothing is lost where its value is one of `harmless`."""
+    return Key(default, because=because, harmless=(None, *harmless))
+
+
+def unneeded(because: str, *, secret: bool = False) -> Key:
+    """A key that has no counterpart and never changes what is learned."""
+    return Key(because=because, secret=secret)
+
+
+@dataclass(slots=True)
+class Given:
+    """The keys of a file, and what `build` found out about them."""
+
+    values: dict[str, Any]
+    keys: dict[str, Key]
+    rows: int | None = None  # of the training file, where it could be counted
+    steps: int | None = None  # that the user asks for
+    problems: dict[str, str] = field(default_factory=dict)  # their key -> why it is refused
+    idle: dict[str, str] = field(default_factory=dict)  # their key -> why it says nothing here
+    edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
+
+    def __getitem__(self, name: str) -> Any:
+        """The value that is in force: the file's, else their default."""
+        return self.values[name] if name in self.values else self.keys[name].default
+
+    def said(self, name: str) -> Any:
+        """The value of the file, or None."""
+        return self.values.get(name)
+
+    def refuse(self, name: str, because: str) -> None:
+        """Say that the value of a key has no counterpart."""
+        self.problems.setdefault(name, because)
+
+    def choose(self, name: str, known: dict[Any, Any], because: str) -> Any:
+        """What a value stands for here; None, and the key is refused, where it is not known."""
+        found = known.get(self[name]) if not isinstance(self[name], dict | list) else None
+        if found is None:
+            self.refuse(name, f"{because}; known: {', '.join(map(str, known))}")
+        return found
+
+    def silence(self, names: Iterable[str], because: str) -> None:
+        """Say that keys have no effect in this file, there as here."""
+        self.idle |= dict.fromkeys(names, because)
+
+    def wanted(self, config: Tree, ours: str, what: str) -> None:
+        """Leave a mark where the user must write a value."""
+        put(config, ours, EDIT)
+        self.edits[ours] = what
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One system that configs come from."""
+
+    name: str
+    title: str
+    marks: tuple[str, ...]  # texts that its files hold and no other's
+    keys: dict[str, Key]
+    build: Callable[[Given], Tree]
+    # its own spellings of keys -> those of the table
+    tidy: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether a value is computed by their script, so that nobody here can say it."""
+    if isinstance(value, list):
+        return any(map(is_unknown, value))
+    return isinstance(value, str) and UNKNOWN in value
+
+
+def shown(value: Any) -> str:
+    """For people."""
+    return str(value).replace(UNKNOWN, "")
+
+
+def put(config: Tree, ours: str, value: Any) -> None:
+    """put({}, "a.b", 1) makes {"a": {"b": 1}}."""
+    *path, last = ours.split(".")
+    for part in path:
+        config = config.setdefault(part, {})
+    config[last] = value
+
+
+def places(config: Tree, ours: str) -> list[str]:
+    """`policies.*.base` -> `policies.solver.base`, `policies.verifier.base`.
+
+    A policy that nobody trains has no optimizer and no adapter.
+    """
+    before, star, after = ours.partition("*")
+    if not star:
+        return [ours]
+    names = list(at(config, before.rstrip(".")) or {})
+    if after.startswith((".optimizer", ".adapter")):
+        names = trained(config)
+    return [f"{before}{name}{after}" for name in names]
+
+
+def trained(config: Tree) -> list[str]:
+    """The policies that a trainable agent speaks with, in their order."""
+    users = {a["policy"] for a in config["team"].values() if a.get("trainable", True)}
+    return [name for name in config["policies"] if name in users]
+
+
+def at(config: Tree, ours: str) -> Any:
+    """What stands at a dotted key, or None."""
+    found: Any = config
+    for part in ours.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,105 @@
+"""A step's episodes in, W&B Weave's traces out: an episode is a call, and each turn one below it.
+
+`mode: offline` writes weave's own log into the run folder, to be sent later with
+`python -m weave.durability.wal_sender --entity E --project P --wal-dir RUN/weave/E/P`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rolecall.config_errors import ConfigError
+from rolecall.core import Episode, Turn
+from rolecall.monitor.trackers import imported
+
+SETTINGS = {"print_call_link": False, "implicitly_patch_integrations": False}
+
+
+class Weave:
+    """Conversations with what each turn was shown, said, earned and used."""
+
+    def __init__(
+        self,
+        folder: Path,
+        project: str = "rolecall",
+        entity: str | None = None,
+        mode: Literal["online", "offline"] = "online",
+    ) -> None:
+        """`entity` is the W&B team. Raises ConfigError where the server cannot be reached."""
+        self._run = folder.resolve().name
+        if mode == "offline" and entity is None:
+            raise ConfigError("trackers: weave: mode offline needs the entity to send to")
+        if mode == "offline":
+            self._client = _offline_client(folder / "weave", project=project, entity=str(entity))
+            return
+        weave = imported("weave", extra="weave")
+        name = f"{entity}/{project}" if entity else project
+        try:
+            self._client = weave.init(name, settings=dict(SETTINGS))
+        except Exception as error:  # of several libraries that it is made of
+            raise ConfigError(f"trackers: weave: {error}") from error
+
+    def log(self, step: int, record: dict[str, float]) -> None:
+        """The step itself, with its metrics."""
+        call = self._client.create_call("step", {"run": self._run, "step": step}, use_stack=False)
+        self._client.finish_call(call, record)
+
+    def episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Credit is given, the update is still to come."""
+        for episode in episodes:
+            call = self._client.create_call(
+                "episode",
+                {"task": episode.task.id, "prompt": episode.task.prompt},
+                attributes={"run": self._run, "step": step, "attempt": episode.attempt},
+                display_name=episode.id,
+                use_stack=False,
+            )
+            for turn in episode.turns:
+                self._turn(turn, parent=call)
+            found = {"answer": episode.answer, "rewards": episode.rewards} | episode.metrics
+            error = RuntimeError(episode.error) if episode.error else None
+            self._client.finish_call(call, found, error)
+
+    def _turn(self, turn: Turn, *, parent: Any) -> None:
+        call = self._client.create_call(
+            turn.agent,
+            {"messages": [{"role": m.role, "content": m.content} for m in turn.messages]},
+            parent,
+            attributes={"agent": turn.agent, "policy": turn.policy, "path": list(turn.path),
+                        "chosen": turn.chosen},
+            use_stack=False,
+        )  # fmt: skip
+        if turn.prompt is not None and turn.tokens is not None:
+            used = {"prompt_tokens": len(turn.prompt), "completion_tokens": len(turn.tokens)}
+            call.summary = {"usage": {turn.policy: {"requests": 1, **used}}}
+        advantage = None if turn.advantages is None else float(turn.advantages.mean())
+        said = {"text": turn.text, "finish": turn.finish, "valid": turn.valid}
+        self._client.finish_call(
+            call, said | {"rewards": dict(turn.rewards), "advantage": advantage}
+        )
+
+    def close(self) -> None:
+        self._client.finish(use_progress_bar=False)
+
+
+def _offline_client(folder: Path, *, project: str, entity: str) -> Any:
+    """A client that writes each request to a file and sends none."""
+    imported("weave", extra="weave")
+    from weave.durability import wal_manager
+    from weave.trace import env
+    from weave.trace.context.weave_client_context import set_weave_client_global
+    from weave.trace.settings import replace_settings
+    from weave.trace.weave_client import WeaveClient
+    from weave.trace_server_bindings.remote_http_trace_server import RemoteHTTPTraceServer
+
+    replace_settings({**SETTINGS, "enable_wal": True, "disable_wal_sender": True})
+    before, wal_manager.WAL_ROOT = wal_manager.WAL_ROOT, str(folder)  # it has no option for it
+    try:
+        server = RemoteHTTPTraceServer(env.weave_trace_server_url(), should_batch=False)
+        client = WeaveClient(entity, project, server, ensure_project_exists=False)
+    finally:
+        wal_manager.WAL_ROOT = before
+    set_weave_client_global(client)  # without one in force nothing is traced
+    return client

@@ -1,0 +1,75 @@
+"""What a run script says is read; nothing of it is run."""
+
+from __future__ import annotations
+
+import pytest
+
+from rolecall.elsewhere.keys import UNKNOWN
+from rolecall.elsewhere.shell import training_words
+
+PROGRAMS = ("verl.trainer.",)
+
+
+def words(text: str) -> list[str] | None:
+    return training_words(text, PROGRAMS)
+
+
+def test_variables_quotes_and_continued_lines_are_filled_in():
+    script = """
+    n=2 # a comment with $n "and a quote
+    ids='["A b","C"]'
+    python3 -m verl.trainer.main_ppo \\
+        a.n=$n b.ids="$ids" c.both=${n}x${n} \\
+        d.text='$n' e.more="\\$n" f.default=${nobody:-7} 2>&1 | tee log.txt
+    """
+    assert words(script) == [
+        "a.n=2", 'b.ids=["A b","C"]', "c.both=2x2", "d.text=$n", "e.more=$n", "f.default=7",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "size"), [("train", "32"), ("eval", "3"), ("evaluation", "3")])
+def test_the_branch_that_known_words_choose_is_followed(mode, size):
+    script = f"""
+    MODE=${{1:-{mode}}}
+    if [ "$MODE" == "eval" ] || [ "$MODE" == "evaluation" ]; then
+        size=3
+    else
+        size=32
+    fi
+    python3 -m verl.trainer.main_ppo data.size=$size
+    """
+    assert words(script) == [f"data.size={size}"]
+
+
+def test_what_only_a_shell_could_tell_is_marked_as_unknown():
+    script = """
+    name=$(jq -r '.[]' <<< "$ids" | tr ')' '_')
+    if curl -s localhost; then port=1; else port=2; fi
+    for i in 1 2; do last=$i; done
+    python3 -m verl.trainer.main_ppo a.name=x_$name a.port=$port a.last=$last a.arg=$1 a.no=$none
+    """
+    found = words(script)
+    assert [word.partition("=")[0] for word in found] == [
+        "a.name", "a.port", "a.last", "a.arg", "a.no",
+    ]  # fmt: skip
+    assert all(UNKNOWN in word for word in found)
+
+
+def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
+    made = tmp_path / "made"
+    script = f"""
+    touch {made}
+    x=$(touch {made})
+    if [ a = b ]; then python3 -m verl.trainer.main_ppo a.n=1; fi
+    (python3 -m verl.trainer.main_ppo a.n=2) &
+    # python3 -m verl.trainer.main_ppo a.n=3
+    python3 -m verl.trainer.main_ppo a.n=4
+    """
+    assert words(script) == ["a.n=4"]
+    assert not made.exists()
+    assert words("echo nothing is trained") is None
+
+
+@pytest.mark.parametrize("broken", ["'", '"', "$(", "${", "if", "if [ a", "fi", "`", "(", "a=("])
+def test_a_broken_script_ends(broken):
+    assert words(f"{broken}") is None

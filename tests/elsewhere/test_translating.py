@@ -1,0 +1,374 @@
+"""Each key of each framework becomes something, is refused, or is said not to be needed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from rolecall.config_errors import ConfigError
+from rolecall.elsewhere.importing import check
+from rolecall.elsewhere.keys import EDIT, UNKNOWN, put
+from rolecall.elsewhere.translating import FRAMEWORKS, edits_of, translate
+
+MATH_TEAM = {
+    "agent.agent_ids": ["Solver Agent", "Verifier Agent"],
+    "agent.model_ids": ["a/b", "a/b"],
+    "agent.orchestra_type": "math",
+    "env.env_name": "math",
+    "env.rollout.n": 8,
+    "data.train_files": "train.parquet",
+    "data.val_files": "test.parquet",
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.group_by_agent_id": True,
+    "actor_rollout_ref.rollout.val_kwargs.do_sample": True,
+}
+SEARCH_TEAM = MATH_TEAM | {
+    "agent.agent_ids": ["Verifier Agent", "Search Agent", "Answer Agent"],
+    "agent.model_ids": ["a/b", "a/b", "a/b"],
+    "agent.orchestra_type": "search",
+    "env.env_name": "search",
+    "env.search.search_url": "http://127.0.0.1:8000/retrieve",
+}
+VAL = "actor_rollout_ref.rollout.val_kwargs"
+ACTOR = "actor_rollout_ref.actor"
+CHAIN = [{"0": {"role": "generator", "pretrain": "a/b", "chat_template": ["$question\nThink."]}},
+         {"1": {"role": "verifier", "pretrain": "a/b"}},
+         {"2": {"role": "refiner", "pretrain": "a/b", "is_tuning": False}}]  # fmt: skip
+CHAIN_RUN = {
+    "agents": CHAIN,
+    "workflow_func_path": "openrlhf/agent_workflows/chain_workflow.py",
+    "advantage_estimator": "group_norm",
+    "n_samples_per_prompt": 8,
+    "rollout_batch_size": 16,
+    "train_batch_size": 128,
+    "prompt_data": "json@/data/MATH",
+    "eval_dataset": "json@/data/MATH",
+    "eval_temperature": 1.0,
+}
+MATHCHAT = {
+    "workflow_func_path": "mathchat_workflow.py",
+    "agents": [{"0": {"role": "agent_problem_solver", "pretrain": "a/b"}},
+               {"1": {"role": "agent_code_executor", "pretrain": "a/b", "code_execution": True}},
+               {"2": {"role": "agent_verifier", "pretrain": "a/b"}}],
+}  # fmt: skip
+DEBATE = {
+    "workflow_func_path": "debate_workflow.py",
+    "agents": [{str(n): {"role": "generator", "pretrain": "a/b"}} for n in range(3)],
+}
+TOOL = {
+    "workflow_func_path": "tool_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
+    "tools_config.tools": {"search": {"type": "search_r1", "base_url": "http://h/retrieve"}},
+}
+ONE = {"workflow_func_path": "single_mathworkflow.py",
+       "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}]}  # fmt: skip
+MRLM = {
+    "training.algorithm": "grpo",
+    "model.model_name_or_path": "a/b",
+    "policy_env.env_type": "math",
+}
+# Files that together make every key count; a key counts if it counts in one of them.
+FILES = {
+    "drmas": [
+        MATH_TEAM,
+        SEARCH_TEAM,
+        MATH_TEAM | {f"{ACTOR}.use_kl_loss": True},
+        MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"]},
+        MATH_TEAM | {"algorithm.adv_estimator": "gae", "algorithm.group_by_agent_id": False},
+        MATH_TEAM | {"actor_rollout_ref.model.lora_rank": 8},
+        {k: v for k, v in MATH_TEAM.items() if k not in ("agent.model_ids", f"{VAL}.do_sample")},
+    ],
+    "marti": [
+        CHAIN_RUN,
+        CHAIN_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
+        CHAIN_RUN | {"use_kl_loss": True, "enable_vllm_is_correction": True},
+        CHAIN_RUN | {"advantage_estimator": "reinforce"},
+        CHAIN_RUN | ONE | {"dynamic_filtering": True},
+        CHAIN_RUN | MATHCHAT,
+        CHAIN_RUN | DEBATE,
+        CHAIN_RUN | TOOL,
+        {k: v for k, v in CHAIN_RUN.items() if k not in ("eval_dataset", "workflow_func_path")}
+        | {"extra_eval_tasks": ["aime"], "extra_eval_dir": "/data/bench",
+           "agent_workflow": "chain-of-agents",
+           "agents": [{name: {"role": name}} for name in ("generator", "verifier", "refiner")]},
+    ],
+    "mrlm": [
+        MRLM,
+        MRLM | {"training.algorithm": "ppo", "policy_env.env_type": "code"},
+        MRLM | {"training.algorithm": "dpo"},
+        MRLM | {"training.algorithm": "sft"},
+        MRLM | {"model.use_lora": True, "training.wandb_project": "p"},
+    ],
+}  # fmt: skip
+# Another value of a key than it has in the files above, where its default does not suggest one.
+OTHER = {
+    "data.apply_chat_template_kwargs.enable_thinking": False,
+    "agent.agent_specific_parameters.actor.optim.lr": [1e-5, 2e-5],
+    "agent.agent_ids": ["Verifier Agent", "Solver Agent", "Critic Agent"],
+    "agent.model_ids": ["c/d", "e/f"],
+    f"{ACTOR}.ppo_mini_update_num": 5,
+    f"{ACTOR}.ppo_max_token_len_per_gpu": 9999,
+    f"{ACTOR}.optim.lr_warmup_steps": 5,
+    f"{ACTOR}.clip_ratio_low": 0.1,
+    f"{ACTOR}.clip_ratio_high": 0.3,
+    f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean",
+    f"{ACTOR}.kl_loss_type": "mse",
+    f"{ACTOR}.optim.warmup_style": "cosine",
+    "actor_rollout_ref.rollout.max_num_seqs": 33,
+    "actor_rollout_ref.rollout.top_p": 0.5,
+    "actor_rollout_ref.rollout.top_k": 7,
+    f"{VAL}.temperature": 0.5,
+    f"{VAL}.top_p": 0.5,
+    f"{VAL}.top_k": 5,
+    "critic.optim.lr": 1e-3,
+    "critic.optim.weight_decay": 0.5,
+    "critic.cliprange_value": 0.7,
+    "env.max_steps": 9,
+    "env.history_length": 9,
+    "agent.orchestra.math.max_loop_num": 7,
+    "trainer.logger": ["tensorboard"],
+    "trainer.save_freq": 77,
+    "trainer.test_freq": 77,
+    "trainer.total_training_steps": 55,
+    "trainer.max_actor_ckpt_to_keep": 9,
+    "trainer.experiment_name": "it",
+    "trainer.default_local_dir": "there",
+    "default_agent": {},
+    "workflow_args.num_rounds": 3,
+    "workflow_args.max_others": 2,
+    "workflow_args.contain_self": False,
+    "tools_config.tools": {"python": {"type": "sandbox_fusion", "base_url": "http://h"}},
+    "tools_config.max_turns": 4,
+    "agents": CHAIN[:2],
+    "workflow_func_path": "openrlhf/agent_workflows/debate_workflow.py",
+    "agent_workflow": "mixture-of-agents",
+    "chat_template": "Think twice.",
+    "pretrain": "c/d",
+    "extra_eval_tasks": ["amc"],
+    "extra_eval_dir": "/else",
+    "prompt_data": "other.json",
+    "eval_dataset": "other.json",
+    "advantage_estimator": "rloo",
+    "kl_estimator": "k2",
+    "eps_clip_low_high": [0.1, 0.3],
+    "dual_clip": 4.0,
+    "entropy_loss_coef": 0.5,
+    "reward_clip_range": [-5, 5],
+    "mask_truncated_completions": True,
+    "overlong_buffer_len": 100,
+    "vllm_is_level": "sequence",
+    "vllm_is_mode": "mask",
+    "lr_scheduler": "linear",
+    "adam_betas": [0.5, 0.5],
+    "top_k": 8,
+    "top_p": 0.5,
+    "use_wandb": "key",
+    "wandb_org": "us",
+    "gradient_checkpointing": True,
+    "use_tensorboard": "x",
+    "train_max_tokens_per_gpu": 999,
+    "training.lr_scheduler": "cosine",
+    "model.lora_target_modules": ["q_proj"],
+    "model.torch_dtype": "bfloat16",
+    "model.model_name_or_path": "c/d",
+    "model.use_lora": True,
+    "model.gradient_checkpointing": True,
+    "model.device": "cpu",
+    "training.use_bf16": True,
+    "training.use_tensorboard": True,
+    "training.mini_batch_size": 16,
+    "eval_envs": [{"dataset": "math500"}],
+}
+
+
+def other(name: str, default: object) -> object:
+    """A value that is not the default."""
+    if name in OTHER:
+        return OTHER[name]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        if default < 0:
+            return 5
+        return default * 2 + 1 if default < 0.4 or default > 1 else default / 2
+    return {"grpo": "rloo", "gae": "grpo", "ppo": "grpo", "math": "code"}.get(str(default), "7")
+
+
+def table(*fates: str) -> list[tuple[str, str]]:
+    return [
+        (name, key)
+        for name, framework in FRAMEWORKS.items()
+        for key, entry in framework.keys.items()
+        if entry.fate in fates
+    ]
+
+
+def made(name: str, values: dict) -> tuple[dict, list[tuple[str, str]]]:
+    found = translate(values, FRAMEWORKS[name], rows=4096)
+    return found.config, [(line.key, line.said) for line in found.refused]
+
+
+@pytest.mark.parametrize(("name", "key"), table("becomes"))
+def test_a_key_that_becomes_something_changes_the_config_or_is_refused(name, key):
+    if key == "default_agent":
+        return  # its own keys stand on top, as test_importing says
+    default = FRAMEWORKS[name].keys[key].default
+    values = (other(key, default), "algorithm", 4, "x")
+    changed = []
+    for file in FILES[name]:
+        before = made(name, copy.deepcopy(file))
+        for value in values[: 1 if key in OTHER or default is not None else 4]:
+            try:
+                changed.append(made(name, copy.deepcopy(file) | {key: value}) != before)
+            except ConfigError:
+                continue
+    assert any(changed), f"{key} of {name} is silently dropped"
+
+
+@pytest.mark.parametrize(("name", "key"), table("refused"))
+def test_a_key_that_is_refused_says_so_unless_its_value_loses_nothing(name, key):
+    entry = FRAMEWORKS[name].keys[key]
+    for file in FILES[name]:
+        found = translate(file | {key: "a value of no use"}, FRAMEWORKS[name])
+        line = next(line for line in found.lines if line.key == key)
+        if line.fate == "refused":
+            break
+    assert line.fate == "refused"
+    assert line.said
+    for value in entry.harmless[1:]:
+        found = translate(FILES[name][0] | {key: value}, FRAMEWORKS[name])
+        assert key not in [line.key for line in found.refused]
+
+
+@pytest.mark.parametrize(("name", "key"), table("not needed"))
+def test_a_key_that_is_not_needed_stands_in_the_table_with_the_reason(name, key):
+    found = translate(FILES[name][0] | {key: "something"}, FRAMEWORKS[name])
+    line = next(line for line in found.lines if line.key == key)
+    assert (line.fate, line.given) == ("not needed", True)
+    assert line.said
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [(name, number) for name, files in FILES.items() for number in range(len(files))],
+)
+def test_what_is_made_is_a_config_that_fits(name, number):
+    found = translate(FILES[name][number], FRAMEWORKS[name])
+    if not found.refused:
+        check(found.config)
+    assert set(found.edits) == set(edits_of(found.config))
+
+
+def test_a_config_that_does_not_fit_is_refused():
+    found = translate(MATH_TEAM, FRAMEWORKS["drmas"])
+    put(found.config, "workflow.roundz", 3)
+    with pytest.raises(ConfigError, match=r"workflow.roundz: unknown key; did you mean rounds"):
+        check(found.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "typo", "near"),
+    [
+        ("drmas", "actor_rollout_ref.actor.grad_clipp", "actor_rollout_ref.actor.grad_clip"),
+        ("marti", "rollout_batch_sise", "rollout_batch_size"),
+        ("mrlm", "ppo.clip_rang", "ppo.clip_range"),
+    ],
+)
+def test_a_typo_is_refused_with_the_nearest_key(name, typo, near):
+    with pytest.raises(ConfigError, match=f"{typo}: no key of .*{near}"):
+        translate(FILES[name][0] | {typo: 1}, FRAMEWORKS[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workflow_args.num_round": 2}, "workflow_args.num_round: .*num_rounds"),
+        ({"tools_config.max_turnz": 2}, "tools_config.max_turnz: .*max_turns"),
+        ({"tools_config.tools": {"s": {"url": 1}}}, "tools_config.tools.s.url: .*base_url"),
+        (
+            {"agents": [{"0": {"role": "generator", "pretrained": "a"}}]},
+            "agents.0.pretrained: .*pretrain",
+        ),
+    ],
+)
+def test_a_typo_inside_of_a_mapping_is_refused_too(change, said):
+    with pytest.raises(ConfigError, match=said):
+        translate(CHAIN_RUN | change, FRAMEWORKS["marti"])
+
+
+def test_dr_mas_becomes_dr_mas_with_the_published_numbers():
+    values = SEARCH_TEAM | {f"{ACTOR}.invalid_action_penalty_coef": 0.01, "env.max_steps": 4}
+    found = translate(values | {"trainer.total_epochs": 2, "data.train_batch_size": 128},
+                      FRAMEWORKS["drmas"], rows=1300)  # fmt: skip
+    config = found.config
+    assert config["algorithm"]["name"] == "drmas"
+    assert list(config["team"]) == ["verifier", "searcher", "answerer"]
+    assert config["team"]["searcher"]["invalid_penalty"] == 0.01
+    assert config["workflow"] == {"name": "search_team", "max_steps": 4}
+    assert config["environment"]["url"] == "http://127.0.0.1:8000"
+    assert config["trainer"]["steps"] == 20
+    assert config["algorithm"]["entropy"] == 0.001  # verl's default, which nobody wrote
+    assert len(config["policies"]) == 3
+    shared = translate(values | {"agent.model_sharing": True}, FRAMEWORKS["drmas"]).config
+    assert list(shared["policies"]) == ["verifier"]
+    assert shared["team"]["answerer"]["policy"] == "verifier"
+
+
+def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
+    found = translate(CHAIN_RUN, FRAMEWORKS["marti"], rows=160, steps=None)
+    team = found.config["team"]
+    assert team["generator"]["system"] == "Think."
+    assert "system" not in team["verifier"]
+    assert team["refiner"]["trainable"] is False
+    assert found.config["trainer"]["steps"] == 10
+    assert found.config["policies"]["verifier"]["optimizer"]["warmup_steps"] == 0
+    unknown = translate(CHAIN_RUN, FRAMEWORKS["marti"])
+    assert unknown.config["trainer"]["steps"] == EDIT
+    assert "trainer.steps" in unknown.edits
+
+
+def test_mrlm_defaults_are_carried_over():
+    config = translate(FILES["mrlm"][1], FRAMEWORKS["mrlm"]).config
+    algorithm = config["algorithm"]
+    assert (algorithm["gamma"], algorithm["passes"], algorithm["value_coef"]) == (0.99, 4, 0.5)
+    assert config["policies"]["policy"]["optimizer"]["lr"] == 3e-4
+    assert config["rollout"] == {"group_size": 1, "groups": 128, "allow_filtered_sampling": True}
+    assert algorithm["minibatches"] == 4
+    assert config["workflow"] == {"name": "multi_turn", "max_turns": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("drmas", {"data.train_batch_size": "many"}, "data.train_batch_size: not a number"),
+        ("drmas", {"agent.model_sharing": "perhaps"}, "agent.model_sharing: not true or false"),
+        ("drmas", {"trainer.save_freq": "x"}, "a value is not what its key takes"),
+        ("drmas", {"env.rollout.val_n": f"{UNKNOWN}$(n){UNKNOWN}"}, r"computes it \(\$\(n\)\)"),
+        ("marti", {"agents": "x"}, "a value is not what its key takes"),
+        ("mrlm", {"training.batch_size": 0}, "a value is not what its key takes"),
+    ],
+)
+def test_a_value_of_another_kind_is_an_error_of_the_file(name, values, said):
+    with pytest.raises(ConfigError, match=said):
+        translate(FILES[name][0] | values, FRAMEWORKS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mrlm", {"training.eval_every": 5, "output.eval_interval": 7}),
+        ("mrlm", {"grpo.temperature": 0.5, "model.temperature": 0.7}),
+    ],
+)
+def test_two_keys_that_contradict_one_another_are_refused(name, values):
+    found = translate(FILES[name][0] | values, FRAMEWORKS[name])
+    [line] = found.refused
+    assert line.key in values
+    assert "says otherwise" in line.said
+
+
+def test_a_key_that_is_secret_is_not_shown():
+    found = translate(CHAIN_RUN | {"use_wandb": "s3cret"}, FRAMEWORKS["marti"])
+    assert "s3cret" not in repr(found)
+    assert found.config["trackers"] == [{"name": "wandb", "project": "openrlhf_train_ppo"}]
