@@ -28,7 +28,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "tools": ["tools"],
         "retrieval": ["retrieval"],
         "sandbox": ["sandbox"],
-        "workflows": ["workflows"],
+        "workflows": ["workflows", "habits"],
         "environments": ["environments"],
         "rewards": ["rewards"],
         "algorithms": ["algorithms"],

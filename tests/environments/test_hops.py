@@ -116,3 +116,16 @@ def test_the_vocabulary_is_small_and_closed():
         texts += [f"{t.prompt} {t.answer}" for t in everything(world)]
         seen |= {word for text in texts for word in re.findall(r"\w+", text.lower())}
     assert len(seen) < 160
+
+
+def test_a_world_retold_has_the_same_names_and_other_facts():
+    world = HopWorld(num_passages=60)
+    other = world.retold(1)
+    assert [p.title for p in other.passages] == [p.title for p in world.passages]
+    same = sum(a.text == b.text for a, b in zip(world.passages, other.passages, strict=True))
+    assert same < 6
+    assert [p.text for p in world.passages] == [p.text for p in HopWorld(num_passages=60).passages]
+    assert [p.text for p in world.retold(1).passages] == [p.text for p in other.passages]
+    for task in other.tasks("test"):
+        told = " ".join(passage.text for passage in other.passages)
+        assert all(step in told for step in task.info["steps"])

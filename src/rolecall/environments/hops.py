@@ -8,8 +8,9 @@ text nor a fact of a test question is ever trained on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
@@ -94,6 +95,15 @@ class HopWorld:
         self.entities = _entities(num_passages, Random(seed_of("hops", seed)))
         self.passages = [_passage(entity) for entity in self.entities]
 
+    def retold(self, seed: int) -> HopWorld:
+        """A world of the same names with other facts."""
+        other = copy.copy(self)
+        other.seed = seed_of("retold", self.seed, seed)
+        other.entities = [replace(entity, facts={}) for entity in self.entities]
+        _draw_facts(other.entities, Random(other.seed))
+        other.passages = [_passage(entity) for entity in other.entities]
+        return other
+
     def tasks(self, split: str, *, hops: Sequence[int] = (1, 2, 3)) -> list[Task]:
         """All questions of a split that follow so many facts.
 
@@ -125,12 +135,16 @@ def _entities(number: int, random: Random) -> list[Entity]:
         random.shuffle(names)
         for place, name in enumerate(names[:count]):
             found.append(Entity(kind, name, "train" if place % TEST_SHARE else "test"))
-    for entity in found:
-        for relation in RELATIONS:
-            if relation.of == entity.kind:
-                entity.facts[relation.name] = random.choice(_values(relation, entity, found))
+    _draw_facts(found, random)
     random.shuffle(found)
     return found
+
+
+def _draw_facts(entities: list[Entity], random: Random) -> None:
+    for entity in entities:
+        for relation in RELATIONS:
+            if relation.of == entity.kind:
+                entity.facts[relation.name] = random.choice(_values(relation, entity, entities))
 
 
 def _values(relation: Relation, entity: Entity, among: list[Entity]) -> Sequence[Entity | str]:

@@ -7,7 +7,9 @@ sentence of the text (`environments.code_generated`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from rolecall.core import Task
 from rolecall.habits.base import Scene
 
 CODER = {"follows": 40, "slips": 35, "talks": 25}
@@ -15,17 +17,28 @@ TESTER = {"examples": 40, "invents": 35, "talks": 25}
 VALUE = re.compile(r"-?\d+$")
 
 
+def drills(tasks: Sequence[Task], number: int) -> list[str]:
+    """Problems and the programs that solve them."""
+    return [f"{task.prompt}\n{_reference(task)}" for task in tasks[:number]]
+
+
 def coder_tester(scene: Scene) -> str:
-    info = scene.task.info
-    if "reference" not in info or "wrong" not in info:
-        raise ValueError(f"task {scene.task.id} has no program to demonstrate")
     habit = scene.habit(CODER if scene.role == "coder" else TESTER)
     if scene.role == "tester":
         return _tests(scene, habit)
     if habit == "talks":
         return "I would go through the list once."
-    program = info["reference"] if habit == "follows" else scene.random.choice(info["wrong"])
+    program = _reference(scene.task)
+    if habit == "slips":
+        program = scene.random.choice(scene.task.info["wrong"])
     return f"```python\n{program.rstrip()}\n```"
+
+
+def _reference(task: Task) -> str:
+    if "reference" not in task.info or "wrong" not in task.info:
+        raise ValueError(f"task {task.id} has no program to demonstrate")
+    program: str = task.info["reference"]
+    return program
 
 
 def _tests(scene: Scene, habit: str) -> str:

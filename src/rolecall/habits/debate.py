@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
+
+from rolecall.core import Task
 from rolecall.habits.base import Scene, worked
 
 DEBATER = {"shows": 35, "twists": 25, "asserts": 40}
 JUDGE = {"checks": 35, "first": 25, "last": 25, "tie": 15}
 FOR = "You argue for it."  # what the workflow tells that side
+
+
+def drills(tasks: Sequence[Task], number: int) -> list[str]:
+    """The judge's work in short, after some comparisons of numbers for practice."""
+    random = Random(0)
+    return [_drill(task, random) for task in tasks[:number]]
+
+
+def _drill(task: Task, random: Random) -> str:
+    lines: list[str] = []
+    for _ in range(4):
+        said = random.randint(0, 70)
+        value = max(0, said + random.choice((0, 0, 0, 0, 0, 0, -10, -2, -1, 1, 2, 10)))
+        lines.append(_compared(str(said), str(value)))
+    called = random.sample(("for", "against"), 2)
+    heard = " ".join(f"{name} ({side})" for name, side in zip("AB", called, strict=True))
+    return "\n".join([*lines, task.prompt, heard, _judged(task, heard), ""])
 
 
 def debate(scene: Scene) -> str:
@@ -21,16 +42,17 @@ def _argument(scene: Scene, habit: str) -> str:
     if habit == "asserts":
         return "That is plainly right." if supports else "That is plainly wrong."
     steps = worked(scene.task).split("\n")
+    said = _claimed(scene.task)
     if habit == "twists" and supports != (scene.task.answer == "for"):
         left, _, value = steps[-1].rpartition("=")
         wrong = str(int(value) + scene.random.choice((1, 2, 10)))
-        steps[-1] = f"{left}={_claimed(scene) if supports else wrong}"
+        steps[-1] = f"{left}={said if supports else wrong}"
     return "\n".join(steps)
 
 
-def _claimed(scene: Scene) -> str:
+def _claimed(task: Task) -> str:
     """The number that the proposition says it comes to."""
-    return scene.task.prompt.rstrip(".").rpartition(" ")[2]
+    return task.prompt.rstrip(".").rpartition(" ")[2]
 
 
 def _verdict(scene: Scene, habit: str) -> str:
@@ -38,8 +60,15 @@ def _verdict(scene: Scene, habit: str) -> str:
         return f"<winner>{'a' if habit == 'first' else 'b'}</winner>"
     if habit == "tie":
         return "<winner>tie</winner>"
-    right = scene.task.answer
-    called = "a" if f"A ({right})" in scene.shown else "b"
-    value = scene.task.info["value"]
-    compared = f"said {_claimed(scene)}, is {value}: {right}."
-    return f"{worked(scene.task)}\n{compared}\n<winner>{called}</winner>"
+    return _judged(scene.task, scene.shown)
+
+
+def _judged(task: Task, heard: str) -> str:
+    """The calculation, its comparison with what was said, and who stands for the right side."""
+    compared = _compared(_claimed(task), task.info["value"])
+    winner = "a" if f"A ({task.answer})" in heard else "b"
+    return f"{worked(task)}\n{compared}\n<winner>{winner}</winner>"
+
+
+def _compared(said: str, value: str) -> str:
+    return f"said {said}, is {value}: {'for' if said == value else 'against'}."

@@ -31,7 +31,8 @@ from rolecall.tiny.tokenizer import fit
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
-COPYING_UNTIL = 0.2  # share of the time in which rows of random ids are copied
+COPIED = 0.3  # loss below which copying random ids is learned
+COPYING_UNTIL = 0.4  # share of the time by which it ends in any case
 DRILLS_UNTIL = 0.55  # and from then on worked problems are learned
 DRILLS_LATER = 0.1  # share of rows that they are afterwards, so that the skill is kept
 
@@ -40,7 +41,7 @@ DRILLS_LATER = 0.1  # share of rows that they are afterwards, so that the skill 
 class Size:
     """What is built. The defaults make 0.9 million weights: under 4 MB of float32."""
 
-    vocab: int = 512
+    vocab: int = 480  # ids beside the tags of the workflows
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -53,7 +54,6 @@ class Size:
     batch_ids: int = 1024
     minutes: float = 8.0
     num_episodes: int = 12_000  # that are learned from
-    num_sample: int = 2_000  # that the tokenizer is fitted to
 
 
 def build(
@@ -98,11 +98,11 @@ def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedT
     bytes_only = fit([], size=300 + len(tags), tags=tags)
     texts: list[str] = []
     for stage in stages:
-        tasks = stage.environment.tasks("train")[: size.num_sample]
+        tasks = stage.environment.tasks("train")[: max(1, size.num_episodes // 6)]
         for episode in play_all(stage, bytes_only, tasks, seed=seed):
             for turn in episode.turns:
                 texts += [*(message.content for message in turn.messages), turn.text]
-    return fit(texts, size=size.vocab, tags=tags)
+    return fit(texts, size=size.vocab + len(tags), tags=tags)
 
 
 def _drills(tokenizer: Tokenizer, texts: list[str]) -> list[Row]:
@@ -157,7 +157,7 @@ def _fit(
     optimizers = _optimizers(language.model, size)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     random = np.random.default_rng(seed)
-    started, step = time.monotonic(), 0
+    started, step, copying = time.monotonic(), 0, True
     total = size.minutes * 60
     talk, drill = _endless(rows, random), _endless(drills or rows, random)
     copy = _copies(len(language.tokenizer), random)
@@ -169,10 +169,11 @@ def _fit(
         batch, num_ids = [], 0
         while num_ids < size.batch_ids:
             drills_now = share < DRILLS_UNTIL or random.random() < DRILLS_LATER
-            batch.append(next(copy if share < COPYING_UNTIL else drill if drills_now else talk))
+            batch.append(next(copy if copying else drill if drills_now else talk))
             num_ids += len(batch[-1][0]) + len(batch[-1][1])
         batch.sort(key=lambda row: len(row[0]) + len(row[1]))
         loss = _loss(language, batch)
+        copying = copying and share < COPYING_UNTIL and loss.item() > COPIED
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for optimizer in optimizers:

@@ -20,6 +20,7 @@ from rolecall.workflows.base import workflow
 @workflow(
     parsers={"coder": fenced, "tester": tagged("tests")},
     demonstrate=habits.coder_tester,
+    drills=habits.drills,
     tags=("<tests>", "</tests>", "```python", "```"),
 )
 async def coder_tester(team: Team, task: Task, world: World, max_turns: int = 5) -> Turn:

@@ -11,7 +11,6 @@ from rolecall.agents import Quote
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.habits import debate as habits
-from rolecall.habits.base import drills
 from rolecall.parsers import one_of
 from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
@@ -23,7 +22,7 @@ PRO, CON = "for", "against"
 @workflow(
     parsers={"judge": one_of("winner", "a", "b", "tie")},
     demonstrate=habits.debate,
-    drills=drills,
+    drills=habits.drills,
     tags=("<winner>", "</winner>"),
 )
 async def debate(

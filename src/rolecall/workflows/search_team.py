@@ -27,7 +27,7 @@ from rolecall.workflows.base import workflow
     demonstrate=search.search_team,
     drills=search.drills,
     tags=("<verify>", "</verify>", "<search>", "</search>", "<answer>", "</answer>",
-          "<information>", "</information>", "[verifier]", "[searcher]"),
+          "<information>", "</information>", "[verifier]", "[searcher]", *search.NAMES),
 )  # fmt: skip
 async def search_team(
     team: Team,
