@@ -127,6 +127,20 @@ class CriticConfig(Section):
     """How it is updated; lr is 1e-5 by default."""
 
 
+class CurriculumConfig(Section):
+    """Tasks that the team passes now and then are drawn more often than easy or hopeless ones."""
+
+    by: Literal["task", "source", "family"] = "task"
+    """Whose pass rate p counts: each task's own (finite train splits), each source's, or each
+    family's, whose shares of a step then follow it. The weight in a draw is p (1 - p) + floor."""
+    prior: float = Field(0.5, ge=0, le=1)
+    """Pass rate of what nobody has tried yet."""
+    newest: float = Field(0.5, gt=0, le=1)
+    """How far the mean score of a step moves the pass rate towards itself."""
+    floor: float = Field(0.05, gt=0, allow_inf_nan=False)
+    """What every weight has, so that nothing starves."""
+
+
 class RolloutConfig(Section):
     """What a step collects."""
 
@@ -134,6 +148,10 @@ class RolloutConfig(Section):
     """Tasks in a step."""
     group_size: int = Field(8, ge=1)
     """Attempts at each task, which are compared with one another."""
+    stratify: bool = False
+    """Each source of a finite train split has the same share of every step's tasks."""
+    curriculum: CurriculumConfig | None = None
+    """Draw tasks by how often the team passes them; `{}` turns it on."""
     data: str | None = None
     """File of preferences (JSON Lines or Parquet) that is trained on instead of episodes."""
     timeout_s: float = Field(600.0, gt=0)
