@@ -141,7 +141,7 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     # A class says the types of its options at __init__; its signature already leaves out self.
     described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
     parameters = list(inspect.signature(call).parameters.values())[skip:]
-    hints = get_type_hints(described)
+    hints = get_type_hints(described, include_extras=True)
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
         for p in parameters
