@@ -15,7 +15,7 @@ from rolecall.config import load
 from rolecall.runs import RunFolder
 from rolecall.trainer import Trainer
 from tests import toy
-from tests.killed_run import Silent
+from tests.test_trainer import Silent
 from tests.toy import relay_config, write
 
 HERE = Path(__file__).resolve()

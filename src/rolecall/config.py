@@ -371,12 +371,18 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
 
 def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
-    for key in NAMED:
-        if isinstance(loaded.get(key), str):
-            loaded[key] = {"name": loaded[key]}
-        if any(override.startswith(f"{key}=") for override in overrides):
-            loaded.pop(key, None)
+    named = [(loaded, key, key) for key in NAMED]
+    environment = loaded.get("environment")
+    parts = environment.get("of") if isinstance(environment, DictConfig) else None
+    if isinstance(parts, DictConfig):  # of a mixed environment
+        named += [(parts, str(name), f"environment.of.{name}") for name in parts]
+    for where, key, dotted in named:
+        if isinstance(where.get(key), str):
+            where[key] = {"name": where[key]}
+        if any(override.startswith(f"{dotted}=") for override in overrides):
+            where.pop(key, None)
+    places = {dotted for _, _, dotted in named}
     return [
-        override.replace("=", ".name=", 1) if override.partition("=")[0] in NAMED else override
+        override.replace("=", ".name=", 1) if override.partition("=")[0] in places else override
         for override in overrides
     ]
