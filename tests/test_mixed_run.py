@@ -12,11 +12,12 @@ import pytest
 
 from rolecall.assembly import assemble
 from rolecall.config import load
+from rolecall.core import Episode
 from rolecall.runs import RunFolder
 from rolecall.trainer import Trainer
 from tests import toy
 from tests.test_trainer import Silent
-from tests.toy import relay_config, write
+from tests.toy import crew_config, relay_config, write
 
 HERE = Path(__file__).resolve()
 
@@ -93,3 +94,31 @@ def test_pass_rates_are_in_the_checkpoint(folder):
     state = json.loads((folder.checkpoints / "step-2/state.json").read_text())
     assert set(state["states"][-1]) == {"2"}
     assert set(state["states"][-1]["2"]) == {"quiet", "loud"}
+
+
+def test_draws_ahead_of_updates_follow_from_the_episodes_before_their_bound(model_folder, tmp_path):
+    """Staleness 1: the tasks of step n are what the recorded scores up to step n - 2 draw."""
+    config = crew_config(
+        model_folder,
+        rollout={"curriculum": {"prior": 0.0, "floor": 0.001}},
+        trainer={"steps": 4, "max_staleness": 1},
+        engine={"copy": True},
+        evaluation={"tasks": 0},
+    )
+    loaded = load(write(tmp_path / "c.yaml", config))
+    folder = RunFolder(tmp_path / "run")
+    folder.start(loaded)
+    asyncio.run(Trainer(assemble(loaded), folder, display=Silent()).train())
+    again = assemble(loaded).drawing
+    drawn = []
+    for step in (1, 2, 3, 4):
+        tasks = {task.id: task for task in again.draw(step)}
+        rows = pq.read_table(folder.episode_file(step)).to_pylist()
+        assert {row["task"] for row in rows} == set(tasks)
+        scores = {row["episode"]: (tasks[row["task"]], row["score"]) for row in rows}
+        again.finished(
+            step, [Episode(n, t, 0, 0, metrics={"score": s}) for n, (t, s) in scores.items()]
+        )
+        drawn.append(set(tasks))
+    assert drawn[2] & drawn[0]  # of what step 1 played, some come again as soon as they may
+    assert not drawn[1] & drawn[0]

@@ -84,28 +84,6 @@ def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, point, count):
     assert list((folder / "journal").iterdir()) == []
 
 
-def test_a_curriculum_goes_on_with_the_pass_rates_of_before(model_folder, tmp_path):
-    """Its draws depend on what was played, so a resumed run must know it to the bit."""
-    changes = {"curriculum": {"newest": 1.0, "floor": 0.001}}
-    environment = {"name": relay_config(model_folder)["environment"]["name"], "size": 6}
-    config = relay_config(model_folder, rollout=changes, environment=environment)
-    config["trainer"]["steps"] = 4
-    file = write(tmp_path / "c.yaml", config)
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    assert run(file, straight, "never") == 0
-    assert run(file, killed, "before the optimizer steps", 6) == -9
-    assert run(file, killed, "never") == 0
-    for step in (1, 2, 3, 4):
-        name = f"episodes/step-{step:06d}.parquet"
-        assert pq.read_table(killed / name).equals(pq.read_table(straight / name))
-    expected, found = weights(straight, 4), weights(killed, 4)
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    states = [
-        json.loads((f / "checkpoints/step-4/state.json").read_text()) for f in (straight, killed)
-    ]
-    assert states[0]["states"][-1] == states[1]["states"][-1] != {}
-
-
 def test_a_run_killed_twice_still_ends_the_same(uninterrupted, tmp_path):
     config, straight = uninterrupted
     folder = tmp_path / "killed"
