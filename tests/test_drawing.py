@@ -91,9 +91,7 @@ def test_shares_by_chance_or_of_other_weights_are_caught():
 
 
 def test_a_draw_holds_the_shares_and_no_task_twice():
-    drawing = Drawing(
-        mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=1
-    )  # fmt: skip
+    drawing = Drawing(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=1)
     for step in range(1, 60):
         tasks = drawing.draw(step)
         assert Counter(task.family for task in tasks) == drawing.shares.of(step)
@@ -152,11 +150,11 @@ def test_steps_of_an_endless_split_do_not_overlap():
 
 
 def test_a_weighted_draw_is_in_proportion_and_without_repetition():
-    first = Counter(weighted("abc", [6, 3, 1], 1, seed=seed)[0] for seed in range(4000))
+    first = Counter(weighted("abc", [6, 3, 1], number=1, seed=seed)[0] for seed in range(4000))
     assert [first[x] / 4000 for x in "abc"] == pytest.approx([0.6, 0.3, 0.1], abs=0.025)
-    assert sorted(weighted("abc", [6, 3, 1], 3, seed=0)) == ["a", "b", "c"]
+    assert sorted(weighted("abc", [6, 3, 1], number=3, seed=0)) == ["a", "b", "c"]
     # Two of three, exactly: P(c is left out) = .6 * .3 / .4 + .3 * .6 / .7.
-    both = sum("c" not in weighted("abc", [6, 3, 1], 2, seed=seed) for seed in range(4000))
+    both = sum("c" not in weighted("abc", [6, 3, 1], number=2, seed=seed) for seed in range(4000))
     assert both / 4000 == pytest.approx(0.6 * 0.3 / 0.4 + 0.3 * 0.6 / 0.7, abs=0.025)
 
 
@@ -192,8 +190,7 @@ def test_tasks_that_are_passed_now_and_then_are_drawn_most_and_none_starves():
 def test_sources_of_an_endless_split_are_drawn_by_their_pass_rates():
     known = rates("source", newest=1.0, floor=0.01)
     drawing = Drawing(Endless(), groups=8, seed=0, rates=known)
-    before = [task for step in range(1, 2) for task in drawing.draw(step)]
-    assert len({task.id for task in before}) == 8
+    assert len({task.id for task in drawing.draw(1)}) == 8
     known.finished(1, [*scored(Endless()[0], 1, 1), *scored(Endless()[1], 1, 0)])
     known.known |= dict.fromkeys(range(2, 200), known.known[1])  # nothing new
     later = Counter(task.source for step in range(2, 200) for task in drawing.draw(step))

@@ -375,7 +375,7 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     environment = loaded.get("environment")
     parts = environment.get("of") if isinstance(environment, DictConfig) else None
     if isinstance(parts, DictConfig):  # of a mixed environment
-        named += [(parts, str(name), f"environment.of.{name}") for name in parts]
+        named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
     for where, key, dotted in named:
         if isinstance(where.get(key), str):
             where[key] = {"name": where[key]}

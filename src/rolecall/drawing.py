@@ -85,7 +85,7 @@ class Drawing:
             task
             for name in self.parts
             if missing[name]
-            for task in self._of_part(name, missing[name], step, number, seen)
+            for task in self._of_part(name, missing[name], step=step, number=number, seen=seen)
         ]
 
     def counts(self, step: int) -> Counter[str]:
@@ -108,7 +108,7 @@ class Drawing:
         return self.train.part_of(task) if isinstance(self.train, Mixture) else ""
 
     def _of_part(
-        self, name: str, missing: int, step: int, number: int, seen: Collection[str]
+        self, name: str, missing: int, *, step: int, number: int, seen: Collection[str]
     ) -> list[Task]:
         part, seed = self.parts[name], seed_of(self.seed, name) if name else self.seed
         if self.rates is not None:
@@ -116,7 +116,7 @@ class Drawing:
             offered = window(part, WINDOW * missing, seed=order) if len(part) >= ENDLESS else part
             left = [task for task in offered if task.id not in seen]
             weights = [self.rates.weight(self.rates.key(task), step=step) for task in left]
-            return weighted(left, weights, missing, seed=order)
+            return weighted(left, weights, number=missing, seed=order)
         if number == 0:
             taken = [given[name] for given in self.shares.given[: step - 1]]
             return drawn(part, missing, seed=seed, taken=taken)
@@ -163,7 +163,7 @@ def window(items: Sequence[T], number: int, *, seed: int) -> list[T]:
     return [items[first + i] for i in range(number)]
 
 
-def weighted(items: Sequence[T], weights: Sequence[float], number: int, *, seed: int) -> list[T]:
+def weighted(items: Sequence[T], weights: Sequence[float], *, number: int, seed: int) -> list[T]:
     """Some items without repetition, each next one in proportion to its weight among those left.
 
     The first arrivals of independent exponential clocks (Efraimidis and Spirakis, 2006).
