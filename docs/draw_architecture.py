@@ -57,6 +57,7 @@ LAYERS: list[dict[str, list[str]]] = [
     },
     {
         "rollout": ["rollout", "evaluate"],
+        "drawing": ["drawing", "curriculum"],
         "run folder": ["runs", "episodes", "checkpoint"],
         "data sets": ["data_sets"],
         "proofs": ["proofs"],

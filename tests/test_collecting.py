@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rolecall.assembly import assemble
-from rolecall.collecting import Collector, drawn
+from rolecall.collecting import Collector
 from rolecall.config import load
-from rolecall.environments.base import ENDLESS
 from rolecall.rollout import Rollout
 from rolecall.runs import Journal, RunFolder, journal_path
 from rolecall.scope import task_factory
@@ -93,18 +92,3 @@ def test_a_step_resumed_in_any_round_collects_the_same(model_folder, tmp_path, k
         for a, b in zip(one.turns, other.turns, strict=True):
             assert a.tokens.tolist() == b.tokens.tolist()
             assert a.logprobs.tolist() == b.logprobs.tolist()
-
-
-class Endless:
-    def __len__(self) -> int:
-        return ENDLESS
-
-    def __getitem__(self, place: int) -> int:
-        return place
-
-
-def test_steps_of_an_endless_split_do_not_overlap():
-    steps = [drawn(Endless(), 4, seed=3, step=step) for step in (1, 2, 3)]
-    assert len({item for step in steps for item in step}) == 12
-    assert steps[0] == drawn(Endless(), 4, seed=3, step=1)
-    assert steps[0] != drawn(Endless(), 4, seed=4, step=1)

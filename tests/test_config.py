@@ -54,6 +54,24 @@ def test_numbers_are_read_as_numbers(tmp_path, model_folder):
     assert [tracker.name for tracker in config.trackers] == ["tensorboard"]
 
 
+def test_a_part_of_a_mixed_environment_is_overridden_by_its_dotted_name(tmp_path, model_folder):
+    config = relay_config(model_folder)
+    config["environment"] = {
+        "name": "mixed",
+        "of": {"a": "math", "b": {"name": "math", "level": 3}},
+    }
+    file = write(tmp_path / "c.yaml", config)
+
+    def parts(*overrides: str) -> dict:
+        return load(file, list(overrides)).environment.options["of"]
+
+    assert parts("environment.of.a.weight=2")["a"] == {"name": "math", "weight": 2}
+    assert parts("environment.of.b.level=1")["b"] == {"name": "math", "level": 1}
+    assert parts("environment.of.b=search")["b"] == {"name": "search"}
+    assert parts("environment.of.c=search")["c"] == "search"
+    assert load(file, ["environment=math"]).environment.options == {}
+
+
 def test_a_key_given_twice_is_refused(tmp_path):
     (tmp_path / "c.yaml").write_text("team: {}\nteam: {}\n")
     with pytest.raises(ConfigError, match=r"c\.yaml"):

@@ -73,7 +73,7 @@ def saved(folder: Path) -> dict[str, list[torch.Tensor]]:
     found = {str(p.relative_to(last)): tensors(torch.load(p)) for p in last.rglob("*.pt")}
     for path in last.rglob("*.safetensors"):
         found[str(path.relative_to(last))] = tensors(dict(sorted(load_file(path).items())))
-    found["state"] = tensors(json.loads((last / "state.json").read_text())["algorithms"])
+    found["state"] = tensors(json.loads((last / "state.json").read_text())["states"])
     return found
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rolecall.assembly import assemble
-from rolecall.collecting import drawn
 from rolecall.config import load
 from rolecall.runs import RunFolder
 from rolecall.trainer import NothingTrainsError, Trainer
@@ -155,17 +154,6 @@ def test_a_run_in_which_nothing_trains_stops_and_says_why(model_folder, tmp_path
     rows = pq.read_table(tmp_path / "run/episodes").to_pylist()
     assert len(rows) == 3 * 12
     assert all("the world went away" in row["error"] for row in rows)
-
-
-def test_finite_tasks_are_drawn_once_an_epoch_and_never_twice_a_step(model_folder, tmp_path):
-    config = solo_config(model_folder, environment={"size": 10}, rollout={"groups": 4})
-    loaded = load(write(tmp_path / "c.yaml", config))
-    tasks = assemble(loaded).train
-    steps = [[t.id for t in drawn(tasks, 4, seed=0, step=step)] for step in range(1, 5)]
-    assert all(len(set(step)) == 4 for step in steps)
-    assert not set(steps[0]) & set(steps[1])
-    assert steps[2] != steps[0]
-    assert steps == [[t.id for t in drawn(tasks, 4, seed=0, step=s)] for s in range(1, 5)]
 
 
 def test_evaluations_come_at_intervals_and_the_best_checkpoint_is_marked(model_folder, tmp_path):

@@ -213,6 +213,8 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         }
     }
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
+    # Tasks that were played are drawn again: a run that forgets them goes another way.
+    again = {"prior": 0.0, "floor": 0.001}
     several = {"name": "drmas", "passes": 2, "minibatches": 2, "entropy": 0.01}
     return {
         "grpo": {"algorithm": "grpo"},
@@ -224,6 +226,7 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
         "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
         "dapo": {"algorithm": "dapo"},
+        "curriculum": {"algorithm": "dapo", "rollout": {"curriculum": again}},
         "ppo": {"algorithm": "ppo", "critics": {"agent": {"optimizer": {"lr": 1e-2}}}},
         "mappo": {"algorithm": "mappo", **team},
         "happo": {"algorithm": "happo", **team},

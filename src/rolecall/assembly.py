@@ -14,9 +14,12 @@ from rolecall.config import AgentConfig, Config, Named, RewardConfig
 from rolecall.config_errors import ConfigError
 from rolecall.core import Group, Task
 from rolecall.credit import Credit, check_options, make_algorithms
+from rolecall.curriculum import PassRates
 from rolecall.data import preferences
+from rolecall.drawing import Drawing
 from rolecall.engines.torch import TorchEngine
 from rolecall.environments.base import ENDLESS, Environment
+from rolecall.environments.mixed import Mixture, by_source
 from rolecall.environments.rows import duplicate_questions
 from rolecall.evaluate import held_out
 from rolecall.learners.local import LocalLearner
@@ -39,7 +42,7 @@ class Run:
 
     config: Config
     stage: Stage
-    train: Sequence[Task]
+    drawing: Drawing  # of train tasks
     test: list[Task]  # the held-out tasks that are evaluated
     engine: TorchEngine
     models: dict[str, LanguageModel]
@@ -62,11 +65,16 @@ class Run:
         }
         return {**self.learners, **critics}
 
+    @property
+    def stateful(self) -> list[Algorithm | Drawing]:
+        """What a checkpoint holds a small state of."""
+        return [*(part.algorithm for part in self.credits), self.drawing]
+
     def restore(self, saved: Path) -> None:
-        """Take over a checkpoint's weights, critics and algorithm states."""
+        """Take over a checkpoint's weights, critics and states."""
         states = checkpoint.load(saved, self.parts)
-        for part, state in zip(self.credits, states, strict=True):
-            part.algorithm.load_state_dict(state)
+        for part, state in zip(self.stateful, states, strict=True):
+            part.load_state_dict(state)
 
 
 def assemble(config: Config) -> Run:
@@ -80,8 +88,10 @@ def assemble(config: Config) -> Run:
     needs.check_needs(config, flow, algorithms)
     environment = make_environment(config)
     train, test = _tasks(config, environment)
+    drawing = make_drawing(config, train)
     number = needs.num_candidates(config, flow) or 2
-    needs.check_fork(config, flow, environment, train[0], number)
+    for part in drawing.parts.values():
+        needs.check_fork(config, flow, environment, part[0], number)
     rewards = {name: _reward(name, given) for name, given in config.rewards.items()}
     kits = make_tools(config)
     models = make_models(config)
@@ -118,7 +128,8 @@ def assemble(config: Config) -> Run:
     learners = {
         name: make_learner(config, name, models, algorithms) for name in sorted(config.trained)
     }
-    return Run(config, stage, train, test, engine, models, learners, credits, _data(config, stage))
+    data = _data(config, stage)
+    return Run(config, stage, drawing, test, engine, models, learners, credits, data)
 
 
 def resolve_workflow(named: Named) -> Workflow:
@@ -134,6 +145,8 @@ def make_environment(config: Config) -> Environment:
     options = check_options("environment", config.environment, kind, skip=0)
     try:
         return kind(**options)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
 
@@ -143,18 +156,31 @@ def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], li
         train = environment.tasks("train")
         asked = config.evaluation.tasks
         test = held_out(environment.tasks("test"), per_source=asked) if asked else []
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
-    if config.rollout.groups > len(train):
-        raise ConfigError(
-            f"rollout.groups: a step of {config.rollout.groups} tasks cannot be drawn from "
-            f"{len(train)} train tasks"
-        )
-    if len(train) < ENDLESS:
-        shared = duplicate_questions(train, test)
+    for part in train.parts.values() if isinstance(train, Mixture) else [train]:
+        shared = duplicate_questions(part, test) if len(part) < ENDLESS else []
         if shared:
             log.warning("train and test share questions count=%d first=%s", len(shared), shared[0])
     return train, test
+
+
+def make_drawing(config: Config, train: Sequence[Task]) -> Drawing:
+    """Raises ConfigError where a step cannot be drawn as asked."""
+    rollout = config.rollout
+    if rollout.stratify:
+        try:
+            train = by_source(train)
+        except ValueError as error:
+            raise ConfigError(f"rollout.stratify {error}") from error
+    rates = None
+    if rollout.curriculum is not None:
+        rates = PassRates(rollout.curriculum, lag=config.trainer.max_staleness)
+    drawing = Drawing(train, groups=rollout.groups, seed=config.trainer.seed, rates=rates)
+    checks.check_drawing(config, drawing)
+    return drawing
 
 
 def _credits(

@@ -34,7 +34,7 @@ def save(
 ) -> Path:
     """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
 
-    It gets a folder for each part (policies, critics), and the states of the algorithms.
+    It gets a folder for each part (policies, critics), and the small states of what has one.
 
     Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
     """
@@ -45,7 +45,7 @@ def save(
         for name, part in parts.items():
             (aside / name).mkdir(parents=True)
             part.save(aside / name)
-        state = {"step": step, "parts": list(parts), "algorithms": states}
+        state = {"step": step, "parts": list(parts), "states": states}
         (aside / "state.json").write_text(json.dumps(state))
         _flush(aside)
     except Exception as error:  # torch and safetensors have their own types for a full disk
@@ -80,10 +80,10 @@ def step_of(checkpoint: Path) -> int:
 
 
 def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
-    """Restore weights, moments, critics. Returns the algorithms' states that were saved."""
+    """Restore weights, moments, critics. Returns the states that were saved."""
     for name, part in parts.items():
         part.load(checkpoint / name)
-    states: list[Any] = json.loads((checkpoint / "state.json").read_text())["algorithms"]
+    states: list[Any] = json.loads((checkpoint / "state.json").read_text())["states"]
     return states
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from rolecall import registry
-from rolecall.config import Config
+from rolecall.config import Config, CurriculumConfig
 from rolecall.config_errors import ConfigError
+from rolecall.drawing import Drawing
+from rolecall.environments.base import ENDLESS
+from rolecall.environments.mixed import Mixture
 from rolecall.workflows.base import RESERVED, Workflow
+
+LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
 
 
 def check_team(config: Config, flow: Workflow) -> None:
@@ -73,6 +78,51 @@ def check_effects(config: Config) -> None:
             "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
             "same: set evaluation.samples=1 evaluation.k=1"
         )
+
+
+def check_drawing(config: Config, drawing: Drawing) -> None:
+    """A step must find the tasks that it is to take, and what is to steer the draw must do so."""
+    rollout, total = config.rollout, len(drawing.train)
+    if rollout.data is not None:
+        for option in ("curriculum", "stratify"):
+            if getattr(rollout, option):
+                raise ConfigError(f"rollout.{option} has no effect with rollout.data")
+    if rollout.groups > total:
+        raise ConfigError(
+            f"rollout.groups: a step of {rollout.groups} tasks cannot be drawn from {total} train "
+            "tasks"
+        )
+    if rollout.curriculum is not None:
+        _check_curriculum(rollout.curriculum, drawing)
+    for name, most in drawing.most(min(config.trainer.steps, 1000)).items():
+        if name and most > len(drawing.parts[name]):
+            raise ConfigError(
+                f"rollout.groups: a step takes up to {most} tasks of {name!r}, which has "
+                f"{len(drawing.parts[name])}"
+            )
+
+
+def _check_curriculum(curriculum: CurriculumConfig, drawing: Drawing) -> None:
+    """`by: task` needs tasks that come again, the others something to tell apart."""
+    parts = drawing.parts
+    if curriculum.by == "task":
+        endless = [name for name, part in parts.items() if len(part) >= ENDLESS]
+        if endless:
+            raise ConfigError(
+                "rollout.curriculum.by: train tasks without end"
+                + (f" (those of {', '.join(endless)})" if endless != [""] else "")
+                + " do not come again, so none has a pass rate of its own; use source or family"
+            )
+    elif curriculum.by == "source":
+        looked = [{task.source for task in part[:LOOKED_AT]} for part in parts.values()]
+        if all(len(sources) < 2 for sources in looked):
+            raise ConfigError(
+                "rollout.curriculum.by: source has no effect: there is one source to draw from"
+            )
+    elif not (isinstance(drawing.train, Mixture) and drawing.train.label == "family"):
+        raise ConfigError("rollout.curriculum.by: only a mixed environment has families")
+    if drawing.groups == len(drawing.train):
+        raise ConfigError("rollout.curriculum has no effect: every step takes all train tasks")
 
 
 def check_sampling(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""The number of a step in, its groups out: tasks are drawn, played, and refused groups replaced.
+"""The number of a step in, its groups out: tasks are played, and refused groups replaced.
 
 Consumes tasks and a journal, produces admitted and prepared groups; unblocked by the last episode.
 """
@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TypeVar
-
-import numpy as np
 
 from rolecall import scope
 from rolecall.assembly import Run
 from rolecall.core import Episode, Group, Swap, Task
-from rolecall.environments.base import ENDLESS
+from rolecall.drawing import drawn
 from rolecall.rollout import Rollout, collect, replay
 from rolecall.runs import Journal, RunFolder, journal_path
-from rolecall.seeds import seed_of
 
 log = logging.getLogger("rolecall")
-T = TypeVar("T")
 MOST_ROUNDS = 10  # in which a step looks for groups that are admitted
 
 
 class Collector:
-    """Collects the groups of any step; what it draws depends on the seed and the step only."""
+    """Collects the groups of any step."""
 
     def __init__(self, run: Run, folder: RunFolder) -> None:
         self.run, self.folder = run, folder
@@ -35,12 +29,19 @@ class Collector:
         """Raises what the journal's disk raises; a failed episode is in `failures`."""
         wanted = self.run.config.rollout.groups
         if self.run.data:
-            return Rollout(groups=drawn(self.run.data, wanted, seed=self._seed, step=step))
+            taken = [wanted] * (step - 1)
+            seed = self.run.config.trainer.seed
+            return Rollout(groups=drawn(self.run.data, wanted, seed=seed, taken=taken))
         journal = Journal(journal_path(self.folder, step))
         whole = Rollout(groups=[])
         try:
             for number in range(MOST_ROUNDS):
-                tasks = self._draw(step, number, wanted - len(whole.groups), whole)
+                tasks = self.run.drawing.draw(
+                    step,
+                    number=number,
+                    admitted=[group[0].task for group in whole.groups],
+                    seen={episode.task.id for episode in (*whole.episodes, *whole.unused)},
+                )
                 if not tasks:
                     break
                 whole.add(await self._round(step, tasks, journal))
@@ -79,22 +80,6 @@ class Collector:
         rollout.num_refused = len(refused)
         return rollout
 
-    def _draw(self, step: int, number: int, missing: int, whole: Rollout) -> list[Task]:
-        """New tasks for round `number` of a step; none that the step has played already."""
-        config = self.run.config.rollout
-        if number == 0:
-            return drawn(self.run.train, config.groups, seed=self._seed, step=step)
-        seen = {e.task.id for e in (*whole.episodes, *whole.unused)}
-        order = seed_of(self._seed, "more", step, number)
-        offered = drawn(
-            self.run.train, min(len(self.run.train), missing + len(seen)), seed=order, step=1
-        )
-        return [task for task in offered if task.id not in seen][:missing]
-
-    @property
-    def _seed(self) -> int:
-        return self.run.config.trainer.seed
-
     @property
     def _refuses(self) -> bool:
         return any(part.algorithm.refuses for part in self.run.credits)
@@ -117,15 +102,3 @@ class Collector:
         async with asyncio.TaskGroup() as together:
             for group in groups:
                 together.create_task(one(group))
-
-
-def drawn(items: Sequence[T], number: int, *, seed: int, step: int) -> list[T]:
-    """An endless sequence is taken in its order, a finite one is shuffled anew each epoch."""
-    size = len(items)
-    if size >= ENDLESS:
-        first = seed_of(seed, "tasks") % (size // 2) + (step - 1) * number
-        return [items[(first + i) % size] for i in range(number)]
-    per_epoch = max(1, size // number)  # a step never holds one item twice
-    epoch, place = divmod(step - 1, per_epoch)
-    order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
-    return [items[int(i)] for i in order[place * number : (place + 1) * number]]

@@ -127,6 +127,20 @@ class CriticConfig(Section):
     """How it is updated; lr is 1e-5 by default."""
 
 
+class CurriculumConfig(Section):
+    """Tasks that the team passes now and then are drawn more often than easy or hopeless ones."""
+
+    by: Literal["task", "source", "family"] = "task"
+    """Whose pass rate p counts: each task's own (finite train splits), each source's, or each
+    family's, whose shares of a step then follow it. The weight in a draw is p (1 - p) + floor."""
+    prior: float = Field(0.5, ge=0, le=1)
+    """Pass rate of what nobody has tried yet."""
+    newest: float = Field(0.5, gt=0, le=1)
+    """How far the mean score of a step moves the pass rate towards itself."""
+    floor: float = Field(0.05, gt=0, allow_inf_nan=False)
+    """What every weight has, so that nothing starves."""
+
+
 class RolloutConfig(Section):
     """What a step collects."""
 
@@ -134,6 +148,10 @@ class RolloutConfig(Section):
     """Tasks in a step."""
     group_size: int = Field(8, ge=1)
     """Attempts at each task, which are compared with one another."""
+    stratify: bool = False
+    """Each source of a finite train split has the same share of every step's tasks."""
+    curriculum: CurriculumConfig | None = None
+    """Draw tasks by how often the team passes them; `{}` turns it on."""
     data: str | None = None
     """File of preferences (JSON Lines or Parquet) that is trained on instead of episodes."""
     timeout_s: float = Field(600.0, gt=0)
@@ -354,12 +372,18 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
 
 def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
-    for key in NAMED:
-        if isinstance(loaded.get(key), str):
-            loaded[key] = {"name": loaded[key]}
-        if any(override.startswith(f"{key}=") for override in overrides):
-            loaded.pop(key, None)
+    named = [(loaded, key, key) for key in NAMED]
+    environment = loaded.get("environment")
+    parts = environment.get("of") if isinstance(environment, DictConfig) else None
+    if isinstance(parts, DictConfig):  # of a mixed environment
+        named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
+    for where, key, dotted in named:
+        if isinstance(where.get(key), str):
+            where[key] = {"name": where[key]}
+        if any(override.startswith(f"{dotted}=") for override in overrides):
+            where.pop(key, None)
+    places = {dotted for _, _, dotted in named}
     return [
-        override.replace("=", ".name=", 1) if override.partition("=")[0] in NAMED else override
+        override.replace("=", ".name=", 1) if override.partition("=")[0] in places else override
         for override in overrides
     ]

@@ -30,6 +30,16 @@ class Task:
     answer: Any = None  # reference answer; a list means that any element is correct
     info: dict[str, Any] = field(default_factory=dict)  # `source` and whatever the row held
 
+    @property
+    def source(self) -> str:
+        """The data set or generator that it is of."""
+        return str(self.info.get("source", ""))
+
+    @property
+    def family(self) -> str:
+        """The part of a mixed environment that it is of; "" where nothing is mixed."""
+        return str(self.info.get("family", ""))
+
 
 @dataclass(slots=True)
 class Message:

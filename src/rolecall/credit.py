@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ValidationError
-
 from rolecall import registry
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import Config, Named
-from rolecall.config_errors import ConfigError, explain
+from rolecall.config_errors import ConfigError
 from rolecall.core import Episode
 
 
@@ -60,9 +58,4 @@ def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
 
 def check_options(key: str, named: Named, call: Any, *, skip: int) -> dict[str, Any]:
     """The options of a workflow, environment or algorithm with the types its signature asks for."""
-    model: type[BaseModel] = registry.options_model(call, skip=skip)
-    try:
-        checked = model.model_validate(named.options)
-    except ValidationError as error:
-        raise explain(error, model, prefix=key) from error
-    return {name: getattr(checked, name) for name in named.options}
+    return registry.checked_options(call, named.options, key=key, skip=skip)

@@ -39,13 +39,20 @@ def over_tasks(values: list[float]) -> Score:
 
 
 def summarise(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
-    """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}."""
-    by_source: dict[str, list[Group]] = defaultdict(list)
+    """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.
+
+    "by_family" too, where environments are mixed.
+    """
+    parts: dict[str, dict[str, list[Group]]] = {"by_source": defaultdict(list)}
     for group in groups:
-        by_source[str(group[0].task.info.get("source", ""))].append(group)
-    whole = _scores(groups, samples=samples, k=k)
-    parts = {name: _scores(part, samples=samples, k=k) for name, part in sorted(by_source.items())}
-    return whole | {"by_source": parts}
+        task = group[0].task
+        parts["by_source"][task.source].append(group)
+        if task.family:
+            parts.setdefault("by_family", defaultdict(list))[task.family].append(group)
+    return _scores(groups, samples=samples, k=k) | {
+        kind: {name: _scores(part, samples=samples, k=k) for name, part in sorted(found.items())}
+        for kind, found in parts.items()
+    }
 
 
 def _scores(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
@@ -64,11 +71,11 @@ def _scores(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
 
 
 def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
-    """The first `per_source` tasks of each data source."""
-    taken: Counter[str] = Counter()
+    """The first `per_source` tasks of each data source, of each family."""
+    taken: Counter[tuple[str, str]] = Counter()
     kept = []
     for task in tasks:
-        source = str(task.info.get("source", ""))
+        source = (task.family, task.source)
         if taken[source] < per_source:
             taken[source] += 1
             kept.append(task)

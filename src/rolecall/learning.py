@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.whitening import whiten_families
 from rolecall.assembly import Run
 from rolecall.core import Batch, Episode, Turn
 from rolecall.credit import Credit
@@ -49,6 +50,12 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
         if part.critic is not None:
             part.critic.annotate(seen)
         algorithm.credit(seen)
+    families = {episode.task.id: episode.task.family for episode in episodes}
+    for policy in run.learners:
+        algorithm = run.credit_of(policy).algorithm
+        turns = trained_turns(episodes, policy, algorithm)
+        if algorithm.per_family and turns:
+            whiten_families(turns, families)
 
 
 async def update(

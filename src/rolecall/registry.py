@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rolecall.config_errors import ConfigError
+from rolecall.config_errors import ConfigError, explain
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -49,6 +49,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "gymnasium": "rolecall.environments.gymnasium_world:GymnasiumEnvironment",
         "llm": "rolecall.environments.llm:LlmEnvironment",
         "math": "rolecall.environments.math:MathEnvironment",
+        "mixed": "rolecall.environments.mixed:MixedEnvironment",
         "pettingzoo": "rolecall.environments.pettingzoo_world:PettingZooEnvironment",
         "search": "rolecall.environments.search:SearchEnvironment",
         "text": "rolecall.environments.text:TextEnvironment",
@@ -141,9 +142,21 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     # A class says the types of its options at __init__; its signature already leaves out self.
     described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
     parameters = list(inspect.signature(call).parameters.values())[skip:]
-    hints = get_type_hints(described)
+    hints = get_type_hints(described, include_extras=True)
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
         for p in parameters
     }
     return create_model("Options", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def checked_options(
+    call: Callable[..., Any], options: dict[str, Any], *, key: str, skip: int
+) -> dict[str, Any]:
+    """Options with the types that a signature asks for. Raises ConfigError under the config key."""
+    model = options_model(call, skip=skip)
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        raise explain(error, model, prefix=key) from error
+    return {name: getattr(checked, name) for name in options}

@@ -134,6 +134,7 @@ class Trainer:
         await run.engine.wake()
         await learning.publish(run, list(updates))
         self.done = step
+        run.drawing.finished(step, played)
         record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
@@ -191,7 +192,7 @@ class Trainer:
             self.folder.checkpoints,
             self.done,
             self.run.parts,
-            states=[part.algorithm.state_dict() for part in self.run.credits],
+            states=[part.state_dict() for part in self.run.stateful],
             keep=self.config.trainer.keep,
         )
         self.saved = self.done

@@ -117,6 +117,18 @@ def test_an_evaluation_is_shown_by_source():
     assert word.startswith("  word: ")
 
 
+def test_an_evaluation_of_mixed_environments_is_shown_by_family_first():
+    console = plain()
+    record = evaluation_record(0, "latest", 0.5)
+    record["by_family"] = {
+        "sums": record["by_source"]["add"],
+        "claims": record["by_source"]["word"],
+    }
+    terminal.show_evaluation(record, console=console)
+    names = [line.strip().partition(":")[0] for line in output(console).splitlines()]
+    assert names == ["latest", "claims", "sums", "add", "word"]
+
+
 def test_control_characters_are_shown_and_not_sent(tmp_path):
     assert safe("a\x1b[2Jb\x9b\u202ec\n\td") == "a\u241b[2Jb\ufffd\ufffdc\n\td"
     console = plain()

@@ -101,6 +101,10 @@ class Algorithm(BaseModel, ABC):
     """Estimator of the KL as a loss."""
     entropy: float = Field(0.0, ge=0)
     """Coefficient of an entropy bonus."""
+    per_family: bool = False
+    """Give the advantages of each task family mean 0 and spread 1 over a policy's ids, after the
+    algorithm's own, so that no family drowns the others. Families are the parts of a mixed
+    environment; without one, all tasks are one family."""
     passes: int = Field(1, ge=1)
     """Passes over the turns of a step."""
     minibatches: int = Field(1, ge=1)

@@ -29,7 +29,7 @@ class Dpo(Algorithm):
     takes_data: ClassVar[bool] = True
     without_effect: ClassVar[tuple[str, ...]] = (
         "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
-        "kl_in", "kl_form", "entropy",
+        "kl_in", "kl_form", "entropy", "per_family",
     )  # fmt: skip
 
     beta: float = Field(0.1, gt=0)

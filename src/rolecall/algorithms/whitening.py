@@ -5,23 +5,37 @@ from __future__ import annotations
 import numpy as np
 
 from rolecall.algorithms.groups import Said
-from rolecall.core import Turn, spread
+from rolecall.core import Turn, by, spread
 
 
 def whiten(said: list[Said], *, centre: bool) -> None:
     """Divide advantages by their spread over all ids of a policy, once; constant ones become 0."""
-    for policy in sorted({turn.policy for _, turn in said}):
-        turns = [turn for _, turn in said if turn.policy == policy]
-        values = np.concatenate([turn.advantages for turn in turns]).astype(np.float64)
-        if len(values) < 2 or values.max() == values.min():
-            for turn in turns:
-                turn.advantages = spread(turn, 0.0)
-            continue
-        mean, std = (values.mean() if centre else 0.0), values.std(ddof=1)
+    for turns in by([turn for _, turn in said], "policy"):
+        _rescale(turns, centre=centre, least=1e-8)
+
+
+def whiten_families(turns: list[Turn], families: dict[str, str]) -> None:
+    """Mean 0 and spread 1 over the ids of each task family (2510.04206); scope batch.
+
+    `turns`: those that one policy trains on; `families` by Turn.task. One id each, families
+    [2, -2] and [.2, -.2] -> all +-.7071. A constant family becomes 0.
+    """
+    for family in by(turns, lambda turn: families[turn.task]):
+        _rescale(family, centre=True, least=1e-6)
+
+
+def _rescale(turns: list[Turn], *, centre: bool, least: float) -> None:
+    """Over all ids of these turns; `least` is added to their spread."""
+    values = np.concatenate([turn.advantages for turn in turns]).astype(np.float64)
+    if len(values) < 2 or values.max() == values.min():
         for turn in turns:
-            assert turn.advantages is not None
-            scaled = (turn.advantages.astype(np.float64) - mean) / (std + 1e-8)
-            turn.advantages = scaled.astype(np.float32)
+            turn.advantages = spread(turn, 0.0)
+        return
+    mean, std = (values.mean() if centre else 0.0), values.std(ddof=1)
+    for turn in turns:
+        assert turn.advantages is not None
+        scaled = (turn.advantages.astype(np.float64) - mean) / (std + least)
+        turn.advantages = scaled.astype(np.float32)
 
 
 def whiten_turns(turns: list[Turn]) -> None:

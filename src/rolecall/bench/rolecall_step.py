@@ -14,7 +14,6 @@ from rolecall.assembly import Run, assemble
 from rolecall.bench import Measure, Measured
 from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
 from rolecall.bench.small_models import random_model
-from rolecall.collecting import drawn
 from rolecall.config import Config
 from rolecall.core import Episode, Task, Turn
 from rolecall.environments.base import World
@@ -62,9 +61,8 @@ def set_up(size: StepSize, folder: Path) -> Measure:
 
 async def _step(run: Run, step: int) -> int:
     """Hops 1 to 7, as in trainer.py; how many ids were sampled and trained on."""
-    options = run.config.rollout
-    tasks = drawn(run.train, options.groups, seed=run.config.trainer.seed, step=step)
-    rollout = await collect(run.stage, tasks, step=step, group_size=options.group_size)
+    tasks, size = run.drawing.draw(step), run.config.rollout.group_size
+    rollout = await collect(run.stage, tasks, step=step, group_size=size)
     await learning.credit(run, rollout.episodes)
     await run.engine.sleep()
     updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)

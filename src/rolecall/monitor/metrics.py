@@ -34,6 +34,10 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
                 found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
     if episodes:
         found["score"] = _mean(e.headline or 0.0 for e in episodes)
+    for family in sorted({e.task.family for e in episodes} - {""}):
+        mine = [e for e in episodes if e.task.family == family]
+        found[f"family/{family}/episodes"] = len(mine)
+        found[f"family/{family}/score"] = _mean(e.headline or 0.0 for e in mine)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)
     for episode in episodes:
         for turn in episode.turns:

@@ -84,12 +84,12 @@ def show_group(
 
 
 def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
-    """One line for the whole, one for each data source where there are several."""
+    """One line for the whole, one for each family and data source where there are several."""
     console = console or Console()
-    parts: dict[str, dict[str, Any]] = record.get("by_source") or {}
     console.print(Text(evaluation_line(record)), soft_wrap=True)
-    if len(parts) > 1:
-        for name, part in sorted(parts.items()):
+    for kind in ("by_family", "by_source"):
+        parts: dict[str, dict[str, Any]] = record.get(kind) or {}
+        for name, part in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **part})
             console.print(Text(f"  {safe(line)}"), soft_wrap=True)
 

@@ -1,0 +1,134 @@
+"""Environments with options and weights in; one environment whose tasks know their part out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from rolecall import registry
+from rolecall.config import Name, Named
+from rolecall.config_errors import ConfigError
+from rolecall.core import Task
+from rolecall.environments.base import ENDLESS, Environment, World
+from rolecall.environments.sources import MOST_MIXED, LazyTasks
+
+
+class Part(Named):
+    """One environment of a mixture, with its options."""
+
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Its share of each step's tasks, beside the weights of the other parts."""
+
+
+class Mixture(LazyTasks):
+    """Task 0 of each part, then task 1 of each that has one, ...; and the parts themselves."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, Sequence[Task]],
+        weights: Mapping[str, float],
+        *,
+        label: Literal["family", "source"],
+    ) -> None:
+        """`label`: which property of a task is the name of its part."""
+        self.parts, self.weights, self.label = dict(parts), dict(weights), label
+        self.size = sum(len(part) for part in self.parts.values())
+
+    def part_of(self, task: Task) -> str:
+        return task.family if self.label == "family" else task.source
+
+    def make(self, index: int) -> Task:
+        row = 0
+        for length in sorted({len(part) for part in self.parts.values()}):
+            longer = [part for part in self.parts.values() if len(part) >= length]
+            place, of = divmod(index, len(longer))
+            if row + place < length:
+                return longer[of][row + place]
+            index -= (length - row) * len(longer)
+            row = length
+        raise IndexError(index)
+
+
+def by_source(tasks: Sequence[Task]) -> Mixture:
+    """Equal parts, one of each source. Raises ValueError where there are not several to tell."""
+    if isinstance(tasks, Mixture):
+        raise ValueError("has no effect: the parts of a mixture have weights")
+    if len(tasks) >= ENDLESS:
+        raise ValueError("cannot tell the sources of a train split without end; mix environments")
+    parts: dict[str, list[Task]] = {}
+    for task in tasks:
+        parts.setdefault(task.source, []).append(task)
+    if len(parts) < 2:
+        raise ValueError(f"has no effect: all train tasks are of one source ({', '.join(parts)})")
+    return Mixture(parts, dict.fromkeys(parts, 1.0), label="source")
+
+
+class MixedEnvironment:
+    """Several environments in one run. The name of a part is the family of its tasks."""
+
+    def __init__(self, of: dict[Name, Part]) -> None:
+        """`of`: the parts by name, each with its environment's `name`, `weight` and options."""
+        if len(of) < 2:
+            raise ValueError(f"of: a mixture has at least two parts (it has {len(of)})")
+        self.weights = {name: part.weight for name, part in of.items()}
+        self.parts = {name: _make(part, key=f"environment.of.{name}") for name, part in of.items()}
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """A Mixture for "train", a list for "test". Raises ConfigError naming the part."""
+        found = {name: self._labelled(name, split) for name in self.parts}
+        if split == "train":
+            return Mixture(found, self.weights, label="family")
+        return [task for part in found.values() for task in part[:MOST_MIXED]]
+
+    def _labelled(self, name: str, split: str) -> Sequence[Task]:
+        try:
+            tasks = self.parts[name].tasks(split)
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"environment.of.{name}: {error}") from error
+        labelled = Labelled(tasks, name)
+        return labelled if len(tasks) >= ENDLESS else list(labelled)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        """A world of the part that made the task, which sees the task as it made it."""
+        own = {key: value for key, value in task.info.items() if key != "family"}
+        made = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
+        return self.parts[task.family].open(made, seed=seed)
+
+    async def close(self) -> None:
+        """All parts, also when one of them raises."""
+        async with AsyncExitStack() as stack:
+            for part in self.parts.values():
+                if hasattr(part, "close"):
+                    stack.push_async_callback(part.close)
+
+
+class Labelled(LazyTasks):
+    """A part's tasks with the part's name as family and in front of their ids."""
+
+    def __init__(self, tasks: Sequence[Task], family: str) -> None:
+        self.tasks, self.family, self.size = tasks, family, len(tasks)
+
+    def make(self, index: int) -> Task:
+        task = self.tasks[index]
+        info = {**task.info, "family": self.family}
+        return replace(task, id=f"{self.family}/{task.id}", info=info)
+
+
+def _make(part: Part, *, key: str) -> Environment:
+    kind = registry.resolve("environment", part.name, key=f"{key}.name")
+    if kind is MixedEnvironment:
+        raise ConfigError(f"{key}.name: a part is no mixture itself; name its parts here")
+    options = registry.checked_options(kind, part.options, key=key, skip=0)
+    try:
+        made: Environment = kind(**options)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    return made
