@@ -65,6 +65,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "rloo": "rolecall.algorithms.rloo:Rloo",
         "reinforce_pp": "rolecall.algorithms.reinforce:ReinforcePlusPlus",
         "reinforce_pp_baseline": "rolecall.algorithms.reinforce:ReinforcePlusPlusBaseline",
+        "reinforce_baseline": "rolecall.algorithms.reinforce_baseline:ReinforceBaseline",
         "dapo": "rolecall.algorithms.dapo:Dapo",
         "ppo": "rolecall.algorithms.ppo:Ppo",
         "mappo": "rolecall.algorithms.mappo:Mappo",
