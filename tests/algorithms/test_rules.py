@@ -26,7 +26,7 @@ from tests.toy import episode, turn
 # Their returns are a chain in the order of the episode, and a team's own rewards are summed.
 CHAINS = ["ppo", "mappo", "happo", "vdn", "qmix"]
 TEAM_RETURN = ["mappo", "happo", "vdn", "qmix"]
-RELATIVE = ["grpo", "drmas", "rloo", "dapo", "reinforce_pp_baseline", "at_grpo"]
+RELATIVE = ["grpo", "drmas", "rloo", "dapo", "mgrpo", "reinforce_pp_baseline", "at_grpo"]
 COMPARE_CANDIDATES = [name for name in NAMES if algorithm(name).compares_candidates]
 OF_TURNS = [name for name in NAMES if not algorithm(name).keep_together]  # losses, not of pairs
 OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce")]
@@ -158,7 +158,9 @@ def test_a_constant_added_to_all_scores_changes_nothing(name):
         assert advantages == pytest.approx(there[turn_id], abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["drmas", "at_grpo", "reinforce_pp", "reinforce_pp_baseline"])
+@pytest.mark.parametrize(
+    "name", ["drmas", "mgrpo", "at_grpo", "reinforce_pp", "reinforce_pp_baseline"]
+)
 def test_a_positive_factor_changes_nothing_where_a_spread_divides(name):
     """Rule 10: below 1e-4 where the spread is at least .1."""
     plain, scaled = team_step(scale=3.0), team_step(scale=30.0)
