@@ -217,8 +217,9 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
     known = {turn.id: turn for turn in turns}
 
     def first(turn: Turn) -> str:
-        own = next((known[name] for name in turn.parents if name in known), None)
-        return turn.id if own is None else first(own)
+        while own := [name for name in turn.parents if name in known]:
+            turn = known[own[0]]
+        return turn.id
 
     return by(known.values(), first)
 

@@ -2,8 +2,8 @@
 
 Every agent is compared with itself over the rollouts of a task; the calls of a rollout share its
 weight. The paper repeats or drops calls at random until each rollout has equally many; a weight
-has the same mean and no luck in it. Degenerate: an agent that was called in one rollout alone gets
-0; who is called once in each is compared as in GRPO, whatever others do.
+has the same mean and no luck in it. Who is called once in each rollout, as the main agent, is
+compared as in GRPO, whatever others do. Degenerate: who was called in one rollout alone gets 0.
 """
 
 from __future__ import annotations
