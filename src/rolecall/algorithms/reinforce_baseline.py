@@ -44,7 +44,7 @@ class ReinforceBaseline(Algorithm):
         self._moved = dict(self._averages)
         for episode in sorted(episodes, key=lambda episode: episode.id):
             for group in by(turns[episode.id], seat_of):
-                key = str(episode.task.info.get("source", "")), seat_of(group[0])
+                key = episode.task.source, seat_of(group[0])
                 average = self._moved.get(key, 0.0)
                 scores = [episode.outcome(t.agent) + self.own_reward(episode, t) for t in group]
                 for turn, score in zip(group, scores, strict=True):
