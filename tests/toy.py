@@ -225,6 +225,8 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "rloo": {"algorithm": "rloo"},
         "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
         "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
+        "reinforce_baseline": {"algorithm": "reinforce_baseline"},
+        "mgrpo": {"algorithm": "mgrpo"},
         "dapo": {"algorithm": "dapo"},
         "curriculum": {"algorithm": "dapo", "rollout": {"curriculum": again}},
         "ppo": {"algorithm": "ppo", "critics": {"agent": {"optimizer": {"lr": 1e-2}}}},

@@ -209,6 +209,21 @@ def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[l
     return list(groups.values())
 
 
+def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """Turns of one agent in one episode by the call they answer: with tools it takes several.
+
+    A turn that was told one of the agent's own goes on with that one's call.
+    """
+    known = {turn.id: turn for turn in turns}
+
+    def first(turn: Turn) -> str:
+        while own := [name for name in turn.parents if name in known]:
+            turn = known[own[0]]
+        return turn.id
+
+    return by(known.values(), first)
+
+
 def stages(episode: Episode) -> list[list[Turn]]:
     """The played turns in order; agents that were told the same turns share a stage.
 

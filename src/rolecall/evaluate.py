@@ -98,4 +98,7 @@ async def evaluate(
     if not rollout.groups:
         raise RuntimeError(f"every evaluation episode failed; the last: {rollout.last_error}")
     found = summarise(rollout.groups, samples=samples, k=k)
+    measures = getattr(stage.environment, "measures", None)  # of all episodes together
+    if measures is not None:
+        found |= measures(rollout.episodes)
     return found | {"failures": dict(rollout.failures)}, rollout

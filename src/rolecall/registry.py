@@ -58,6 +58,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "reward": {
         "coach": "rolecall.rewards.coach.coach:Coach",
         "correct": "rolecall.rewards.correct:correct",
+        "matpo": "rolecall.rewards.planner_workers:Matpo",
+        "mgrpo": "rolecall.rewards.planner_workers:MGrpo",
+        "mrlm_code": "rolecall.rewards.mrlm:Code",
+        "mrlm_debate": "rolecall.rewards.mrlm_debate:Debate",
+        "mrlm_math": "rolecall.rewards.mrlm:Maths",
+        "mrlm_tool": "rolecall.rewards.mrlm:Tool",
+        "proposals": "rolecall.rewards.proposals:Proposals",
+        "refined": "rolecall.rewards.refined:Refined",
     },
     "algorithm": {
         "grpo": "rolecall.algorithms.grpo:Grpo",
@@ -65,6 +73,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "rloo": "rolecall.algorithms.rloo:Rloo",
         "reinforce_pp": "rolecall.algorithms.reinforce:ReinforcePlusPlus",
         "reinforce_pp_baseline": "rolecall.algorithms.reinforce:ReinforcePlusPlusBaseline",
+        "reinforce_baseline": "rolecall.algorithms.reinforce_baseline:ReinforceBaseline",
+        "mgrpo": "rolecall.algorithms.mgrpo:MGrpo",
         "dapo": "rolecall.algorithms.dapo:Dapo",
         "ppo": "rolecall.algorithms.ppo:Ppo",
         "mappo": "rolecall.algorithms.mappo:Mappo",

@@ -14,6 +14,7 @@ from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games import GameEnvironment
 from rolecall.environments.kuhn import CARDS, MOVES, Kuhn
+from rolecall.evaluate import evaluate
 from rolecall.models import load_tokenizer
 from rolecall.rollout import Stage, play
 from rolecall.workflows.self_play import self_play
@@ -132,3 +133,45 @@ def test_what_is_no_game_is_an_error(model_folder):
     assert episode.error == "ValueError: self_play needs a game to play, not SumWorld"
     alone = play_game(model_folder, {"ann": []})
     assert alone.error == "ValueError: the game has 2 seats, 1 agents play"
+
+
+def test_turns_say_their_seat_and_what_was_seen_and_done(model_folder):
+    episode = play_game(model_folder, {"ann": ["[raise]", "[check]"], "ben": ["[check]"]})
+    warned, first, second = [turn.info for turn in episode.turns]
+    assert warned["seat"] == 0
+    assert "action" not in warned
+    assert (first["seat"], first["action"]) == (0, "check")
+    assert (second["seat"], second["action"]) == (1, "check")
+    assert second["view"].endswith("Done: check.")
+
+
+def test_an_evaluation_measures_how_exploitable_the_team_was(model_folder):
+    environment = GameEnvironment("kuhn")
+    assert environment.measures([]) == {}
+    fixed = [play_game(model_folder, {"ann": ["[check]"], "ben": ["[check]"]}) for _ in range(2)]
+    assert list(environment.measures(fixed)) == ["exploitability"]
+    swapped = [*fixed, play_game(model_folder, {"ben": ["[check]"], "ann": ["[check]"]})]
+    assert environment.measures(swapped) == {
+        "exploitability": environment.measures(fixed)["exploitability"],
+        "exploitability/ann": environment.measures(fixed)["exploitability"],
+        "exploitability/ben": environment.measures(fixed)["exploitability"],
+        "cross_play/ann/ben": 0.0,
+    }
+
+
+def test_what_an_evaluation_says_holds_the_measures_of_its_environment(model_folder):
+    tokenizer = load_tokenizer(str(model_folder))
+    engine = ScriptedEngine(tokenizer, lambda request: "[check]")
+    team = {
+        name: agent(name, Policy(name, tokenizer, engine), sampling=Sampling(max_tokens=99))
+        for name in ("ann", "ben")
+    }
+    for member in team.values():
+        member.role = "player"
+    environment = GameEnvironment("kuhn")
+    stage = Stage(team, self_play, {}, environment, rewards={})
+    tasks = environment.tasks("test")[:30]
+    found, _ = run(evaluate(stage, tasks, samples=1, k=1, greedy=False))
+    # A bet wins the ante of who never has one called; none is won by checking.
+    assert found["exploitability"] > 0.25
+    assert list(found["by_source"]) == ["kuhn"]

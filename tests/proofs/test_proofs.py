@@ -10,7 +10,14 @@ from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.happo import Happo
 from rolecall.core import Episode
-from rolecall.proofs import bandits, candidates, independent_bandits, replays, sequential
+from rolecall.proofs import (
+    bandits,
+    candidates,
+    independent_bandits,
+    replays,
+    self_play,
+    sequential,
+)
 from rolecall.proofs.all import PROOFS, prove
 
 
@@ -31,6 +38,17 @@ def test_every_claim_of_a_cheap_proof_holds(name):
 def test_each_bandit_is_learned(monkeypatch):
     monkeypatch.setattr(bandits, "NUM_SEEDS", 1)
     assert false_ones(bandits.claims()) == []
+
+
+def test_self_play_becomes_hard_to_exploit(monkeypatch):
+    monkeypatch.setattr(self_play, "NUM_SEEDS", 1)
+    assert false_ones(self_play.claims()) == []
+
+
+def test_self_play_that_learns_nothing_stays_as_exploitable_as_uniform_play(monkeypatch):
+    monkeypatch.setattr(self_play, "NUM_SEEDS", 1)
+    monkeypatch.setattr(self_play, "LR", 0.0)
+    assert [claim.ok for claim in self_play.claims()] == [False, False]
 
 
 def test_ppo_learns_two_bandits_at_once():

@@ -274,6 +274,25 @@ def test_workers_see_their_subtask_alone_and_the_planner_sees_their_reports(mode
     assert [f"report {n}" in last for n in ("one", "two", "three")] == [True] * 3
 
 
+@pytest.mark.parametrize(
+    ("plan", "valid"),
+    [
+        ("It is 7.", True),
+        ("<subtask>a</subtask> and <Subtask>b</subtask>", True),
+        ("<think><subtask></think>It is 7.", True),
+        ("<subtask>a", False),
+        ("<subtask> </subtask>", False),
+        ('<use_mcp_tool><arguments>{"subtask": "a"}</arguments></use_mcp_tool>', True),
+        ('<use_mcp_tool><arguments>{"subtask": "a"</arguments></use_mcp_tool>', False),
+        ('<use_mcp_tool><arguments>{"task": "a"}</arguments></use_mcp_tool>', False),
+    ],
+)
+def test_a_plan_is_valid_if_every_call_in_it_can_be_read(model_folder, plan, valid):
+    says = {"planner": [plan, "done"], "worker": ["r", "r"]}
+    first, *_ = turns_of(play_team(model_folder, planner_workers, says), "planner")
+    assert first.valid == valid
+
+
 def test_the_number_of_subtasks_is_limited(model_folder):
     says = {"planner": ["<subtask>s</subtask>" * 5] * 9, "worker": ["r"] * 9}
     options = {"max_calls": 5, "at_once": 2}

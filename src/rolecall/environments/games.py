@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from random import Random
 from typing import Protocol
 
 from rolecall import registry
-from rolecall.core import Episode, Task
+from rolecall.core import Episode, Task, by
 from rolecall.environments.base import Observation, World
+from rolecall.environments.exploitability import cross_play, exploitability, played
 from rolecall.seeds import seed_of
 
 BRACKETS = re.compile(r"\[([^\[\]]+)\]")
@@ -54,18 +56,47 @@ class GameEnvironment:
     """A built-in game (`kuhn`) or `path/to/file.py:Game`; each task is a deal of its own."""
 
     def __init__(self, game: str = "kuhn", train_size: int = 10_000, test_size: int = 200) -> None:
+        self.game = game
         self.make = registry.imported(GAMES.get(game, game), key="environment.game")
         self.sizes = {"train": train_size, "test": test_size}
 
     def tasks(self, split: str) -> Sequence[Task]:
         rules = self.make(Random(0)).rules
         return [
-            Task(f"{split}-{deal}", rules, None, {"source": split, "deal": seed_of(split, deal)})
+            Task(
+                f"{split}-{deal}", rules, None, {"source": self.game, "deal": seed_of(split, deal)}
+            )
             for deal in range(self.sizes[split])
         ]
 
     def open(self, task: Task, *, seed: int) -> World:
         return GameWorld(self.make(Random(task.info["deal"])))
+
+    def measures(self, episodes: list[Episode]) -> dict[str, float]:
+        """How exploitable the play was, where the game can list its `deals`; else nothing.
+
+        `exploitability` is that of the team, each seat as it was played. Where several agents
+        played every seat, each has one of its own, and `cross_play/ONE/OTHER` is what one wins a
+        game of the other. All are estimates: few games make play look more exploitable than it is.
+        """
+        moves = [t for episode in episodes for t in episode.turns if "action" in t.info]
+        if not moves or not hasattr(self.make, "deals"):
+            return {}
+        deals, team = self.make.deals(), played(moves)
+        found = {"exploitability": exploitability(deals, [team, team])}
+        of_agents = {turns[0].agent: turns for turns in by(moves, "agent")}
+        whole = {
+            name: played(turns)
+            for name, turns in sorted(of_agents.items())
+            if len({turn.info["seat"] for turn in turns}) == self.make.seats
+        }
+        if len(whole) > 1:
+            for name, own in whole.items():
+                found[f"exploitability/{name}"] = exploitability(deals, [own, own])
+            won = cross_play(deals, whole)
+            for one, other in combinations(whole, 2):
+                found[f"cross_play/{one}/{other}"] = won[one, other]
+        return found
 
 
 class GameWorld(World):
@@ -92,18 +123,24 @@ class GameWorld(World):
         return Observation(told, key=f"{agent} {told}")
 
     async def step(self, agent: str, action: str) -> Observation:
+        """`info` says the seat, and of a legal action what the seat saw and did."""
         if agent != self.player():
             raise ValueError(f"it is not the turn of {agent!r}")
+        seat = self.names.index(agent)
+        noted: dict[str, int | str] = {"seat": seat}
         named = {text.strip().lower() for text in BRACKETS.findall(action)}
         if len(named) == 1 and named <= {*self.game.legal()}:
             self.warned = False
-            self.game.play(named.pop())
+            action = named.pop()
+            noted |= {"view": self.game.view(seat), "action": action}
+            self.game.play(action)
         elif not self.warned:
             self.warned = True
-            return Observation(f"That was not one legal action.\n{self._choices()}")
+            warning = f"That was not one legal action.\n{self._choices()}"
+            return Observation(warning, info=noted)
         else:
-            self.game.forfeit(self.names.index(agent))
-        return Observation("", done=self.game.to_move is None)
+            self.game.forfeit(seat)
+        return Observation("", done=self.game.to_move is None, info=noted)
 
     def _choices(self) -> str:
         return "You may: " + ", ".join(f"[{action}]" for action in self.game.legal())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 
 CARDS = ("jack", "queen", "king")  # the last is the highest
@@ -29,6 +30,14 @@ class Kuhn:
         self.cards = random.sample(range(len(CARDS)), 2)
         self.done: list[str] = []
         self.gave_up: int | None = None
+
+    @classmethod
+    def deals(cls) -> list[Kuhn]:
+        """Every deal once; they are equally likely."""
+        games = [cls(Random(0)) for _ in range(6)]
+        for game, cards in zip(games, permutations(range(len(CARDS)), 2), strict=True):
+            game.cards = list(cards)
+        return games
 
     @property
     def to_move(self) -> int | None:

@@ -18,9 +18,15 @@ from rolecall.workflows.base import workflow
 
 TAGS = re.compile(r"<subtask>(.*?)</subtask>", re.DOTALL | re.IGNORECASE)
 CALLS = re.compile(r"<use_mcp_tool>.*?<arguments>(.*?)</arguments>.*?</use_mcp_tool>", re.DOTALL)
+OPENED = re.compile(r"(?i:<subtask>)|<use_mcp_tool>")
 
 
-@workflow(tags=("<subtask>", "</subtask>", "[worker]"))
+def readable(turn: Turn) -> str | None:
+    """None of a message that begins a call and does not end it as a call that can be read."""
+    return turn.visible if len(OPENED.findall(turn.visible)) == len(subtasks_of(turn)) else None
+
+
+@workflow(parsers={"planner": readable}, tags=("<subtask>", "</subtask>", "[worker]"))
 async def planner_workers(
     team: Team, task: Task, world: World, max_calls: int = 20, at_once: int = 4
 ) -> Turn:

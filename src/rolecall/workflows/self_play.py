@@ -25,8 +25,9 @@ async def self_play(team: Team, task: Task, world: World, swap_seats: bool = Fal
     while (name := world.player()) is not None:
         move = await members[name](task.prompt, world.view(name))
         seen = await world.step(name, move.visible)
+        move.info |= seen.info  # the seat, and what it saw and did: for credit and measures
         if seen.text:  # a warning: one more try
             move.valid = False
             move = await members[name](task.prompt, world.view(name), move, seen)
-            await world.step(name, move.visible)
+            move.info |= (await world.step(name, move.visible)).info
     return move

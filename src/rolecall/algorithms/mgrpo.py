@@ -1,0 +1,71 @@
+"""M-GRPO (2511.13288): one main agent, and sub-agents that are called any number of times.
+
+Every agent is compared with itself over the rollouts of a task; the calls of a rollout share its
+weight. The paper repeats or drops calls at random until each rollout has equally many; a weight
+has the same mean and no luck in it. Who is called once in each rollout, as the main agent, is
+compared as in GRPO, whatever others do. Degenerate: who was called in one rollout alone gets 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from pydantic import Field
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import mean_of
+from rolecall.core import Episode, Turn, by, calls, spread
+
+
+class MGrpo(Algorithm):
+    """Mean, spread and loss in which a rollout counts the same however often it called."""
+
+    min_group: ClassVar[int] = 2
+
+    clip_high: float = Field(0.28, ge=0)
+    """The probability ratio counts no higher than 1 + clip_high."""
+    calls: int | None = Field(1, ge=1)
+    """As how many calls of an agent a rollout counts in mean and spread, however many it made;
+    null: every call is one, and rollouts that call more often count more, in the loss too."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """One call worth 1 in a rollout, three worth 0 in another, calls 2 -> .866, -.866 (three
+        times, each with a third of the first one's weight).
+        """
+        total = {turn.id: episode.outcome(turn.agent) + self.own_reward(episode, turn)
+                 for episode, turn in self.said(episodes)}  # fmt: skip
+        turns = [turn for episode in episodes for turn in episode.turns if turn.id in total]
+        for group in by(turns, "task", "agent"):
+            self._compare(group, total)
+        if self.calls is not None:
+            for spoken in by(turns, "agent"):
+                self._weigh(spoken)
+
+    def _compare(self, group: list[Turn], total: dict[str, float]) -> None:
+        scores, weights = [], []
+        for rollout in by(group, "episode"):
+            made = calls(rollout)
+            scores += [mean_of([total[turn.id] for turn in call]) for call in made]
+            weights += [1.0 if self.calls is None else self.calls / len(made)] * len(made)
+        count = round(math.fsum(weights))
+        if count < 2 or max(scores) == min(scores):
+            return
+        mean = math.fsum(w * s for w, s in zip(weights, scores, strict=True)) / count
+        squares = math.fsum(w * (s - mean) ** 2 for w, s in zip(weights, scores, strict=True))
+        std = math.sqrt(squares / (count - 1))
+        for turn in group:
+            turn.advantages = spread(turn, (total[turn.id] - mean) / (std + 1e-6))
+
+    def _weigh(self, spoken: list[Turn]) -> None:
+        """1 / calls of the rollout, times what keeps the sum over ids (or turns) as it is."""
+        share = {
+            turn.id: 1 / len(made)
+            for made in map(calls, by(spoken, "episode"))
+            for call in made
+            for turn in call
+        }
+        size = {turn.id: len(turn.ids[1]) if self.agg == "token" else 1 for turn in spoken}
+        scale = sum(size.values()) / math.fsum(size[name] * share[name] for name in share)
+        for turn in spoken:
+            turn.weight = share[turn.id] * scale

@@ -1,0 +1,97 @@
+"""Episodes in; the rewards of MRLM's maths, code and tool environments out, for comparisons.
+
+None is a default here, because they can be farmed: a wrong answer with the word `so` in it beats a
+plain wrong one, and tools that were called without need pay although the answer is wrong. What
+MRLM paid for each call of a tool is left out: five calls were worth more than the answer.
+"""
+
+from __future__ import annotations
+
+from rolecall.core import Episode
+from rolecall.environments.base import World
+from rolecall.rewards.answers import extract, references
+from rolecall.rewards.planner_workers import outcome
+from rolecall.rewards.tidy import tidy
+from rolecall.rewards.values import Number, read
+from rolecall.tags import find_tag
+
+STEPS = ("first", "then", "therefore", "so", "because", "=")  # also inside of other words
+
+
+class Maths:
+    """correct, less unparsable without a number, plus steps if asked for and signs of them show.
+
+    correct: for a number that is the truth's but for `tolerance`.
+    unparsable: taken where the answer holds no number.
+    steps: for an answer that holds any of STEPS, with `require_solution`.
+    """
+
+    def __init__(
+        self,
+        correct: float = 1.0,
+        unparsable: float = 0.3,
+        steps: float = 0.2,
+        require_solution: bool = False,
+        tolerance: float = 1e-4,
+    ) -> None:
+        self.correct, self.unparsable, self.tolerance = correct, unparsable, tolerance
+        self.steps = steps if require_solution else 0.0
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        given = number(extract(episode.answer, fallback=True))
+        wanted = [number(reference) for reference in references(episode.task.answer)]
+        near = given is not None and any(
+            truth is not None and abs(given - truth) < self.tolerance for truth in wanted
+        )
+        shown = any(sign in episode.answer.lower() for sign in STEPS)
+        lost = self.unparsable if given is None else 0.0
+        return {"team": self.correct * near - lost + self.steps * shown}
+
+
+class Code:
+    """The share of tests that pass, plus `whole` if all do, less `raised` without a program.
+
+    MRLM took `raised` where any test ended in an exception. Hidden tests here say only whether
+    they passed, so it is taken where there is nothing to call. The environment needs
+    `measure: share`.
+    """
+
+    def __init__(self, whole: float = 1.0, raised: float = 0.5) -> None:
+        self.whole, self.raised = whole, raised
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        share = outcome(episode)
+        lost = self.raised if "count/no_code" in episode.metrics else 0.0
+        return {"team": share + self.whole * (share == 1.0) - lost}
+
+
+class Tool:
+    """At the end: correct + tools * share of the required ones + speed * (1 - turns / max_turns).
+
+    The last only if the answer is right; an episode without an `<answer>` earns 0. The tools that
+    a task requires stand in its row, `required_tools`.
+    """
+
+    def __init__(
+        self, correct: float = 0.5, tools: float = 0.3, speed: float = 0.2, max_turns: int = 5
+    ) -> None:
+        self.correct, self.tools, self.speed, self.max_turns = correct, tools, speed, max_turns
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        if not find_tag(episode.answer, "answer"):
+            return {"team": 0.0}
+        right = outcome(episode) >= 1.0
+        required = set(episode.task.info.get("required_tools") or ())
+        calls = [call for turn in episode.turns for call in turn.info.get("calls", ())]
+        used = {
+            call["name"] for call in calls if call.get("problem") not in ("malformed", "unknown")
+        }
+        share = len(required & used) / max(len(required), 1)
+        quick = 1 - len(episode.turns) / self.max_turns
+        return {"team": self.correct * right + self.tools * share + self.speed * quick * right}
+
+
+def number(text: str | None) -> float | None:
+    """What a text is worth as a number, if it is one: "1/2" -> .5."""
+    found = None if text is None else read(tidy(text))
+    return float(found.value) if isinstance(found, Number) else None

@@ -1,0 +1,31 @@
+"""A chain's episode in; what the refined answer is better than the first out, to who refined it."""
+
+from __future__ import annotations
+
+from rolecall.core import Episode
+from rolecall.environments.base import World
+from rolecall.rewards.planner_workers import outcome
+
+
+class Refined:
+    """Who wrote first earns the outcome; everybody after it, refined minus first.
+
+    The first answer is judged by `World.step`, so the world must have one that judges answers.
+
+    first: the agent that writes the first answer, with its first turn.
+    """
+
+    def __init__(self, first: str = "generator") -> None:
+        self.first = first
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        """Wrong, then right -> generator 1, verifier and refiner 1 each; right, then wrong ->
+        generator 0, the others -1. Raises ValueError if nobody of that name spoke.
+        """
+        names = dict.fromkeys(turn.agent for turn in episode.turns)
+        if self.first not in names:
+            raise ValueError(f"nobody is called {self.first!r} (there are: {', '.join(names)})")
+        turn = next(t for t in episode.turns if t.agent == self.first and t.chosen)
+        before = (await world.step(self.first, turn.visible)).team
+        after = outcome(episode)
+        return {name: after if name == self.first else after - before for name in names}
