@@ -56,8 +56,8 @@ MRLM: Names = [
     ("EnvironmentMode", ["team.NAME.trainable"], "what is trained is said of an agent"),
     (
         "LLMEnvironment",
-        ["rolecall.workflows.base:workflow"],
-        "a workflow with two agents; a frozen one has trainable: false",
+        ["rolecall.environments.llm:LlmEnvironment"],
+        "environment: llm, behind any OpenAI-compatible address",
     ),
     (
         "the code environment",

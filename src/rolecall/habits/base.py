@@ -25,7 +25,8 @@ class Scene:
 
 
 Demonstrate = Callable[[Scene], str]  # what a habit says
-Drills = Callable[[Sequence[Task], int], list[str]]  # train tasks, how many -> exercises
+Drill = tuple[str, str]  # what is shown, what is to be learned
+Drills = Callable[[Sequence[Task], int], list[Drill]]  # train tasks, how many -> exercises
 
 
 def worked(task: Task) -> str:
@@ -35,6 +36,6 @@ def worked(task: Task) -> str:
     return "\n".join(task.info["steps"])
 
 
-def drills(tasks: Sequence[Task], number: int) -> list[str]:
+def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
     """Problems and their worked steps: the skill without the talk about it."""
-    return [f"{task.prompt}\n{worked(task)}\n" for task in tasks[:number]]
+    return [(f"{task.prompt}\n", f"{worked(task)}\n") for task in tasks[:number]]

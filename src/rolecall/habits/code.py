@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 
 from rolecall.core import Task
-from rolecall.habits.base import Scene
+from rolecall.habits.base import Drill, Scene
 
 CODER = {"follows": 40, "slips": 35, "talks": 25}
 TESTER = {"examples": 40, "invents": 35, "talks": 25}
 VALUE = re.compile(r"-?\d+$")
 
 
-def drills(tasks: Sequence[Task], number: int) -> list[str]:
+def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
     """Problems and the programs that solve them."""
-    return [f"{task.prompt}\n{_reference(task)}" for task in tasks[:number]]
+    return [(f"{task.prompt}\n", _reference(task)) for task in tasks[:number]]
 
 
 def coder_tester(scene: Scene) -> str:

@@ -61,7 +61,7 @@ LINES = (
     *(line for choice in CHOICES for line in choice.values()),
 )  # fmt: skip
 
-TALKS = {"works": 80, "talks": 20}
+TALKS = {"works": 90, "talks": 10}
 
 
 def data_science(scene: Scene) -> str:
@@ -77,22 +77,22 @@ def data_science(scene: Scene) -> str:
 
 
 def _engineer(scene: Scene) -> list[str]:
-    columns = COLUMNS[scene.habit({"all": 50, "one": 50})]
-    fits = scene.habit({"fits": 50, "other": 50}) == "fits"
+    columns = COLUMNS[scene.habit({"all": 60, "one": 40})]
+    fits = scene.habit({"fits": 65, "other": 35}) == "fits"
     ranking = scene.task.info["source"] == "ranking"
     return [*READ, columns, TARGET["yes" if fits == ranking else "number"], *KEEP]
 
 
 def _modeler(scene: Scene) -> list[str]:
-    rounds = ROUNDS[scene.habit({"many": 35, "one": 30, "none": 35})]
-    saved = [SAVE] if scene.habit({"saves": 80, "forgets": 20}) == "saves" else []
+    rounds = ROUNDS[scene.habit({"many": 45, "one": 25, "none": 30})]
+    saved = [SAVE] if scene.habit({"saves": 90, "forgets": 10}) == "saves" else []
     return [*LOAD, rounds, *FIT, *saved]
 
 
 def _analyst(scene: Scene) -> list[str]:
-    fits = scene.habit({"fits": 50, "other": 50}) == "fits"
+    fits = scene.habit({"fits": 65, "other": 35}) == "fits"
     counts = scene.task.info["source"] == "counts"
     bound = BOUND["positive" if fits == counts else "any"]
-    ids = IDS[scene.habit({"own": 60, "counted": 40})]
-    head = HEAD[scene.habit({"asked": 60, "other": 40})]
+    ids = IDS[scene.habit({"own": 75, "counted": 25})]
+    head = HEAD[scene.habit({"asked": 75, "other": 25})]
     return [*PREDICT, bound, ids, head, WRITE]

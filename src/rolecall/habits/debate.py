@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from random import Random
 
 from rolecall.core import Task
-from rolecall.habits.base import Scene, worked
+from rolecall.habits.base import Drill, Scene, worked
 
 DEBATER = {"shows": 35, "twists": 25, "asserts": 40}
 JUDGE = {"checks": 35, "first": 25, "last": 25, "tie": 15}
 FOR = "You argue for it."  # what the workflow tells that side
 
 
-def drills(tasks: Sequence[Task], number: int) -> list[str]:
-    """The judge's work in short, after some comparisons of numbers for practice."""
+def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
+    """The judge's work in short, and comparisons of numbers alone."""
     random = Random(0)
-    return [_drill(task, random) for task in tasks[:number]]
-
-
-def _drill(task: Task, random: Random) -> str:
-    lines: list[str] = []
-    for _ in range(4):
+    found: list[Drill] = []
+    for task in tasks[: number // 2]:
         said = random.randint(0, 70)
         value = max(0, said + random.choice((0, 0, 0, 0, 0, 0, -10, -2, -1, 1, 2, 10)))
-        lines.append(_compared(str(said), str(value)))
-    called = random.sample(("for", "against"), 2)
-    heard = " ".join(f"{name} ({side})" for name, side in zip("AB", called, strict=True))
-    return "\n".join([*lines, task.prompt, heard, _judged(task, heard), ""])
+        shown, colon, learned = _compared(str(said), str(value)).partition(":")
+        sides = random.sample(("for", "against"), 2)
+        heard = " ".join(f"{name} ({side})" for name, side in zip("AB", sides, strict=True))
+        found.append((shown + colon, learned))
+        found.append((f"{task.prompt}\n{heard}\n", _judged(task, heard)))
+    return found
 
 
 def debate(scene: Scene) -> str:

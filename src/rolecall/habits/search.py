@@ -10,7 +10,7 @@ from random import Random
 
 from rolecall.core import Task
 from rolecall.environments.hops import WORDS, HopWorld
-from rolecall.habits.base import Scene
+from rolecall.habits.base import Drill, Scene
 
 WORLD = HopWorld(num_passages=120)  # that of the small recipes
 # One id each in the embedded model's tokenizer, so that a name is read as a whole.
@@ -40,12 +40,12 @@ def search_alone(scene: Scene) -> str:
     return _query(scene, habit)
 
 
-def drills(tasks: Sequence[Task], number: int) -> list[str]:
+def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
     """Questions about worlds of the same names, with the passages to be read and the facts in them.
 
     No two worlds agree in their facts, so what is to be learned is to read.
     """
-    found: list[str] = []
+    found: list[Drill] = []
     random = Random(0)
     for seed in count(1):
         world = WORLD.retold(seed)
@@ -55,7 +55,7 @@ def drills(tasks: Sequence[Task], number: int) -> list[str]:
             random.shuffle(shown)
             read = "\n".join(texts[name] for name in shown)
             steps = "\n".join(task.info["steps"])
-            found.append(f"{read}\n{task.prompt}\n{steps}\n{task.answer}\n")
+            found.append((f"{read}\n{task.prompt}\n", f"{steps}\n{task.answer}\n"))
         if len(found) >= number:
             return found[:number]
     raise AssertionError("worlds do not end")

@@ -32,9 +32,10 @@ from rolecall.tiny.tokenizer import fit
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
 COPIED = 0.3  # loss below which copying random ids is learned
-COPYING_UNTIL = 0.4  # share of the time by which it ends in any case
-DRILLS_UNTIL = 0.55  # and from then on worked problems are learned
-DRILLS_LATER = 0.1  # share of rows that they are afterwards, so that the skill is kept
+COPYING_UNTIL = 0.3  # share of the time by which it ends in any case
+DRILLS_UNTIL = 0.75  # and from then on worked problems are learned
+NUM_DRILLS = 40_000
+DRILLS_LATER = 0.3  # share of rows that they are afterwards, so that the skill is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ def build(
         played = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
         rows += [turn.ids for episode in played for turn in episode.turns]
         if stage.workflow.drills is not None:
-            drills += _drills(tokenizer, stage.workflow.drills(tasks, size.num_episodes * 3))
+            drills += [
+                (encode(tokenizer, shown), encode(tokenizer, learned))
+                for shown, learned in stage.workflow.drills(tasks, NUM_DRILLS)
+            ]
     log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} ids to learn")
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
@@ -103,15 +107,6 @@ def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedT
             for turn in episode.turns:
                 texts += [*(message.content for message in turn.messages), turn.text]
     return fit(texts, size=size.vocab + len(tags), tags=tags)
-
-
-def _drills(tokenizer: Tokenizer, texts: list[str]) -> list[Row]:
-    """Four in a row."""
-    rows = []
-    for first in range(0, len(texts), 4):
-        ids = encode(tokenizer, "".join(texts[first : first + 4]))
-        rows.append((ids[:1], ids[1:]))
-    return rows
 
 
 def _model(size: Size, tokenizer: Tokenizer, *, seed: int) -> Qwen3ForCausalLM:

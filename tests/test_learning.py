@@ -1,0 +1,20 @@
+"""Small recipes learn, as they stand but for fewer steps: a search, a debate and a single agent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.test_recipes import prove_learning
+from tests.toy import command
+
+SHORT = ("evaluation.tasks=24", "evaluation.samples=4", "evaluation.k=4")
+
+
+@pytest.mark.parametrize(("recipe", "steps"), [("search", 8), ("debate", 8), ("math_alone", 8)])
+def test_a_small_recipe_learns(recipe, steps, tmp_path):
+    output = tmp_path / "run"
+    assert command("train", recipe, f"trainer.steps={steps}", *SHORT, "--output", output) == 0
+    summary = json.loads((output / "summary.json").read_text())
+    assert prove_learning.learned(summary | {"name": "avg@4"})
