@@ -49,6 +49,13 @@ def made_small(name: str, folder, data) -> dict:
         coach = recipe["rewards"]["coach"]
         changed = {key: value for key, value in coach.items() if key in kept}
         recipe["rewards"]["coach"] = changed | {"provider": "local", "on_error": "outcome_only"}
+    if name == "debate_judge":  # a debate without a winner is an error: random words name none
+        twin = yaml.safe_load(find("debate").read_text())
+        for agent, known in twin["team"].items():
+            recipe["team"][agent] |= {"system": known["system"], "sampling": known["sampling"]}
+        for policy in recipe["policies"].values():
+            policy["base"] = "tiny:debate"
+        recipe["environment"]["level"] = twin["environment"]["level"]
     recipe["rollout"] |= {"groups": 2, "group_size": 2}
     recipe["trainer"]["steps"] = 1
     recipe["evaluation"] = {"tasks": 2, "samples": 2, "k": 2}

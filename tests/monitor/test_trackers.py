@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -50,9 +51,16 @@ def test_wandb_writes_offline_into_the_run_folder(tmp_path):
 
     logged(lambda folder: WeightsAndBiases(folder, mode="offline"), tmp_path)
     files = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))  # by their time
+
+    def records(file):
+        return [Record.FromString(data) for data in wandb_records(file.read_bytes())]
+
+    late = time.monotonic() + 20  # another process writes the files, at times after the run's end
+    while not all(any(r.HasField("exit") for r in records(file)) for file in files):
+        assert time.monotonic() < late, "a run has no end"
+        time.sleep(0.1)
     found = []
-    for data in (data for file in files for data in wandb_records(file.read_bytes())):
-        record = Record.FromString(data)
+    for record in (record for file in files for record in records(file)):
         items = {"/".join(i.nested_key) or i.key: i.value_json for i in record.history.item}
         if "score" in items:
             found.append((int(items["_step"]), float(items["score"])))

@@ -35,8 +35,9 @@ def played():
     return asyncio.run(play())
 
 
-def test_the_model_takes_at_most_six_megabytes():
-    folder = tiny.folder("math")
+@pytest.mark.parametrize("name", tiny.names())
+def test_a_model_takes_at_most_six_megabytes(name):
+    folder = tiny.folder(name)
     assert sum(f.stat().st_size for f in folder.iterdir()) <= 6_000_000
     config = AutoConfig.from_pretrained(folder)
     assert config.model_type == "qwen3"
