@@ -1,4 +1,4 @@
-"""Small recipes learn, as they stand but for fewer steps: a search, a debate and a single agent."""
+"""Small recipes learn, as they stand but for fewer steps: a searcher, a debate, a solver."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from tests.test_recipes import prove_learning
 from tests.toy import command
 
-SHORT = ("evaluation.tasks=24", "evaluation.samples=4", "evaluation.k=4")
+SHORT = ("evaluation.tasks=40", "evaluation.samples=4", "evaluation.k=4")
 
 
-@pytest.mark.parametrize(("recipe", "steps"), [("search", 8), ("debate", 8), ("math_alone", 8)])
+@pytest.mark.parametrize(
+    ("recipe", "steps"), [("search_alone", 28), ("debate", 7), ("math_alone", 8)]
+)
 def test_a_small_recipe_learns(recipe, steps, tmp_path):
     output = tmp_path / "run"
     assert command("train", recipe, f"trainer.steps={steps}", *SHORT, "--output", output) == 0
