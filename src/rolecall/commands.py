@@ -69,7 +69,7 @@ def train(
             )
             raise
         finally:
-            _close(run)
+            _close(run.stage)
     found = _summary(folder, config)
     console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
     return found
@@ -89,7 +89,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
     try:
         found = asyncio.run(_evaluate(run))
     finally:
-        _close(run)
+        _close(run.stage)
     terminal.show_evaluation({"when": checkpoint_name if folder else "untrained", **found})
     return found
 
@@ -118,6 +118,9 @@ def build_tiny(
         build(output, stages, size=size, seed=seed, log=console.print)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    finally:
+        for stage in stages:
+            _close(stage)
     console.print(f"Wrote {output}; use it as base: {output}")
 
 
@@ -192,7 +195,7 @@ def _checkpoint(folder: RunFolder, name: str) -> Path:
     return found
 
 
-def _close(run: Run) -> None:
-    close = getattr(run.stage.environment, "close", None)
+def _close(stage: Stage) -> None:
+    close = getattr(stage.environment, "close", None)
     if close is not None:
         asyncio.run(close())

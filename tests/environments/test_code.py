@@ -321,3 +321,25 @@ def test_the_environment_offers_its_sources(tmp_path, sandbox):
     assert ids[:2] == ["rows/2", "rows/rows-2"]
     assert len(ids) == len(set(ids)) == 5
     assert len(environment.tasks("train")) > 10**6
+
+
+def test_tasks_that_share_an_id_keep_their_own_tests(sandbox):
+    """Ids are unique within a source and a split only."""
+
+    def task(expected: int) -> Task:
+        hidden = {"tests": [f"assert f(2) == {expected}"]}
+        return Task("11", "Double.", hidden, {"entry_point": "f"})
+
+    remembered = Remembered()
+
+    async def score(expected: int) -> float:
+        world = CodeWorld(
+            task(expected), sandbox, ran=remembered, limits=Limits(wall_s=30), measure="pass"
+        )
+        answer = fence("def f(x):\n    return 2 * x")
+        return (await world.score(Episode("e", world.task, 0, 0, answer=answer)))["team"]
+
+    async def main():
+        return [await score(4), await score(5)]
+
+    assert asyncio.run(main()) == [1.0, 0.0]

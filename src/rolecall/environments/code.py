@@ -171,7 +171,9 @@ class CodeWorld(World):
             episode.count("no_code")
         if program is None or episode.metrics.get("truncated"):
             return {"team": 0.0}
-        passed = await self.ran.get((self.task.id, program), lambda: self._passed(program))
+        prelude = self.task.info.get("prelude", "")
+        tests = (repr(self.task.answer), self.entry_point, prelude)  # ids repeat between splits
+        passed = await self.ran.get((*tests, program), lambda: self._passed(program))
         share = sum(passed) / len(passed)
         return {"team": share if self.measure == "share" else float(share == 1.0)}
 

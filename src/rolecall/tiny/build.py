@@ -33,9 +33,9 @@ Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
 COPIED = 0.3  # loss below which copying random ids is learned
 COPYING_UNTIL = 0.3  # share of the time by which it ends in any case
-DRILLS_UNTIL = 0.75  # and from then on worked problems are learned
-NUM_DRILLS = 40_000
+DRILLS_UNTIL = 0.75  # share of the time by which drills alone are learned, after copying
 DRILLS_LATER = 0.3  # share of rows that they are afterwards, so that the skill is kept
+NUM_DRILLS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
