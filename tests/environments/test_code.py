@@ -76,8 +76,9 @@ def test_generated_problems_are_the_same_again_and_no_text_is_in_both_splits():
 
 def test_no_hidden_test_is_in_a_prompt():
     for task in GeneratedCode("train", level=2, kinds=KINDS)[:200]:
-        hidden = task.answer.get("tests") or [repr(text[:-1]) for text in task.answer["inputs"]]
-        assert not any(test.removeprefix("assert ") in task.prompt for test in hidden)
+        pairs = [f"{given} == {expected}" for given, expected in task.answer.get("pairs", [])]
+        hidden = pairs or [repr(text[:-1]) for text in task.answer["inputs"]]
+        assert not any(test in task.prompt for test in hidden)
         assert task.info["reference"] not in task.prompt
         assert all(f"{given} == {value}" in task.prompt for given, value in task.info["examples"])
 
@@ -238,7 +239,7 @@ def test_written_tests_are_run_on_the_newest_code_and_earn_what_they_are_worth(s
     task = by_kind(kind)
     right = [f"{given} == {value}" for given, value in task.info["examples"]]
     if kind == "function":
-        right += [test.removeprefix("assert ") for test in task.answer["tests"]]
+        right += [f"{given} == {value}" for given, value in task.answer["pairs"]]
     else:
         hidden = zip(task.answer["inputs"], task.answer["outputs"], strict=True)
         right += [f"{given.strip()!r} == {value!r}" for given, value in hidden]
@@ -269,8 +270,8 @@ def test_written_tests_are_run_on_the_newest_code_and_earn_what_they_are_worth(s
 def test_hidden_tests_and_references_are_in_no_observation(sandbox):
     task = by_kind("function")
     told = [seen.text for seen in step(world_of(sandbox, task), fence("x = 1"), "no code")]
-    for test in task.answer["tests"]:
-        assert not any(test.removeprefix("assert ") in text for text in told)
+    for given, value in task.answer["pairs"]:
+        assert not any(f"{given} == {value}" in text for text in told)
     assert "tests fail" in told[0]
     assert told[1] == "There is no fenced python block."
 

@@ -10,7 +10,7 @@ import pytest
 
 from rolecall.config import Named
 from rolecall.config_errors import ConfigError
-from rolecall.core import Task
+from rolecall.core import Episode, Task
 from rolecall.credit import check_options
 from rolecall.environments.base import ENDLESS
 from rolecall.environments.math import MathWorld
@@ -44,6 +44,25 @@ def mixed(**of) -> MixedEnvironment:
 
 def listed(name: str, number: int, source: str = "") -> list[Task]:
     return [Task(f"{name}{i}", "?", None, {"source": source or name}) for i in range(number)]
+
+
+class Measuring(toy.Letters):
+    """Says how many episodes it was shown."""
+
+    def measures(self, episodes: list[Episode]) -> dict[str, float]:
+        return {"episodes": len(episodes)}
+
+
+def test_each_part_measures_its_own_episodes():
+    environment = mixed(
+        own=f"{HERE}:Measuring", other=f"{HERE}:Measuring", absent=f"{HERE}:Measuring", sums="math"
+    )
+    tasks = [
+        Task(f"{i}", "?", None, {"family": family})
+        for i, family in enumerate(["own", "sums", "own", "other"])
+    ]
+    episodes = [Episode(task.id, task, 0, 0) for task in tasks]
+    assert environment.measures(episodes) == {"own/episodes": 2, "other/episodes": 1}
 
 
 def test_a_task_knows_its_family_and_keeps_its_source():

@@ -188,6 +188,10 @@ class CodeWorld(World):
                 outputs=hidden["outputs"],
                 limits=self.limits,
             )
+        if "pairs" in hidden:
+            pairs = [Pair(*pair) for pair in hidden["pairs"]]
+            wrong = await self._mismatches(program, pairs)
+            return [number not in wrong for number in range(len(pairs))]
         tests = hidden["tests"] if self.measure == "share" else ["\n".join(hidden["tests"])]
         prelude = self.task.info.get("prelude", "")
         verdicts = [

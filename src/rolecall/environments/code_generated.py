@@ -88,7 +88,7 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
         "wrong": [_program(changed, entry_point) for changed in wrong],
     }
     if kind == "function":
-        hidden = {"tests": [f"assert {pair}" for pair in pairs[NUM_EXAMPLES:]]}
+        hidden: dict[str, Any] = {"pairs": [[p.given, p.expected] for p in pairs[NUM_EXAMPLES:]]}
     else:
         lines = [" ".join(map(str, values)) + "\n" for values in inputs[NUM_EXAMPLES:]]
         hidden = {"inputs": lines, "outputs": [str(answer) for answer in kept]}

@@ -9,35 +9,17 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
-from rolecall.sandbox.verdict import Examination, examine
+from rolecall.sandbox.inside.calls import encode
 
-MOST_PAIRS = 10  # at once: an error's text holds so many answers
+MOST_PAIRS = 10  # at once
+SAME = 1e-6  # numbers that differ by less are equal
 MOST_SHOWN = 80  # characters of a value that is told
-# All pairs in one examination; what comes back is an error's text that only this test can raise.
-CHECK = """
-import json
-def same(given, expected):
-    numbers = isinstance(given, (int, float)) and isinstance(expected, (int, float))
-    return given == expected or (numbers and abs(given - expected) < 1e-6)
-def check(candidate):
-    wrong = []
-    for number, (arguments, expected) in enumerate(PAIRS):
-        try:
-            given = candidate(*arguments)
-            if not same(given, expected):
-                wrong.append([number, "gives " + repr(given)[:MOST]])
-        except Exception as error:
-            wrong.append([number, "raises " + type(error).__name__[:MOST]])
-    if wrong:
-        raise AssertionError(json.dumps(wrong, ensure_ascii=False))
-"""
-TOLD = "AssertionError: [["
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +44,7 @@ def read_pair(line: str, *, entry_point: str) -> Pair | None:
         if not isinstance(compared.ops[0], ast.Eq):
             return None
         if entry_point:
-            _arguments(left, entry_point)
+            encode(_arguments(left, entry_point))
         elif not isinstance(ast.literal_eval(left), str) or not isinstance(expected, str):
             return None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -95,16 +77,27 @@ async def mismatches(
         return {}
     if not entry_point:
         return await _printed(sandbox, program, pairs=pairs, limits=limits)
-    known = [
-        (_arguments(ast.parse(pair.given, mode="eval").body, entry_point),
-         ast.literal_eval(pair.expected))
-        for pair in pairs
-    ]  # fmt: skip
-    test = f"from math import inf\nPAIRS = {known!r}\nMOST = {MOST_SHOWN}\n{CHECK}"
-    verdict = await examine(sandbox, Examination(program, entry_point, test), limits=limits)
-    if verdict.reason.startswith(TOLD):
-        return dict(json.loads(verdict.reason.removeprefix(TOLD[:-2])))
-    return {} if verdict.passed else dict.fromkeys(range(len(pairs)), verdict.reason)
+    calls = [_arguments(ast.parse(pair.given, mode="eval").body, entry_point) for pair in pairs]
+    found = await answers(sandbox, program, entry_point=entry_point, calls=calls, limits=limits)
+    told = [_told(*both) for both in zip(found, pairs, strict=True)]
+    return {number: words for number, words in enumerate(told) if words}
+
+
+def _told(answer: Answer, pair: Pair) -> str:
+    """What is wrong with it, or ""."""
+    if answer.missing:
+        return answer.missing[:MOST_SHOWN]
+    try:
+        same = _same(answer.value, ast.literal_eval(pair.expected))
+        return "" if same else f"gives {repr(answer.value)[:MOST_SHOWN]}"
+    except Exception as error:  # of a value nested too deeply, of a number with too many digits
+        return f"gives what cannot be compared ({type(error).__name__})"
+
+
+def _same(given: object, expected: object) -> bool:
+    if isinstance(given, (int, float)) and isinstance(expected, (int, float)):
+        return given == expected or abs(given - expected) < SAME
+    return given == expected
 
 
 async def _printed(

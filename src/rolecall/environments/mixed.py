@@ -12,7 +12,7 @@ from pydantic import Field
 from rolecall import registry
 from rolecall.config import Name, Named
 from rolecall.config_errors import ConfigError
-from rolecall.core import Task
+from rolecall.core import Episode, Task
 from rolecall.environments.base import ENDLESS, Environment, World
 from rolecall.environments.sources import MOST_MIXED, LazyTasks
 
@@ -99,6 +99,15 @@ class MixedEnvironment:
         own = {key: value for key, value in task.info.items() if key != "family"}
         made = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
         return self.parts[task.family].open(made, seed=seed)
+
+    def measures(self, episodes: list[Episode]) -> dict[str, float]:
+        """What each part measures of its own episodes, under `PART/`."""
+        found: dict[str, float] = {}
+        for name, part in self.parts.items():
+            own = [episode for episode in episodes if episode.task.family == name]
+            if own and hasattr(part, "measures"):
+                found |= {f"{name}/{key}": value for key, value in part.measures(own).items()}
+        return found
 
     async def close(self) -> None:
         """All parts, also when one of them raises."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.sandbox.base import Limits, Run, Sandbox, SandboxError
+from rolecall.sandbox.box import Box
 from rolecall.sandbox.bubblewrap import Boxes, Bubblewrap
 from rolecall.sandbox.inside import calls
 
@@ -57,15 +58,8 @@ def _examine(boxes: Boxes, examination: Examination, limits: Limits) -> Verdict:
     run = Run(SCRIPT, limits=limits)
     program = boxes.open(run, talks=True)
     job = {"program": examination.program, "entry_point": examination.entry_point}
-    program.say(json.dumps(job).encode())
-    loaded = program.hear(deadline)
-    if loaded != LOADED:  # not looked into: it is the program's word
-        told = (
-            "it ends or takes too long"
-            if loaded is None
-            else loaded[:2000].decode(errors="replace")
-        )
-        return Verdict(False, f"the program does not load: {told}")
+    if trouble := begun(program, job, deadline):
+        return Verdict(False, trouble)
     test = boxes.open(run, talks=True)
     test.say(json.dumps(job | {"test": examination.test, "prelude": examination.prelude}).encode())
     while (said := test.hear(deadline)) is not None:
@@ -83,6 +77,17 @@ def _examine(boxes: Boxes, examination: Examination, limits: Limits) -> Verdict:
     if not ended.limit:
         raise SandboxError(f"a test ended without a verdict: {ended.stderr.strip()}")
     return Verdict(False, f"the test's limit is reached: {ended.limit}")
+
+
+def begun(program: Box, job: dict[str, str], deadline: float) -> str:
+    """Has the SCRIPT in a box load the program; why it did not, or "" if it did."""
+    program.say(json.dumps(job).encode())
+    loaded = program.hear(deadline)
+    if loaded == LOADED:
+        return ""
+    # Not looked into: it is the program's word.
+    told = "it ends or takes too long" if loaded is None else loaded[:2000].decode(errors="replace")
+    return f"the program does not load: {told}"
 
 
 def _verdict(message: dict[str, Any]) -> Verdict:

@@ -6,7 +6,6 @@ Mixture of agents (2406.04692): with `layers`, proposers read the proposals of t
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -16,14 +15,8 @@ from rolecall.workflows.base import workflow
 
 
 @workflow(parsers={"proposer": boxed, "aggregator": boxed}, tags=("\\boxed{",))
-async def mixture(
-    team: Team,
-    task: Task,
-    world: World,
-    layers: int = 1,
-    earns: Literal["outcome", "own"] = "outcome",
-) -> Turn:
-    """`earns: own` pays each proposer for its own answer, beside the outcome."""
+async def mixture(team: Team, task: Task, world: World, layers: int = 1) -> Turn:
+    """The reward `proposals` pays each proposer for its own answer."""
     proposers = team.role("proposer")
     if layers > 1 and len(proposers) == 1:
         raise ValueError("more layers have no effect: one proposer has nobody to read")
@@ -37,8 +30,5 @@ async def mixture(
     proposals: list[Turn] = []
     for layer in range(layers):
         proposals = await asyncio.gather(*(propose(m, layer, proposals) for m in proposers))
-        if earns == "own":
-            for turn in proposals:
-                turn.rewards["own"] = (await world.step(turn.agent, turn.visible)).team
     team.random("aggregator").shuffle(proposals)
     return await team.aggregator(task.prompt, *proposals)
