@@ -70,16 +70,17 @@ class Silent:
         return None
 
 
-def main() -> None:
-    config_file, folder, point, count = sys.argv[1:5]
+def run(config_file: Path, folder: Path, point: str, count: int) -> None:
     torch.set_num_threads(1)
-    config = load(Path(config_file))
-    run_folder = RunFolder(Path(folder))
+    config = load(config_file)
+    run_folder = RunFolder(folder)
     run_folder.start(config)
-    run = assemble(config)
-    arm(point, int(count))
-    asyncio.run(trainer.Trainer(run, run_folder, display=Silent()).train())
+    made = assemble(config)
+    arm(point, count)
+    asyncio.run(trainer.Trainer(made, run_folder, display=Silent()).train())
     runs.write_aside(run_folder.path / "finished", "yes")
 
 
-main()
+if __name__ == "__main__":
+    config_file, folder, point, count = sys.argv[1:5]
+    run(Path(config_file), Path(folder), point, int(count))
