@@ -1,26 +1,30 @@
 """An engineer, a modeler and an analyst who write short programs of a small grammar.
 
 A program is some fixed lines with choices among them: which columns, what the target is read as,
-how long a linear model is fitted, what the submission says. Every line is one id of the embedded
-model's tokenizer, so what is learned is which program to write, not how to spell it.
+how long a linear model is fitted, on which scale it predicts, what the submission says. Every line
+is one id of the embedded model's tokenizer, so what is learned is which program to write, not how
+to spell it.
 """
 
 from __future__ import annotations
 
+from rolecall.environments.tables import GROUPS
 from rolecall.habits.base import Scene
 
 COLUMNS = {
-    "all": 'names = [n for n in new[0] if n[0] == "x"]',
-    "one": 'names = ["x1"]',
+    "all": 'seen = lambda r: [float(v) for n, v in r.items() if n[0] == "x"]'
+    f' + [float(r["group"] == g) for g in {GROUPS}]',
+    "one": 'seen = lambda r: [float(r["x1"])]',
 }
 TARGET = {
-    "number": 'y = [float(r["target"]) for r in rows]',
-    "yes": 'y = [float(r["target"] == "yes") for r in rows]',
+    "regression": 'y = [float(r["target"]) for r in rows]',
+    "ranking": 'y = [float(r["target"] == "yes") for r in rows]',
+    "counts": 'y = [math.log1p(float(r["target"])) for r in rows]',
 }
 ROUNDS = {"none": "rounds = 0", "one": "rounds = 1", "many": "rounds = 20"}
-BOUND = {
-    "any": "p = [b + sum(c * v for c, v in zip(w, r)) for r in X]",
-    "positive": "p = [max(0, b + sum(c * v for c, v in zip(w, r))) for r in X]",
+SCALE = {
+    "own": "p = [b + sum(c * v for c, v in zip(w, r)) for r in X]",
+    "counts": "p = [math.expm1(min(9, max(0, b + sum(c * v for c, v in zip(w, r))))) for r in X]",
 }
 IDS = {
     "own": 'ids = [r["id"] for r in csv.DictReader(open("test.csv"))]',
@@ -29,11 +33,11 @@ IDS = {
 HEAD = {"asked": 'head = ("id", "target")', "other": 'head = ("id", "prediction")'}
 
 READ = [
-    "import csv, pickle",
+    "import csv, math, pickle",
     'rows, new = (list(csv.DictReader(open(f"{part}.csv"))) for part in ("train", "test"))',
 ]
 KEEP = [
-    "X, Z = ([[float(r[n]) for n in names] for r in part] for part in (rows, new))",
+    "X, Z = ([seen(r) for r in part] for part in (rows, new))",
     'for name, made in (("X_train", X), ("y_train", y), ("X_test", Z)):',
     '    pickle.dump(made, open(f"{name}.pkl", "wb"))',
 ]
@@ -50,12 +54,12 @@ FIT = [
 ]
 SAVE = 'pickle.dump((b, w), open("model.pkl", "wb"))'
 PREDICT = [
-    "import csv, pickle",
+    "import csv, math, pickle",
     'b, w = pickle.load(open("model.pkl", "rb"))',
     'X = pickle.load(open("X_test.pkl", "rb"))',
 ]
 WRITE = 'csv.writer(open("submission.csv", "w")).writerows([head, *zip(ids, p)])'
-CHOICES = (COLUMNS, TARGET, ROUNDS, BOUND, IDS, HEAD)
+CHOICES = (COLUMNS, TARGET, ROUNDS, SCALE, IDS, HEAD)
 LINES = (
     *READ, *KEEP, *LOAD, *FIT, SAVE, *PREDICT, WRITE,
     *(line for choice in CHOICES for line in choice.values()),
@@ -66,7 +70,7 @@ TALKS = {"works": 90, "talks": 10}
 
 def data_science(scene: Scene) -> str:
     """Raises ValueError for a task that was not generated."""
-    if scene.task.info.get("source") not in ("regression", "ranking", "counts"):
+    if scene.task.info.get("source") not in TARGET:
         raise ValueError(f"task {scene.task.id} is of a kind for which there is no program")
     if "<output>" in scene.shown:
         return "It is done."
@@ -78,9 +82,10 @@ def data_science(scene: Scene) -> str:
 
 def _engineer(scene: Scene) -> list[str]:
     columns = COLUMNS[scene.habit({"all": 60, "one": 40})]
-    fits = scene.habit({"fits": 65, "other": 35}) == "fits"
-    ranking = scene.task.info["source"] == "ranking"
-    return [*READ, columns, TARGET["yes" if fits == ranking else "number"], *KEEP]
+    target = scene.task.info["source"]
+    if scene.habit({"fits": 65, "other": 35}) == "other":
+        target = scene.random.choice([kind for kind in TARGET if kind != target])
+    return [*READ, columns, TARGET[target], *KEEP]
 
 
 def _modeler(scene: Scene) -> list[str]:
@@ -92,7 +97,7 @@ def _modeler(scene: Scene) -> list[str]:
 def _analyst(scene: Scene) -> list[str]:
     fits = scene.habit({"fits": 65, "other": 35}) == "fits"
     counts = scene.task.info["source"] == "counts"
-    bound = BOUND["positive" if fits == counts else "any"]
+    scale = SCALE["counts" if fits == counts else "own"]
     ids = IDS[scene.habit({"own": 75, "counted": 25})]
     head = HEAD[scene.habit({"asked": 75, "other": 25})]
-    return [*PREDICT, bound, ids, head, WRITE]
+    return [*PREDICT, scale, ids, head, WRITE]

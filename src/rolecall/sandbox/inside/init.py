@@ -1,18 +1,22 @@
 """A job comes in on a socket, the program's end and its files go out: pid 1 of a sandbox.
 
-It runs inside, so it has only the standard library. The program is another process, with fewer
-rights and without the socket, so what is told here is what this process saw of it.
+It runs inside, so it has only the standard library, and little of that, since every sandbox pays
+for what it imports. The program is another process, with fewer rights and without the socket, so
+what is told here is what this process saw of it.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without enumerations: 5 ms less
 import os
 import resource
 import select
-import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 PROGRAM = "__program__.py"  # a FIFO on which a Python, already started, waits for its script
 USER = 1000  # the program's, where pid 1 may change it
@@ -244,3 +248,4 @@ def matches(parts: list[str], pattern: list[str]) -> bool:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2] == "change", sys.argv[3])
+    os._exit(0)  # there is nothing to tidy up
