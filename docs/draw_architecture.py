@@ -64,7 +64,7 @@ LAYERS: list[dict[str, list[str]]] = [
     },
     {"monitor": ["monitor"], "serve": ["serve"]},
     {
-        "assembly": ["assembly", "credit", "weights", "needs", "checks"],
+        "assembly": ["assembly", "parts", "credit", "weights", "needs", "checks"],
         "trainer": ["trainer", "collecting", "learning"],
     },
     {"bench": ["bench"], "elsewhere": ["elsewhere"]},

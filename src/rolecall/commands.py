@@ -14,20 +14,14 @@ from rich.console import Console
 
 from rolecall import checkpoint, learning, registry, runs
 from rolecall.agents import Policy
-from rolecall.assembly import (
-    Run,
-    assemble,
-    make_agents,
-    make_environment,
-    make_tools,
-    resolve_workflow,
-)
+from rolecall.assembly import Run, assemble
 from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.evaluate import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
+from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
 from rolecall.rollout import Stage
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory

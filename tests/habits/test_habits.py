@@ -6,12 +6,12 @@ from statistics import fmean
 
 import pytest
 
-from rolecall.assembly import make_environment
 from rolecall.commands import demonstrating
 from rolecall.config import find, load
 from rolecall.habits import data_science
 from rolecall.habits.base import Scene
 from rolecall.habits.mathchat import program
+from rolecall.parts import make_environment
 from rolecall.tiny.demonstrations import play_all
 from rolecall.tiny.tokenizer import fit
 from tests.sandbox.places import working_sandbox

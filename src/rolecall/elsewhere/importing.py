@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rolecall.assembly import resolve_workflow
 from rolecall.checks import check_effects, check_sampling, check_team
 from rolecall.config import NAMED, Config, load
 from rolecall.config_errors import ConfigError
@@ -25,6 +24,7 @@ from rolecall.elsewhere.translating import (
     translate,
 )
 from rolecall.needs import check_needs
+from rolecall.parts import resolve_workflow
 from rolecall.registry import nearest, resolve
 
 # What stands for values that are still to be given while the rest is checked, by last part.

@@ -1,4 +1,4 @@
-"""Evaluation records in, what the team scored before and after out, whole and by data source."""
+"""Evaluation records in, what the team scored before and after out: whole, by family, by source."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One metric of one data source, before and after."""
+    """One metric of one family or data source, before and after."""
 
     metric: str  # e.g. avg@8
-    source: str  # "" for all sources together
+    part: str  # "" for all together
     num_tasks: int
     before: Measure | None
     after: Measure | None
@@ -47,7 +47,8 @@ def steps(records: list[Record]) -> list[Record]:
 
 
 def compare(records: list[Record]) -> list[Change]:
-    """First evaluation against the last; the whole first, then each source, for every metric.
+    """First evaluation against the last, for every metric: the whole, then each family and source
+    where there are several.
 
     With one evaluation there is no `after`; with none the list is empty.
     """
@@ -55,14 +56,11 @@ def compare(records: list[Record]) -> list[Change]:
     if not found:
         return []
     before, after = found[0], found[-1] if len(found) > 1 else {}
-    sources = sorted({*before.get("by_source", {}), *after.get("by_source", {})})
+    parts = [*_parts("by_family", before, after), *_parts("by_source", before, after)]
     changes = []
     for metric in metrics_of(before) or metrics_of(after):
         changes.append(_change(metric, "", before, after))
-        if len(sources) > 1:
-            changes += [
-                _change(metric, name, _part(before, name), _part(after, name)) for name in sources
-            ]
+        changes += [_change(metric, name, *both) for name, both in parts]
     return changes
 
 
@@ -76,10 +74,15 @@ def measure(record: Record, metric: str) -> Measure | None:
     return None if mean is None else Measure(mean, record.get(f"{metric}_margin") or 0.0)
 
 
-def _part(record: Record, source: str) -> Record:
-    return record.get("by_source", {}).get(source, {})
+def _parts(kind: str, before: Record, after: Record) -> list[tuple[str, tuple[Record, Record]]]:
+    """Name, and what either evaluation says of it; nothing where there is only one."""
+    first, last = before.get(kind, {}), after.get(kind, {})
+    names = sorted({*first, *last})
+    if len(names) < 2:
+        return []
+    return [(name, (first.get(name, {}), last.get(name, {}))) for name in names]
 
 
-def _change(metric: str, source: str, before: Record, after: Record) -> Change:
+def _change(metric: str, part: str, before: Record, after: Record) -> Change:
     num_tasks = after.get("num_tasks") or before.get("num_tasks") or 0
-    return Change(metric, source, num_tasks, measure(before, metric), measure(after, metric))
+    return Change(metric, part, num_tasks, measure(before, metric), measure(after, metric))
