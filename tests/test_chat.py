@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from rolecall.agents import Policy
-from rolecall.chat import encode, prompt_ids
+from rolecall.chat import encode, opened, prompt_ids
 from rolecall.core import Message
 from rolecall.models import load_tokenizer
-from rolecall.tags import find_tag, visible
+from rolecall.rewards.answers import extract
+from rolecall.tags import find_tag, thinking, visible
 from tests.toy import agent, turn
 
 QWEN3_LIKE = (
@@ -120,6 +121,13 @@ def test_tags_are_complete_pairs_after_thinking_and_the_last_wins(text, found):
     assert find_tag(text, "verify") == found
 
 
+@pytest.mark.parametrize("text", ["<think>no end", "a</think>\n<think>again", "<think>a <think>b"])
+def test_thinking_without_an_end_is_not_said(text):
+    assert visible(text) == ""
+    assert extract(f"{text} \\boxed{{7}}") is None
+    assert thinking(text)
+
+
 def test_thinking_is_removed_even_without_an_opening_tag():
     assert visible("hm 4? no, 5</think> It is 5. ") == "It is 5."
 
@@ -157,3 +165,5 @@ def test_where_the_template_opens_the_thinking_an_earlier_turn_begins_inside_of_
     theirs.text = said
     told = agent("b", Policy("p", tokenizer, None)).messages((theirs,), earlier=[])
     assert told[0].content == "[a]\n4", "teammates do not see the thinking"
+    assert opened(tokenizer, prompt) == "<think>"
+    assert opened(tokenizer, whole) == ""

@@ -17,6 +17,7 @@ from rolecall.core import Ids, Message
 # Llama templates print today's date unless told another; a prompt must not depend on the day.
 TEMPLATE_DATE = "26 Jul 2024"
 OPENED = re.compile(r"<think>\s*\Z")
+MOST_OPENING = 16  # ids that `<think>` and the space behind it may be
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
@@ -72,6 +73,13 @@ def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:
     )  # fmt: skip
     found = OPENED.search(text)
     return found[0] if found else ""
+
+
+def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
+    """`<think>` if that is how a prompt ends: the words that follow it are thinking."""
+    if "<think>" not in str(tokenizer.chat_template):
+        return ""
+    return "<think>" if OPENED.search(tokenizer.decode(prompt[-MOST_OPENING:])) else ""
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Ids:

@@ -68,7 +68,7 @@ class Turn:
     tokens: Ids | None = None  # [T] sampled ids, the end token included
     logprobs: Floats | None = None  # [T] log-prob of each sampled id under the sampler
     versions: Ids | None = None  # [T] policy version that sampled each id
-    text: str = ""  # the sampled ids as text, without special tokens
+    text: str = ""  # the sampled ids, without special tokens; <think> before what began inside it
     finish: str = ""  # stop | length
     state: str = ""  # hash of the world's observation
     candidate: int | None = None  # number among those drawn by one call; its last path entry

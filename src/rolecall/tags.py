@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
-THINK_END = "</think>"
+THINK_START, THINK_END = "<think>", "</think>"
 FENCE = re.compile(r"^```(?:python|py)[^\S\n]*\n(.*?)^```[^\S\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def visible(text: str) -> str:
-    """Text without its thinking, which may have been opened in the prompt."""
-    return text.rpartition(THINK_END)[2].strip()
+    """Text without its thinking: what follows the last end of it, up to where it begins again.
+
+    visible("<think>4?</think> 4") -> "4"; visible("<think>4? I am not") -> ""
+    """
+    return text.rpartition(THINK_END)[2].partition(THINK_START)[0].strip()
+
+
+def thinking(text: str) -> str:
+    """What `visible` leaves out."""
+    ended, _, rest = text.rpartition(THINK_END)
+    parts = (ended.removeprefix(THINK_START), rest.partition(THINK_START)[2])
+    return "\n".join(part.strip() for part in parts if part.strip())
 
 
 def find_tag(text: str, name: str) -> str | None:

@@ -246,7 +246,9 @@ class Member:
         agent = self.agent
         turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
         turn.finish = said.finish
-        turn.text = agent.policy.tokenizer.decode(said.tokens, skip_special_tokens=True)
+        tokenizer = agent.policy.tokenizer
+        said_text = tokenizer.decode(said.tokens, skip_special_tokens=True)
+        turn.text = chat.opened(tokenizer, turn.ids[0]) + said_text
         if agent.tools is not None and calls_of(turn, agent.tools.format):
             return  # its form is judged as the calls are made
         if agent.parser is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -101,6 +102,27 @@ def test_without_code_the_verifier_is_told_so(model_folder):
 
 
 # --- chain, actor and critic ---
+
+
+def test_a_thought_that_the_template_opened_and_the_limit_cut_is_seen_by_nobody(
+    model_folder, tmp_path
+):
+    folder = shutil.copytree(model_folder, tmp_path / "thinks")
+    template = folder / "chat_template.jinja"
+    asks = "{%- if add_generation_prompt %}{{- '<think>\n' }}{%- endif %}"
+    template.write_text(template.read_text() + asks)
+    says = {
+        "generator": [f"SECRET {RIGHT} thought that is far too long"],
+        "verifier": ["hm</think>Look again."],
+        "refiner": [f"hm</think>{RIGHT}"],
+    }
+    episode = play_team(folder, chain, says, max_tokens=20)
+    first, critique, refined = episode.turns
+    assert first.finish == "length"
+    assert first.text.startswith("<think>SECRET")
+    assert "SECRET" not in shown(critique) + shown(refined)
+    assert "[verifier]\nLook again." in shown(refined)
+    assert episode.answer == RIGHT
 
 
 def test_the_refiner_reads_solution_and_critique_and_has_the_last_word(model_folder):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecall.errors import InfrastructureError, RunEndingError
 from rolecall.retrieval.extras import optional
-from rolecall.tags import THINK_END, visible
+from rolecall.tags import visible
 
 if TYPE_CHECKING:
     import openai
@@ -23,7 +23,6 @@ Said = dict[str, str]  # role (system, user, assistant) and content
 OWN_FAULT = (401, 403, 404)  # the key, the model or the address: no request can succeed
 PASSING = (408, 409, 425, 429)  # as all above 499: another try may fare better
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
-THINK_START = "<think>"
 
 
 class PassingError(Exception):
@@ -141,11 +140,9 @@ class FrozenLlm:
             raise PassingError(f"an answer without one choice: {str(answer)[:200]}") from None
         if finish == "length":
             raise InfrastructureError(f"{self.url}: a reply is longer than {self.max_tokens} ids")
-        if not isinstance(text, str) or not visible(text):
-            raise PassingError("an empty answer")
-        if THINK_START in text.rpartition(THINK_END)[2]:
-            raise PassingError("thinking without an end")
-        return visible(text)
+        if not isinstance(text, str) or not (said := visible(text)):
+            raise PassingError("an answer without a word beside its thinking")
+        return said
 
     def _connected(self) -> openai.AsyncOpenAI:
         """Connections and slots belong to an event loop; a new loop gets new ones."""

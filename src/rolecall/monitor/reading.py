@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rolecall.tags import THINK_END, visible
+from rolecall.tags import thinking, visible
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
     from rolecall.runs import RunFolder
@@ -42,8 +43,8 @@ class TalkTurn:
 
     @property
     def thinking(self) -> str:
-        """What stands before the end of its thinking; empty for a model that does not think."""
-        return self.text.rpartition(THINK_END)[0].removeprefix("<think>").strip()
+        """Empty for a model that does not think."""
+        return thinking(self.text)
 
     @property
     def spoken(self) -> str:
@@ -109,9 +110,10 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
     for _, _, (source, episode), task in sorted(order):
         picked.setdefault((source, task if one_per_task else episode), (source, episode))
     keys = list(picked.values())[:number]
+    episodes = [episode for _, episode in keys]
     talks = {
         (talk.source, talk.episode): talk
-        for talk in _load(file, pc.field("episode").isin([episode for _, episode in keys]))
+        for talk in _load(file, pc.field("episode").isin(pa.array(episodes, pa.string())))
     }
     return [talks[key] for key in keys]
 

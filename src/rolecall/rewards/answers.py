@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterator
 
+from rolecall.tags import visible
+
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is content
 TOKEN = re.compile(r"[^\s{}$]+")
@@ -22,7 +24,7 @@ def extract(text: str, *, fallback: bool = False) -> str | None:
     With `fallback` a text without a box may also state its answer after `####`, after
     "Answer:" or "answer is", or as its last number.
     """
-    spoken = text.rpartition("</think>")[2]
+    spoken = visible(text)
     closings = _closings(spoken)
     for box in reversed(list(BOX.finditer(spoken))):
         start = box.end()

@@ -12,7 +12,7 @@ from typing import Any
 
 from rolecall.core import Task, Turn
 from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, RULES, TEXT_FORM, TRUTH
-from rolecall.tags import THINK_END
+from rolecall.tags import thinking
 
 Files = Mapping[str, int | bytes | str]  # name -> its size in bytes, or what it holds
 
@@ -120,8 +120,8 @@ def _transcript(turn: Turn, limit: int) -> str:
 
 
 def _action(turn: Turn) -> dict[str, str]:
-    thinking, ended, _ = turn.text.rpartition(THINK_END)
-    parts = {"thinking of the action": thinking.strip()} if ended else {}
+    thought = thinking(turn.text)
+    parts = {"thinking of the action": thought} if thought else {}
     parts["action"] = turn.visible
     if turn.finish == "length":
         parts["state of the action"] = "truncated: true (the length limit ended it)"
