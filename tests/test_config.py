@@ -34,7 +34,13 @@ def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
     text = find(name).read_text()
     assert "# Shows:" in text
     assert "# Hardware:" in text
-    assert load(find(name)).team
+    wanted = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
+    assert load(find(name), wanted).team
+
+
+def test_a_value_that_is_yours_to_say_is_asked_for_by_name():
+    with pytest.raises(ConfigError, match=r"environment\.root is yours to say"):
+        load(find("data_science_coach"), ["environment.train=a", "environment.test=b"])
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,13 @@ def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
 )
 def test_every_built_in_name_resolves(kind, name):
     assert resolve(kind, name, key=kind) is not None
+
+
+def test_a_part_with_a_name_is_given_anew_by_name_or_as_a_mapping():
+    by_name = load(find("math_alone"), ["workflow=multi_turn", "workflow.max_turns=3"])
+    mapping = load(find("math_alone"), ["workflow={name: multi_turn, max_turns: 3}"])
+    assert by_name.workflow == mapping.workflow
+    assert mapping.workflow.options == {"max_turns": 3}
 
 
 def test_numbers_are_read_as_numbers(tmp_path, model_folder):

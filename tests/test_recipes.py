@@ -40,10 +40,9 @@ def made_small(name: str, folder, data) -> dict:
     where = recipe["environment"]
     if where["name"] == "math":
         where["train"], where["test"] = (f"{data}/{file}" for file in MATH)
-    if where["name"] == "search":
-        del where["url"]
-    if where["name"] == "code":
-        del where["train"], where["test"]
+    else:  # generated
+        for key in ("url", "train", "test", "root"):
+            where.pop(key, None)
     if "coach" in recipe.get("rewards", {}):
         kept = {"w_process", "w_outcome"}
         coach = recipe["rewards"]["coach"]

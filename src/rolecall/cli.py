@@ -34,6 +34,7 @@ Json = Annotated[
     str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
 ]
 Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
 INTERRUPTED = 130
 
 
@@ -236,13 +237,15 @@ def tiny_build(
 @serve_app.command("sandbox")
 def serve_sandbox(
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port.")] = 8080,
+    port: Port = 8080,
     token_env: Annotated[
         str | None, typer.Option(help="Environment variable with a token that clients must send.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: two a core.")] = 0,
+    concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: one a core.")] = 0,
+    memory_mb: Annotated[int, typer.Option(min=16, help="Most memory of a run.")] = 4096,
     unenforced: Annotated[
-        list[str] | None, typer.Option(help="A limit that this machine need not hold: memory.")
+        list[str] | None,
+        typer.Option(help="A limit it need not hold: memory, syscalls."),
     ] = None,
 ) -> None:
     """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
@@ -252,7 +255,14 @@ def serve_sandbox(
     if token_env is not None and not token:
         raise ConfigError(f"--token-env: the environment variable {token_env} is not set")
     try:
-        serve(host, port, token=token, concurrency=concurrency, unenforced=tuple(unenforced or ()))
+        serve(
+            host,
+            port,
+            token=token,
+            concurrency=concurrency,
+            memory_mb=memory_mb,
+            unenforced=tuple(unenforced or ()),
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -266,7 +276,7 @@ def serve_search(
     ] = None,
     topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port.")] = 8000,
+    port: Port = 8000,
 ) -> None:
     """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
     from rolecall.serve.search import serve

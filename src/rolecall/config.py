@@ -55,7 +55,7 @@ class ToolsConfig(Section):
     max_calls: int = Field(8, ge=1)
     """Answers with calls to one question, after which the agent is not asked again."""
     timeout_s: float = Field(30.0, gt=0)
-    """Most seconds a call may take."""
+    """Most seconds a call may take; `python` and `search` have limits of their own instead."""
     result_chars: int = Field(4_000, ge=100)
     """Longer results keep their head and their tail."""
 
@@ -353,6 +353,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         if not isinstance(loaded, DictConfig):
             raise ConfigError(f"{path}: not a mapping of keys to values")
         merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise ConfigError(f"{missing[0]} is yours to say: it stands there as ???")
         plain = OmegaConf.to_container(merged, resolve=True)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -384,6 +386,7 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
             where.pop(key, None)
     places = {dotted for _, _, dotted in named}
     return [
-        override.replace("=", ".name=", 1) if override.partition("=")[0] in places else override
+        f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
         for override in overrides
+        for key, _, value in [override.partition("=")]
     ]

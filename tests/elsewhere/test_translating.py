@@ -328,6 +328,14 @@ def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
     assert "trainer.steps" in unknown.edits
 
 
+@pytest.mark.parametrize("env", ["math", "code"])
+def test_mrlms_environments_keep_their_reward(env):
+    file = MRLM | {"policy_env.env_type": env, "policy_env.reward_scale": 2.0}
+    config = translate(file, FRAMEWORKS["mrlm"]).config
+    assert config["rewards"] == {f"mrlm_{env}": 2.0}
+    assert config["environment"].get("score") == ("share" if env == "code" else None)
+
+
 def test_mrlm_defaults_are_carried_over():
     config = translate(FILES["mrlm"][1], FRAMEWORKS["mrlm"]).config
     algorithm = config["algorithm"]

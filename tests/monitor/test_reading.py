@@ -48,6 +48,12 @@ def test_an_episode_that_failed_is_neither_best_nor_worst(tmp_path):
     assert attempts(file, "9+9")[0].error == "JudgeError: away"
 
 
+def test_where_every_episode_failed_none_is_best_or_worst(tmp_path):
+    failed = [episode("9+9", number, score=None, error="x: y") for number in range(2)]
+    file = newest_step(make_run(tmp_path / "run", episodes=failed))
+    assert best(file, 3) == worst(file, 3) == []
+
+
 def test_without_a_score_the_outcome_decides(tmp_path):
     paid, unpaid = episode("2+2", 0, score=None), episode("1+3", 0, score=None)
     paid.rewards["team"] = 0.5

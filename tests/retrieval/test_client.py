@@ -164,6 +164,18 @@ def test_queries_of_concurrent_episodes_are_merged_into_one_request():
         assert [len(body["queries"]) for body in server.bodies] == [20]
 
 
+def test_a_query_that_is_no_text_fails_no_other():
+    with serving(echo) as server:
+
+        async def main():
+            client = open_client(url=[server.url])
+            found = await asyncio.gather(*map(client.query, ("one", "half \ud800", "two")))
+            await client.close()
+            return [hits[0].id for hits in found]
+
+        assert asyncio.run(main()) == ["one", "half ?", "two"]
+
+
 def test_a_closed_client_opens_again():
     client = SearchClient(Embedded(Watched()))
     for query in ("a", "b"):

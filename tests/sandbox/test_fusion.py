@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rolecall.sandbox.base import Limits, Run, SandboxError
+from rolecall.sandbox.base import Limits, Run, SandboxError, SandboxRefusedError
+from rolecall.sandbox.drain import gap
 from rolecall.sandbox.fusion import Fusion
 from tests.sandbox.places import run as run_here
 
@@ -113,6 +114,24 @@ def test_output_is_cut_here_too():
     assert (ran.stdout_omitted, len(ran.stdout) < 1100) == (4000, True)
 
 
+@pytest.mark.parametrize(("most", "lost"), [(10_000, 7000), (1000, 9000)])
+def test_what_our_server_cut_counts_as_cut(most, lost):
+    there = "a" * 1500 + gap(7000) + "b" * 1500
+    said = result(stdout=there, stdout_omitted=7000) | {"left_out": ["big.bin"]}
+    with server(lambda path, body: (200, said)) as (url, _):
+        ran = ask(url, Run("", limits=Limits(output_bytes=most)))
+    kept = min(3000, most) // 2
+    assert ran.stdout == "a" * kept + gap(lost) + "b" * kept
+    assert ran.stdout_omitted == lost
+    assert ran.left_out == ("big.bin",)
+
+
+def test_code_that_is_no_text_reaches_the_server():
+    with server(lambda path, body: (200, result())) as (url, asked):
+        assert ask(url, Run("print('\ud800')")).status == "finished"
+    assert asked[0][1]["code"] == "print('\ud800')"
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
@@ -131,10 +150,13 @@ def test_a_servers_failure_is_an_infrastructure_failure(status, said):
         assert len(asked) == 1
 
 
-@pytest.mark.parametrize("status", [401, 404, 422])
-def test_a_request_that_is_refused_is_the_callers_mistake(status):
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, SandboxRefusedError), (404, SandboxRefusedError), (413, ValueError), (422, ValueError)],
+)
+def test_what_is_refused_is_the_runs_mistake_or_that_of_all_runs(status, kind):
     with server(lambda path, body: (status, {"detail": "the reason"})) as (url, asked):
-        with pytest.raises(ValueError, match=f"HTTP {status}.*the reason"):
+        with pytest.raises(kind, match=f"HTTP {status}.*the reason"):
             ask(url, Run(""))
         assert len(asked) == 1
 
@@ -151,9 +173,9 @@ def test_an_overloaded_server_is_asked_again(monkeypatch):
         assert ask(url, Run("")).status == "finished"
     assert len(times) == 3
     with server(lambda path, body: (504, {})) as (url, asked):
-        with pytest.raises(SandboxError, match="504"):
-            ask(url, Run(""))
-        assert len(asked) == 4
+        with pytest.raises(SandboxError, match="no result in 1 s: HTTP 504"):
+            ask(url, Run("", limits=Limits(wall_s=0.5)), patience_s=-9.5)
+        assert len(asked) > 4
     with pytest.raises(SandboxError, match="ConnectError"):
         ask(url, Run(""))
 
@@ -165,7 +187,7 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline():
 
     with server(answer) as (url, _):
         started = time.monotonic()
-        with pytest.raises(SandboxError, match="did not answer in 1 s"):
+        with pytest.raises(SandboxError, match="no result in 1 s"):
             ask(url, Run("", limits=Limits(wall_s=0.5)), patience_s=-9.5)
         assert time.monotonic() - started < 5
 

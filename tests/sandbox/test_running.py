@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from rolecall.sandbox.base import Limits, Run, SandboxError
 from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.cgroups import MemoryGroup, memory_groups
 from tests.sandbox.places import run, working_sandbox
 
 
@@ -257,6 +260,7 @@ def test_programs_end_with_the_process_that_started_them(sandbox):
 import asyncio
 from rolecall.sandbox.base import Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.cgroups import MemoryGroup, memory_groups
 async def main():
     sandbox = Bubblewrap(warm=1)
     task = asyncio.create_task(sandbox.run(Run("import time; time.sleep(60)")))
@@ -274,6 +278,38 @@ asyncio.run(main())
     while any(path.exists() for path in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [path for path in processes if path.exists()] == []
+
+
+def test_what_nobody_closes_is_closed_as_the_process_ends(sandbox):
+    script = """
+import asyncio, os
+from rolecall.sandbox.base import Run
+from rolecall.sandbox.bubblewrap import Bubblewrap
+kept = Bubblewrap(warm=2)
+asyncio.run(kept.run(Run("pass")))
+print(os.getpid())
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    groups = sandbox.blueprint.groups
+    assert groups is not None
+    assert list(groups.parent.glob(f"rolecall-{int(told.stdout)}-*")) == []
+
+
+def test_what_a_killed_process_left_behind_is_ended_by_the_next_one(sandbox):
+    groups = sandbox.blueprint.groups
+    assert groups is not None
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    left = MemoryGroup(groups.parent / f"rolecall-{gone.pid}-0")
+    left.path.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as orphan:
+        left.join(orphan.pid)
+        reaper = threading.Thread(target=orphan.wait)
+        reaper.start()
+        memory_groups(groups.parent)
+        reaper.join(10)
+        assert orphan.returncode == -signal.SIGKILL
+    assert not left.path.exists()
 
 
 def test_without_bubblewrap_nothing_runs_and_the_error_says_how_to_get_it(monkeypatch, tmp_path):

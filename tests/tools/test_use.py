@@ -20,10 +20,12 @@ from rolecall.errors import InfrastructureError
 from rolecall.models import load_tokenizer
 from rolecall.parsers import boxed
 from rolecall.rollout import Stage, play
-from rolecall.tools.base import ToolError
+from rolecall.tools.base import Tool, ToolError
 from rolecall.tools.calculator import calculator
 from rolecall.tools.files import Files
 from rolecall.tools.functions import tool
+from rolecall.tools.python import Python
+from rolecall.tools.search import Search
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, tasks
@@ -52,6 +54,7 @@ def blocks() -> str:
 def fails(how: str) -> str:
     """Raises."""
     kinds = {"told": ToolError, "broken": InfrastructureError, "stop": StopIteration}
+    kinds |= {"exit": SystemExit}
     raise kinds.get(how, ZeroDivisionError)("this way")
 
 
@@ -98,6 +101,33 @@ def test_the_agent_is_asked_again_with_each_result_until_it_calls_nothing(model_
     assert all(turn.valid for turn in episode.turns)
 
 
+def test_a_tool_with_limits_of_its_own_is_waited_for(model_folder):
+    """Its queue and its servers are not the agent's fault: what ends it is its own error."""
+
+    @tool(ends_itself=True)
+    async def patient(fails: bool) -> str:
+        """Waits longer than calls may."""
+        await asyncio.sleep(0.3)
+        if fails:
+            raise InfrastructureError("the server is down")
+        return "here"
+
+    for fails, error in ((False, None), (True, "InfrastructureError: the server is down")):
+        replies = [call("patient", fails=fails), "c"]
+        episode = play_with(model_folder, replies, Stateless(patient), timeout_s=0.1)
+        assert episode.error == error
+        assert "count/tool_timeouts" not in episode.metrics
+
+
+@pytest.mark.parametrize("kit", [Search(url="http://127.0.0.1:1"), Python()])
+def test_search_and_python_have_limits_of_their_own(kit):
+    async def opened() -> list[Tool]:
+        async with kit.open(World(), seed=0) as tools:
+            return tools
+
+    assert [found.ends_itself for found in asyncio.run(opened())] == [True]
+
+
 def test_calls_of_one_turn_run_at_once_and_answer_in_order(model_folder):
     replies = [
         call("slow", seconds=0.4) + call("slow", seconds=0.1) + call("slow", seconds=0.3),
@@ -121,6 +151,7 @@ def test_calls_of_one_turn_run_at_once_and_answer_in_order(model_folder):
         (call("fails", what=1), "argument 'how': field required", "refused", True),
         (call("fails", how="zero"), "ZeroDivisionError: this way", "raised", True),
         (call("fails", how="stop"), "RuntimeError: StopIteration", "raised", True),
+        (call("fails", how="exit"), "SystemExit: this way", "raised", True),
         (call("slow", seconds=9), "no answer within 0.2 s", "timeouts", True),
         (call("slow", seconds="soon"), "argument 'seconds'", "refused", True),
     ],

@@ -308,6 +308,17 @@ def test_a_plan_is_valid_if_every_call_in_it_can_be_read(model_folder, plan, val
     assert first.valid == valid
 
 
+def test_a_call_that_cannot_be_read_is_asked_for_again_and_counts(model_folder):
+    bad = "<use_mcp_tool><arguments>{bad</arguments></use_mcp_tool>"
+    says = {"planner": [bad, "<subtask>s</subtask>", RIGHT], "worker": ["r"]}
+    episode = play_team(model_folder, planner_workers, says)
+    assert episode.answer == RIGHT
+    assert "could not be read" in shown(turns_of(episode, "planner")[1])
+    never = play_team(model_folder, planner_workers, says | {"planner": [bad] * 9},
+                      options={"max_calls": 3})  # fmt: skip
+    assert len(never.turns) == 4
+
+
 def test_the_number_of_subtasks_is_limited(model_folder):
     says = {"planner": ["<subtask>s</subtask>" * 5] * 9, "worker": ["r"] * 9}
     options = {"max_calls": 5, "at_once": 2}
@@ -380,9 +391,9 @@ def test_a_graph_says_who_reads_whom_now_and_before(model_folder):
         "plan": {"before": ["judge"]}, "left": {"now": ["plan"]}, "right": {"now": ["plan"]},
         "judge": {"now": ["left", "right"], "before": ["judge"]},
     }  # fmt: skip
-    says = {name: [f"{name}1", f"{name}2"] for name in sees}
-    episode = drawn(model_folder, sees, says, answer="judge", rounds=2)
-    assert episode.answer == "judge2"
+    says = {name: [f"{name}{number}" for number in (1, 2, 3)] for name in sees}
+    episode = drawn(model_folder, sees, says, answer="judge", rounds=3)
+    assert episode.answer == "judge3"
     words = {turn.text: shown(turn) for turn in episode.turns}
 
     def read(text):
@@ -393,15 +404,18 @@ def test_a_graph_says_who_reads_whom_now_and_before(model_folder):
     assert read("judge1") == ["left1", "right1"]
     assert read("plan2") == ["judge1"]
     assert read("judge2") == ["judge1", "left2", "right2"]
+    assert read("plan3") == ["judge1", "judge2"], "of all rounds before"
 
 
 @pytest.mark.parametrize(
     ("sees", "answer", "told"),
     [
         ({"a": {"now": ["b"]}, "b": {"now": ["a"]}}, "a", "wait for one another"),
-        ({"a": {"now": ["x"]}, "b": {}}, "a", "no agent 'x'"),
-        ({"a": {}, "b": {}}, "y", "no agent 'y'"),
-        ({"a": {}, "z": {}}, "a", "no agent 'z'"),
+        ({"a": {"now": ["x"]}, "b": {}}, "a", "agent 'x' is not"),
+        ({"a": {}, "b": {}}, "y", "agent 'y' is not"),
+        ({"a": {}, "b": {}, "z": {}}, "a", "agent 'z' is not"),
+        ({"a": {}}, "a", "agent 'b' is not"),
+        ({"a": {"before": ["b"]}, "b": {}}, "a", "`before` has no effect"),
     ],
 )
 def test_a_graph_that_cannot_be_played_is_an_error(model_folder, sees, answer, told):

@@ -185,6 +185,5 @@ def _python(config: Tree, tool: dict[str, Any], *, turns: int | None) -> None:
     for agent in _executors(config):
         python = {"name": "python", "wall_s": wall_s, "url": tool.get("base_url")}
         agent["tools"]["use"] = [python]
-        agent["tools"]["timeout_s"] = wall_s + 10.0
         if turns is not None:
             agent["tools"]["max_calls"] = max(1, turns - 1)

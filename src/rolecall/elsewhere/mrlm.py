@@ -8,6 +8,12 @@ from rolecall.elsewhere.keys import Framework, Given, Tree, put
 from rolecall.elsewhere.mrlm_keys import KEYS, MODEL, TASKS
 
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
+# What makes these environments here is a team and a workflow, which MRLM's files do not hold.
+ELSEWHERE = {
+    "debate": "write a team for environment: debate, workflow: debate, rewards: mrlm_debate",
+    "tool": "write a team with tools for environment: tool_use, rewards: mrlm_tool",
+    "llm": "name the model that plays the user in environment: llm, with workflow: multi_turn",
+}
 SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo"}
 
 
@@ -48,8 +54,9 @@ def build(given: Given) -> Tree:
 
 def _tasks(given: Given, config: Tree) -> None:
     """Environment and workflow; DPO's rows are no tasks."""
-    known = {"math": "math", "code": "code"}
-    name = given.choose("policy_env.env_type", known, "write a workflow and an environment for it")
+    asked = given["policy_env.env_type"]
+    because = ELSEWHERE.get(asked, "write a workflow and an environment for it")
+    name = given.choose("policy_env.env_type", {"math": "math", "code": "code"}, because)
     attempts = given["max_turns"] or given["policy_env.max_attempts"]
     flow, role = (
         ("multi_turn", "actor") if name == "code" and attempts > 1 else ("single", "solver")
@@ -66,7 +73,9 @@ def _tasks(given: Given, config: Tree) -> None:
         given.wanted(config, "environment.name", "what the agent works on")
         return
     put(config, "environment.name", name)
+    put(config, f"rewards.mrlm_{name}", float(given["policy_env.reward_scale"]))
     if name == "code":
+        put(config, "environment.score", "share")
         put(config, "environment.wall_s", float(given["policy_env.timeout"]))
     elif "policy_env.timeout" in given.values:
         given.refuse("policy_env.timeout", "only programs have a time limit")

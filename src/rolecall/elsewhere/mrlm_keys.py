@@ -27,7 +27,7 @@ TASKS: dict[str, Key] = {
     "max_attempts": read("workflow.max_turns", 3),
     "custom_class": refused("write a World and name it in environment"),
     "custom_kwargs": refused("options of an environment stand beside its name"),
-    "reward_scale": becomes("rewards.correct", 1.0),
+    "reward_scale": read("rewards", 1.0, but="as the weight of mrlm_math or mrlm_code"),
     "reward_clip": refused("no bounds on rewards but reinforce_pp's reward_clip"),
     "reward_bias": refused("a constant changes no advantage of a group", 0, 0.0),
 }

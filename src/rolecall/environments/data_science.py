@@ -38,7 +38,7 @@ REQUIRED = {
 class DataScienceEnvironment:
     """Tables that are `generated`, or DSBench's modelling rows with their files.
 
-    Give the agents the tool `world`, and a `timeout_s` above `wall_s`.
+    Give the agents the tool `world`.
     """
 
     def __init__(
@@ -50,12 +50,14 @@ class DataScienceEnvironment:
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
         url: str | None = None,
+        token_env: str | None = None,
         wall_s: float = 25.0,
         memory_mb: int = 2048,
         unenforced: list[str] | None = None,
     ) -> None:
         """`prompts`: the companion file of the rows; `root` that their paths are relative to;
-        `url` of a SandboxFusion server, else bubblewrap; `wall_s` and `memory_mb` of a call;
+        `url` of a SandboxFusion server and the environment variable of its token, else bubblewrap;
+        `wall_s` and `memory_mb` of a call;
         `unenforced`: limits that this machine need not hold.
 
         Of what is generated: `kinds`, and `test_size` (100) tables. They are errors elsewhere.
@@ -71,7 +73,13 @@ class DataScienceEnvironment:
         self.kinds, self.test_size = tuple(kinds or KINDS), test_size or 100
         self.prompts = Path(prompts).expanduser() if prompts else None
         self.root = Path(root).expanduser() if root else None
-        self._python = Python(url=url, wall_s=wall_s, memory_mb=memory_mb, unenforced=unenforced)
+        self._python = Python(
+            url=url,
+            token_env=token_env,
+            wall_s=wall_s,
+            memory_mb=memory_mb,
+            unenforced=unenforced,
+        )
         self._used = False
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -126,7 +134,7 @@ class DataScienceWorld(World):
         return Observation(self._listing())
 
     def tools(self) -> list[Tool]:
-        @tool
+        @tool(ends_itself=True)
         async def python(code: str) -> str:
             """Run Python code where the files are; you see what it prints."""
             return await self._work(code)

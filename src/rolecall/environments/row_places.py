@@ -25,6 +25,7 @@ KNOWN: dict[str, dict[str, tuple[str, str]]] = {  # short name -> split -> (hub 
     "aime24": {"test": ("Maxwell-Jia/AIME_2024", "aime_2024_problems.parquet")},
     "aime25": {"test": ("math-ai/aime25", "test.jsonl")},
 }
+PREPARED = "data"  # the folder in which `rolecall data` leaves its sets
 
 
 def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
@@ -38,6 +39,8 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
     if path.is_dir():
         files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
         return path / choose(files, name=name, split=split)
+    if path.parts[0] == PREPARED:
+        raise ValueError(f"there is no folder {name}: `rolecall data {path.name}` makes it")
     short = re.sub(r"[-_ ]", "", name.casefold())
     if short in KNOWN:
         if split not in KNOWN[short]:

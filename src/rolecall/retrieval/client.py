@@ -55,7 +55,8 @@ class SearchClient:
         Raises EmptyQueryError for a text without content, SearchError if it stays unknown what
         it finds, and SearchDownError once too many calls in a row have failed.
         """
-        normal = " ".join(text.split())
+        # What is no text, such as half of a pair of surrogates, must not fail a whole request.
+        normal = " ".join(text.encode(errors="replace").decode().split())
         if not normal:
             raise EmptyQueryError("the query is empty")
         if topk < 1:

@@ -11,6 +11,7 @@ All answer {"result": [[item, ...], ...]}; an item is text, a document, or a doc
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Literal
 
 from rolecall.retrieval.base import Hit, Passage, SearchError
@@ -59,6 +60,8 @@ def _hit(item: Any) -> Hit:
     except ValueError as error:
         raise SearchError(f"a result that is no document: {str(item)[:200]}") from error
     told = float(score) if isinstance(score, (int, float)) else None
+    if told is not None and not isfinite(told):
+        raise SearchError(f"a score that is no number: {score}")
     return Hit(found.id, found.title, found.text, told)
 
 

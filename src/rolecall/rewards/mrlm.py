@@ -53,7 +53,7 @@ class Code:
 
     MRLM took `raised` where any test ended in an exception. Hidden tests here say only whether
     they passed, so it is taken where there is nothing to call. The environment needs
-    `measure: share`.
+    `score: share`.
     """
 
     def __init__(self, whole: float = 1.0, raised: float = 0.5) -> None:

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal, Protocol
 
-from rolecall.errors import InfrastructureError
+from rolecall.errors import InfrastructureError, RunEndingError
 
 Limit = Literal["", "wall", "cpu", "memory", "disk"]
 
 
 class SandboxError(InfrastructureError):
     """The sandbox itself failed: what the program would have done is unknown, not wrong."""
+
+
+class SandboxRefusedError(SandboxError, RunEndingError):
+    """The server would refuse any other run, too: a wrong address or token."""
 
 
 @dataclass(frozen=True, slots=True)

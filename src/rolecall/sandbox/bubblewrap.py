@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
+from weakref import WeakSet
 
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import draw
@@ -21,6 +23,7 @@ Result = TypeVar("Result")
 PROGRAM = "__program__"  # how the names of the sandbox's own files begin
 BASH = "/usr/bin/bash"
 # A script that names its encoding must be a file that can be read twice.
+OPEN: WeakSet[Bubblewrap] = WeakSet()  # what nobody closes is closed as the process ends
 ENCODING = re.compile(r"[ \t\f]*#.*?coding[:=]")
 
 
@@ -47,6 +50,8 @@ class Bubblewrap:
         self._pool = Pool(self.blueprint, warm=warm, disk_mb=disk_mb)
         self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="sandbox")
         self._calls: set[Boxes] = set()
+        self.pid = os.getpid()
+        OPEN.add(self)
         program = self.blueprint.python.program
         self._commands = {"python": [program, f"{PROGRAM}.py"]}
         if os.path.exists(BASH):
@@ -91,13 +96,22 @@ class Bubblewrap:
 
     async def close(self) -> None:
         """Kill what runs and end the sandboxes that wait."""
-        for boxes in self._calls:
-            boxes.stop()
-        await asyncio.to_thread(self._shut)
+        await asyncio.to_thread(self.shut)
 
-    def _shut(self) -> None:
+    def shut(self) -> None:
+        """As `close`, and blocks."""
+        for boxes in list(self._calls):
+            boxes.stop()
         self._threads.shutdown()
         self._pool.close()
+        OPEN.discard(self)
+
+
+@atexit.register
+def _end_all() -> None:
+    for sandbox in list(OPEN):
+        if sandbox.pid == os.getpid():  # not in a process that was forked from the owner
+            sandbox.shut()
 
 
 class Boxes:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import itertools
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +119,14 @@ def _accounts_for_memory(folder: Path) -> bool:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove groups of processes that were killed before they could."""
+    """Remove groups of processes that were killed before they could, and what is left in them.
+
+    bwrap cannot end what it has just begun to make when it is killed itself at that moment.
+    """
     for path in parent.glob(f"{PREFIX}-*"):
         pid = path.name.split("-")[1]
         if not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
-                path.rmdir()
+                for left in (path / "cgroup.procs").read_text().split():
+                    os.kill(int(left), signal.SIGKILL)
+                MemoryGroup(path).remove()

@@ -9,10 +9,11 @@ class Drain:
     most=4: "abc", "defg" -> head "ab", tail "fg", 3 omitted.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, lost: int = 0) -> None:
+        """`lost`: bytes of the middle that somebody cut out before."""
         self._head, self._tail = bytearray(), bytearray()
         self._most_head, self._most_tail = most - most // 2, most // 2
-        self._total = 0
+        self._total = lost
 
     def add(self, chunk: bytes) -> None:
         self._total += len(chunk)
@@ -31,4 +32,9 @@ class Drain:
         if not self.omitted:
             return (self._head + self._tail).decode(errors="replace")
         head, tail = self._head.decode(errors="replace"), self._tail.decode(errors="replace")
-        return f"{head}\n... {self.omitted} bytes omitted ...\n{tail}"
+        return f"{head}{gap(self.omitted)}{tail}"
+
+
+def gap(num_bytes: int) -> str:
+    """What stands in the place of bytes that were cut out."""
+    return f"\n... {num_bytes} bytes omitted ...\n"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolecall.sandbox.base import Ran, Run, SandboxError
-from rolecall.sandbox.drain import Drain
+from rolecall.sandbox.base import Ran, Run, SandboxError, SandboxRefusedError
+from rolecall.sandbox.drain import Drain, gap
 from rolecall.sandbox.inside import bundle, init
 
 COMPILE_S = 10.0  # the protocol's default
-PAUSES_S = (1.0, 2.0, 4.0)  # before each repeat, give or take a half
+PAUSES_S = (1.0, 2.0, 4.0)  # before each repeat, give or take a half; then the last again
+REFUSED = (401, 403, 404, 405)  # whatever is asked
+JSON = {"Content-Type": "application/json"}
 SLACK = 1 << 20  # bytes of a response beside its streams and files
 SCRIPTS = {"python": "__program__.py", "bash": "__program__.sh"}
 
@@ -23,7 +26,8 @@ SCRIPTS = {"python": "__program__.py", "bash": "__program__.sh"}
 class Fusion:
     """Limits other than wall time and memory are the server's own.
 
-    Raises ValueError for a server that refuses what it is sent, SandboxError if it fails.
+    Raises ValueError for a run that the server refuses, SandboxRefusedError if it would refuse any,
+    SandboxError if it fails.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Fusion:
         self._failure = httpx.TransportError
         self._places = asyncio.Semaphore(concurrency)
         self._capabilities: dict[str, Any] | None = None
+        self._trouble = ""  # what the newest try that failed was told
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.AsyncClient(timeout=None, headers=headers, trust_env=False)
 
@@ -55,7 +60,8 @@ class Fusion:
                 async with asyncio.timeout(allowed_s):
                     return await self._run(run)
             except TimeoutError as error:
-                raise SandboxError(f"{self._url} did not answer in {allowed_s:.0f} s") from error
+                told = f"{self._url} gave no result in {allowed_s:.0f} s: {self._trouble}"
+                raise SandboxError(told.rstrip(": ")) from error
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -82,31 +88,44 @@ class Fusion:
         body: dict[str, Any] | None = None,
         optional: bool = False,
     ) -> dict[str, Any]:
-        """The server's answer; {} where something optional is missing."""
-        url, why = f"{self._url}{path}", ""
-        for pause_s in (0.0, *PAUSES_S):
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+        """The server's answer; {} where something optional is missing.
+
+        A busy server (504) is asked until the run's time is over, one that is away a few times.
+        """
+        url, away = f"{self._url}{path}", 0
+        content_sent = None if body is None else json.dumps(body)  # which takes half surrogates
+        for number in itertools.count():
+            if number:
+                pause_s = PAUSES_S[min(number, len(PAUSES_S)) - 1]
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
             try:
-                async with self._client.stream(method, url, json=body) as response:
+                async with self._client.stream(
+                    method, url, content=content_sent, headers=JSON
+                ) as response:
                     content = bytearray()
                     async for chunk in response.aiter_bytes():
                         content += chunk
                         if len(content) > most:
                             raise SandboxError(f"{url} answers with more than {most} bytes")
             except self._failure as error:
-                why = f"{type(error).__name__} {error}".strip()
+                self._trouble = f"{type(error).__name__} {error}".strip()
+                away += 1
+                if away > len(PAUSES_S):
+                    break
                 continue
             status = response.status_code
             if status == 200:
                 return _parsed(url, content)
             if optional and status == 404:
                 return {}
-            why = f"HTTP {status}: {content[:500].decode(errors='replace')}"
+            self._trouble = f"HTTP {status}: {content[:500].decode(errors='replace')}"
+            if status in REFUSED:
+                raise SandboxRefusedError(f"{url} refuses any request, {self._trouble}")
             if 400 <= status < 500:
-                raise ValueError(f"{url} refuses the request, {why}")
+                raise ValueError(f"{url} refuses the request, {self._trouble}")
             if status != 504:
                 break
-        raise SandboxError(f"{url} fails, {why}")
+        raise SandboxError(f"{url} fails, {self._trouble}")
 
 
 def _parsed(url: str, content: bytearray) -> dict[str, Any]:
@@ -158,9 +177,8 @@ def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
         # What does not compile has no run.
         result = answer["run_result"] or answer["compile_result"]
         late = result["status"] == "TimeLimitExceeded"
-        out, err = Drain(run.limits.output_bytes), Drain(run.limits.output_bytes)
-        out.add((result["stdout"] or "").encode(errors="replace"))
-        err.add((result["stderr"] or "").encode(errors="replace"))
+        out, out_lost = _stream(result, "stdout", run.limits.output_bytes)
+        err, err_lost = _stream(result, "stderr", run.limits.output_bytes)
         files = answer.get("files") or {}
         if bundles:
             files = json.loads(base64.b64decode(files.get(bundle.BUNDLE, "e30=")))
@@ -168,13 +186,25 @@ def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
         return Ran(
             status="timeout" if late else "error" if code else "finished",
             return_code=code,
-            stdout=out.text(),
-            stderr=err.text(),
+            stdout=out,
+            stderr=err,
             wall_s=float(result["execution_time"] or 0.0),
             limit="wall" if late else result.get("limit", ""),
-            stdout_omitted=out.omitted,
-            stderr_omitted=err.omitted,
+            stdout_omitted=out_lost,
+            stderr_omitted=err_lost,
+            left_out=tuple(map(str, answer.get("left_out") or ())),
             files={path: base64.b64decode(content) for path, content in files.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SandboxError(f"the sandbox server's answer has another form: {error!r}") from error
+
+
+def _stream(result: dict[str, Any], name: str, most: int) -> tuple[str, int]:
+    """A stream cut to `most` bytes, and how many of it are missing; ours says what it cut."""
+    text, lost = str(result[name] or ""), int(result.get(f"{name}_omitted") or 0)
+    kept = (text.replace(gap(lost), "", 1) if lost else text).encode(errors="replace")
+    if len(kept) <= most:
+        return text, lost
+    drain = Drain(most, lost=lost)
+    drain.add(kept)
+    return drain.text(), drain.omitted

@@ -21,9 +21,9 @@ from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.cells import run_cells
+from rolecall.serve.binding import answer_at
 
 try:
-    import uvicorn
     from fastapi import Depends, FastAPI, HTTPException, Request
     from fastapi.responses import JSONResponse
 except ImportError as error:
@@ -139,7 +139,7 @@ def app(
         except SandboxError as error:
             return JSONResponse({"compile_result": None, "run_result": FAILED} | _failed(error))
         answer = {"compile_result": None, "run_result": _result(ran)}
-        return await asyncio.to_thread(_answer, answer, ran, job, sandbox)
+        return await asyncio.to_thread(_answer, answer, ran, job, sandbox, held.memory_mb)
 
     @application.post("/run_jupyter", dependencies=guarded)
     async def run_jupyter(request: Request) -> JSONResponse:
@@ -151,7 +151,7 @@ def app(
         except SandboxError as error:
             return JSONResponse({"driver": FAILED, "cells": []} | _failed(error))
         answer = {"driver": _result(ran), "cells": [dataclasses.asdict(cell) for cell in cells]}
-        return await asyncio.to_thread(_answer, answer, ran, job, sandbox)
+        return await asyncio.to_thread(_answer, answer, ran, job, sandbox, held.memory_mb)
 
     return application
 
@@ -162,13 +162,14 @@ def serve(
     *,
     token: str = "",
     concurrency: int = 0,  # runs at once; 0: one for each processor
-    limits: Limits | None = None,
+    memory_mb: int = 4096,  # most of a run
     unenforced: Collection[str] = (),  # limits this machine may do without
 ) -> None:
     """Run programs for whoever asks, until interrupted. Raises SandboxError if it cannot."""
-    held = limits or Limits(memory_mb=4096)
+    # Clients expect all of what is printed.
+    held = Limits(memory_mb=memory_mb, output_bytes=1 << 20)
     sandbox = Bubblewrap(concurrency=concurrency, disk_mb=held.disk_mb, unenforced=unenforced)
-    uvicorn.run(app(sandbox, limits=held, token=token), host=host, port=port, log_level="warning")
+    answer_at(host, port, app(sandbox, limits=held, token=token), log_level="warning")
 
 
 async def _read(request: Request, kind: type[AnyJob], *, most: int) -> AnyJob:
@@ -195,9 +196,8 @@ async def _checked(
 ) -> Run:
     """The run that a request asks for; 422 if it asks for what cannot be."""
     try:
-        if job.memory_limit_MB > limits.memory_mb:
-            raise ValueError(f"memory_limit_MB may be {limits.memory_mb} here")
-        memory_mb = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
+        asked = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
+        memory_mb = min(asked, limits.memory_mb)
         run = Run(
             code,
             language=language,
@@ -247,8 +247,14 @@ def _result(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _answer(part: dict[str, Any], ran: Ran, job: Job, sandbox: Bubblewrap) -> JSONResponse:
-    weak = job.memory_limit_MB > 0 and sandbox.blueprint.groups is None
+def _answer(
+    part: dict[str, Any], ran: Ran, job: Job, sandbox: Bubblewrap, most_mb: int
+) -> JSONResponse:
+    told = ""
+    if job.memory_limit_MB > most_mb:
+        told = f"memory is limited to {most_mb} MB here"
+    elif job.memory_limit_MB > 0 and sandbox.blueprint.groups is None:
+        told = sandbox.blueprint.isolation
     asked = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
     files = {
         asked.get(path, path): base64.b64encode(content).decode()
@@ -256,7 +262,7 @@ def _answer(part: dict[str, Any], ran: Ran, job: Job, sandbox: Bubblewrap) -> JS
     }
     answer = {
         "status": "Success" if ran.status == "finished" else "Failed",
-        "message": sandbox.blueprint.isolation if weak else "",
+        "message": told,
         "executor_pod_name": None,
         "files": files,
         "left_out": ran.left_out,  # ours: matched, but too many or too large

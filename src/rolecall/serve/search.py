@@ -19,6 +19,7 @@ from rolecall.retrieval.corpus import contents_of
 from rolecall.retrieval.embedded import Embedded
 from rolecall.retrieval.extras import optional
 from rolecall.retrieval.opening import open_index
+from rolecall.serve.binding import answer_at
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -98,11 +99,11 @@ def serve(
 
     Raises ValueError for an index that cannot be opened, ConfigError for a missing package.
     """
-    uvicorn = optional("uvicorn", extra="serve")
+    optional("uvicorn", extra="serve")  # before an index is built
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
     retriever = open_index(index, corpus, model=model, e5=e5, show=True)
-    uvicorn.run(make_app(retriever, topk=topk), host=host, port=port, access_log=False)
+    answer_at(host, port, make_app(retriever, topk=topk), access_log=False)
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:

@@ -24,6 +24,7 @@ class Tool:
     description: str
     parameters: dict[str, Any]  # JSON schema of the arguments: an object
     call: Call  # with the arguments by name
+    ends_itself: bool = False  # within limits of its own, so that waiting for it is nobody's fault
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, overload
 
 from pydantic import ValidationError
 
@@ -21,12 +21,21 @@ from rolecall.registry import options_model
 from rolecall.tools.base import Tool, ToolError
 
 
-def tool(function: Callable[..., Any]) -> Tool:
+@overload
+def tool(function: Callable[..., Any], *, ends_itself: bool = False) -> Tool: ...
+@overload
+def tool(*, ends_itself: bool) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None, *, ends_itself: bool = False
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function: its name, docstring and annotations say what it is.
 
     A plain function runs in a thread of its own, so that it never holds up other episodes. Wrong
-    arguments are a ToolError that names them.
+    arguments are a ToolError that names them. `ends_itself`: it has limits of its own, and an
+    agent's `timeout_s` does not end it.
     """
+    if function is None:
+        return partial(tool, ends_itself=ends_itself)
     described = inspect.getdoc(function)
     if not described:
         raise ValueError(f"tool {function.__name__!r} has no docstring to tell agents what it does")
@@ -54,7 +63,8 @@ def tool(function: Callable[..., Any]) -> Tool:
     if "$defs" in schema:
         parameters["$defs"] = schema["$defs"]
     parameters["required"] = schema.get("required", [])
-    return Tool(function.__name__, " ".join(described.split()), parameters, call)
+    text = " ".join(described.split())
+    return Tool(function.__name__, text, parameters, call, ends_itself=ends_itself)
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,16 +20,23 @@ class Python:
     def __init__(
         self,
         url: str | None = None,
+        token_env: str | None = None,
         packages: bool = True,
         wall_s: float = 10.0,
         memory_mb: int = 1024,
         unenforced: list[str] | None = None,
     ) -> None:
-        """`url` of a SandboxFusion server, else bubblewrap on this machine; `packages`: those that
-        are installed here can be imported; `unenforced`: limits that this machine need not hold.
+        """`url` of a SandboxFusion server, else bubblewrap on this machine; `token_env`: the
+        environment variable with that server's bearer token; `packages`: those that are installed
+        here can be imported; `unenforced`: limits that this machine need not hold.
         """
         if url is not None and (unenforced or not packages):
             raise ValueError("packages and unenforced have no effect: the server decides")
+        if token_env is not None and url is None:
+            raise ValueError("token_env has no effect without url")
+        self._token = "" if token_env is None else os.environ.get(token_env, "")
+        if token_env is not None and not self._token:
+            raise ValueError(f"token_env: the environment variable {token_env} is not set")
         self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
         self._url, self._packages, self._unenforced = url, packages, tuple(unenforced or ())
         self._sandbox: Sandbox | None = None
@@ -37,7 +45,7 @@ class Python:
     def sandbox(self) -> Sandbox:
         if self._sandbox is None:
             if self._url is not None:
-                self._sandbox = Fusion(self._url)
+                self._sandbox = Fusion(self._url, token=self._token)
             else:
                 self._sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
         return self._sandbox
@@ -46,7 +54,7 @@ class Python:
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
         files: dict[str, bytes] = {}
 
-        @tool
+        @tool(ends_itself=True)
         async def python(code: str) -> str:
             """Run Python code; you see what it prints."""
             run = Run(code=code, files=dict(files), fetch=("**",), limits=self.limits)
@@ -60,14 +68,14 @@ class Python:
 
 
 def said(ran: Ran) -> str:
-    """What a program printed and how it ended, as an agent reads it."""
+    """What a program printed and, in the last line, how it ended, as an agent reads it."""
     parts = [part for part in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if part]
+    if ran.left_out:
+        parts.append(f"[too large or too many to be kept: {', '.join(ran.left_out)}]")
     if ran.status == "timeout":
         parts.append(f"[stopped after {ran.wall_s:.0f} s]")
     elif ran.limit:
         parts.append(f"[stopped: the {ran.limit} limit]")
     elif ran.return_code:
         parts.append(f"[exit status {ran.return_code}]")
-    if ran.left_out:
-        parts.append(f"[too large or too many to be kept: {', '.join(ran.left_out)}]")
     return "\n".join(parts) or "[no output]"

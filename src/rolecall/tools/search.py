@@ -37,7 +37,7 @@ class Search:
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
-        @tool
+        @tool(ends_itself=True)
         async def search(query: str) -> str:
             """Documents about a query."""
             try:

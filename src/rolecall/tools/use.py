@@ -55,7 +55,7 @@ class ToolUse:
     kits: tuple[Toolkit, ...]
     format: Format = "native"
     max_calls: int = 8  # answers with calls, after which the agent is not asked again
-    timeout_s: float = 30.0  # of one call
+    timeout_s: float = 30.0  # of one call of a tool that does not end itself
     result_chars: int = 4_000  # longer results keep their head and their tail
 
 
@@ -109,16 +109,17 @@ async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, 
         return f"Error: {call.problem}", "malformed"
     if call.name not in tools:
         return f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}", "unknown"
+    tool = tools[call.name]
     try:
-        async with asyncio.timeout(use.timeout_s):
-            said = await tools[call.name].call(**call.arguments)
+        async with asyncio.timeout(None if tool.ends_itself else use.timeout_s):
+            said = await tool.call(**call.arguments)
     except InfrastructureError:
         raise
     except TimeoutError:
         return f"Error: no answer within {use.timeout_s:g} s", "timeouts"
     except ToolError as error:
         return cut(f"Error: {error}", use.result_chars), "refused"
-    except Exception as error:  # the boundary to tools: what they raise is data
+    except (Exception, SystemExit) as error:  # the boundary to tools: what they raise is data
         return cut(f"Error: {type(error).__name__}: {error}", use.result_chars), "raised"
     return cut(said, use.result_chars), ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.team import Team
@@ -9,7 +11,7 @@ from rolecall.workflows.base import workflow
 
 
 @workflow
-async def actor_critic(team: Team, task: Task, world: World, rounds: int = 3) -> Turn:
+async def actor_critic(team: Team, task: Task, world: World, rounds: PositiveInt = 3) -> Turn:
     """At most `rounds` answers; the last one has no critic: nobody would act on its word."""
     answer = await team.actor(task.prompt)
     for _ in range(rounds - 1):

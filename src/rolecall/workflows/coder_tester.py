@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import PositiveInt
+
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -23,7 +25,7 @@ from rolecall.workflows.base import workflow
     drills=habits.drills,
     tags=("<tests>", "</tests>", "```python", "```"),
 )
-async def coder_tester(team: Team, task: Task, world: World, max_turns: int = 5) -> Turn:
+async def coder_tester(team: Team, task: Task, world: World, max_turns: PositiveInt = 5) -> Turn:
     """Ends when the code passes all tests of a turn; neither sees the other's words."""
     code_so_far: list[Said] = []
     tests_so_far: list[Said] = []

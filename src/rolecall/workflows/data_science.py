@@ -7,6 +7,8 @@ four are `tools: {use: [world], format: code, max_calls: 3}`.
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -19,10 +21,8 @@ from rolecall.workflows.base import workflow
     demonstrate=habits.data_science,
     tags=(*habits.LINES, "```python", "```", "<output>", "</output>"),
 )
-async def data_science(team: Team, task: Task, world: World, tries: int = 1) -> Turn:
+async def data_science(team: Team, task: Task, world: World, tries: PositiveInt = 1) -> Turn:
     """A role whose files are missing is told so and asked again, at most `tries` times in all."""
-    if tries < 1:
-        raise ValueError(f"tries must be at least 1 (it is {tries})")
     seen = team.observation
     finals: list[Turn] = []
     for member in (team.engineer, team.modeler, team.analyst):

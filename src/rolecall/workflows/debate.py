@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 
+from pydantic import PositiveInt
+
 from rolecall.agents import Quote
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -26,7 +28,7 @@ PRO, CON = "for", "against"
     tags=("<winner>", "</winner>"),
 )
 async def debate(
-    team: Team, task: Task, world: World, rounds: int = 3, judge_tries: int = 3
+    team: Team, task: Task, world: World, rounds: PositiveInt = 3, judge_tries: PositiveInt = 3
 ) -> str:
     """Who plays `debater`: two agents. The judge is asked `judge_tries` times, then it is an error.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from graphlib import CycleError, TopologicalSorter
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -21,7 +21,7 @@ from rolecall.workflows.base import workflow
 
 
 class Sees(BaseModel):
-    """Whose words an agent reads: of this round, and of the round before."""
+    """Whose words an agent reads: of this round, and of all rounds before."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,31 +31,38 @@ class Sees(BaseModel):
 
 @workflow
 async def graph(
-    team: Team, task: Task, world: World, sees: dict[str, Sees], answer: str, rounds: int = 1
+    team: Team,
+    task: Task,
+    world: World,
+    sees: dict[str, Sees],
+    answer: str,
+    rounds: PositiveInt = 1,
 ) -> Turn:
     """Agents whose predecessors have spoken speak at once; `answer` names who gives the answer.
 
-    Raises ValueError for agents that the team lacks and for circles within a round.
+    `sees`: each agent -> whose words it reads, of this round (`now`) and of all rounds before it
+    (`before`). Raises ValueError for agents of the team or the graph that the other lacks, for
+    circles within a round, and for `before` where there is one round.
     """
-    _check(team, sees, answer)
-    before: dict[str, Turn] = {}
+    _check(team, sees, answer, rounds=rounds)
+    earlier: list[dict[str, Turn]] = []
     for _ in range(rounds):
         now: dict[str, Turn] = {}
         order = _order(sees)
         while order.is_active():
             ready = sorted(order.get_ready())
-            told = [[*_said(sees[n].before, before), *_said(sees[n].now, now)] for n in ready]
             turns = await asyncio.gather(
-                *(team[name](task.prompt, *seen) for name, seen in zip(ready, told, strict=True))
+                *(team[name](task.prompt, *_read(sees[name], earlier, now)) for name in ready)
             )
             now |= zip(ready, turns, strict=True)
             order.done(*ready)
-        before = now
-    return before[answer]
+        earlier.append(now)
+    return earlier[-1][answer]
 
 
-def _said(names: list[str], turns: dict[str, Turn]) -> list[Turn]:
-    return [turns[name] for name in names if name in turns]
+def _read(seen: Sees, earlier: list[dict[str, Turn]], now: dict[str, Turn]) -> list[Turn]:
+    past = [spoken[name] for spoken in earlier for name in seen.before]
+    return [*past, *(now[name] for name in seen.now)]
 
 
 def _order(sees: dict[str, Sees]) -> TopologicalSorter[str]:
@@ -64,10 +71,12 @@ def _order(sees: dict[str, Sees]) -> TopologicalSorter[str]:
     return order
 
 
-def _check(team: Team, sees: dict[str, Sees], answer: str) -> None:
+def _check(team: Team, sees: dict[str, Sees], answer: str, *, rounds: int) -> None:
     named = {answer} | {name for seen in sees.values() for name in (*seen.now, *seen.before)}
-    if unknown := sorted((named - sees.keys()) | (sees.keys() - {*team.names})):
-        raise ValueError(f"sees: there is no agent {unknown[0]!r} in the graph or in the team")
+    if unknown := sorted((named - sees.keys()) | (sees.keys() ^ {*team.names})):
+        raise ValueError(f"sees: agent {unknown[0]!r} is not in the graph, or not in the team")
+    if rounds == 1 and any(seen.before for seen in sees.values()):
+        raise ValueError("sees: `before` has no effect in the first round, and rounds is 1")
     try:
         _order(sees)
     except CycleError as error:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
+from pydantic import PositiveInt
+
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
@@ -21,8 +23,8 @@ async def majority_vote(
     team: Team,
     task: Task,
     world: World,
-    rounds: int = 2,
-    max_others: int = 5,
+    rounds: PositiveInt = 2,
+    max_others: PositiveInt = 5,
     contain_self: bool = True,
     earns: Literal["own", "outcome"] = "own",
 ) -> str:
@@ -32,8 +34,8 @@ async def majority_vote(
     stands first in the team win.
     """
     debaters = team.role("debater")
-    if len(debaters) < 2 or max_others < 1:
-        raise ValueError("a vote needs two debaters at least, and each reads one other at least")
+    if len(debaters) < 2:
+        raise ValueError("a vote needs two debaters at least")
     latest: list[Turn] = []
     for number in range(rounds):
 

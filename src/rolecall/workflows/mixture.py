@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import PositiveInt
+
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
@@ -15,7 +17,7 @@ from rolecall.workflows.base import workflow
 
 
 @workflow(parsers={"proposer": boxed, "aggregator": boxed}, tags=("\\boxed{",))
-async def mixture(team: Team, task: Task, world: World, layers: int = 1) -> Turn:
+async def mixture(team: Team, task: Task, world: World, layers: PositiveInt = 1) -> Turn:
     """The reward `proposals` pays each proposer for its own answer."""
     proposers = team.role("proposer")
     if layers > 1 and len(proposers) == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -11,7 +13,7 @@ from rolecall.workflows.base import workflow
 
 
 @workflow(demonstrate=search.search_alone, drills=search.drills)
-async def multi_turn(team: Team, task: Task, world: World, max_turns: int = 8) -> Turn:
+async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveInt = 8) -> Turn:
     """At most `max_turns` actions; each earns what the world pays for it."""
     seen = team.observation
     told: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]

@@ -6,6 +6,8 @@ policies. In an evaluation the agent that stands first is the pioneer.
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.parsers import boxed
@@ -14,7 +16,9 @@ from rolecall.workflows.base import workflow
 
 
 @workflow(parsers={"player": boxed}, tags=("\\boxed{",))
-async def pioneer_observer(team: Team, task: Task, world: World, swap_every: int = 5) -> Turn:
+async def pioneer_observer(
+    team: Team, task: Task, world: World, swap_every: PositiveInt = 5
+) -> Turn:
     """Who plays `player`: two agents. Each turn earns the sum of both answers' scores."""
     players = team.role("player")
     if len(players) != 2:

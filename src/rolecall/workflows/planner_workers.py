@@ -10,6 +10,8 @@ import asyncio
 import json
 import re
 
+from pydantic import PositiveInt
+
 from rolecall.agents import Quote, Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -18,6 +20,7 @@ from rolecall.workflows.base import workflow
 
 TAGS = re.compile(r"<subtask>(.*?)</subtask>", re.DOTALL | re.IGNORECASE)
 CALLS = re.compile(r"<use_mcp_tool>.*?<arguments>(.*?)</arguments>.*?</use_mcp_tool>", re.DOTALL)
+UNREADABLE = "Your call could not be read: write it again, or answer without one."
 OPENED = re.compile(r"(?i:<subtask>)|<use_mcp_tool>")
 
 
@@ -28,23 +31,28 @@ def readable(turn: Turn) -> str | None:
 
 @workflow(parsers={"planner": readable}, tags=("<subtask>", "</subtask>", "[worker]"))
 async def planner_workers(
-    team: Team, task: Task, world: World, max_calls: int = 20, at_once: int = 4
+    team: Team, task: Task, world: World, max_calls: PositiveInt = 20, at_once: PositiveInt = 4
 ) -> Turn:
-    """At most `max_calls` subtasks, `at_once` of one message; several workers take turns."""
+    """At most `max_calls` subtasks, `at_once` of one message; several workers take turns.
+
+    A message with calls of which none can be read counts as one, and is asked for again.
+    """
     workers = team.role("worker")
     told: list[Said] = []
     plan = await team.planner(task.prompt)
     given = 0
-    while given < max_calls and (subtasks := subtasks_of(plan)[:at_once]):
-        subtasks = subtasks[: max_calls - given]
+    while given < max_calls:
+        subtasks = subtasks_of(plan)[: min(at_once, max_calls - given)]
+        if not subtasks and (plan.finish == "length" or readable(plan) is not None):
+            break
         reports = await asyncio.gather(
             *(
                 workers[(given + number) % len(workers)](Quote(plan, subtask))
                 for number, subtask in enumerate(subtasks)
             )
         )
-        given += len(subtasks)
-        told += [plan, *reports]
+        given += max(1, len(subtasks))
+        told += [plan, *reports] if reports else [plan, UNREADABLE]
         plan = await team.planner(task.prompt, *told)
     return plan
 
@@ -59,6 +67,6 @@ def subtasks_of(plan: Turn) -> list[str]:
         try:
             subtask = json.loads(match[1]).get("subtask")
         except (json.JSONDecodeError, AttributeError):
-            continue  # the planner sees no report, and may write it again
+            continue
         found.append((match.start(), str(subtask or "").strip()))
     return [subtask for _, subtask in sorted(found) if subtask]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
@@ -33,8 +35,8 @@ async def search_team(
     team: Team,
     task: Task,
     world: World,
-    max_steps: int = 4,
-    history: int = 4,
+    max_steps: PositiveInt = 4,
+    history: NonNegativeInt = 4,
     on_unparsable: Literal["no", "yes"] = "no",
 ) -> Turn:
     """At most `max_steps` steps; agents see the last `history` searches with what they found.

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
+from pydantic import PositiveInt
+
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
 from rolecall.habits import maths
@@ -33,9 +35,9 @@ async def solver_verifier(
     team: Team,
     task: Task,
     world: World,
-    rounds: int = 2,
+    rounds: PositiveInt = 2,
     on_unparsable: OnUnparsable = "reject",
-    candidates: int = 1,
+    candidates: PositiveInt = 1,
 ) -> Turn:
     """At most `rounds` solutions; several agents may play the verifier, and all must approve.
 

@@ -35,6 +35,29 @@ def test_another_question_or_sampling_is_another_key(tmp_path, change):
     assert len(server.asked) == 1
 
 
+def test_equal_questions_at_once_are_one_request(tmp_path):
+    async def go():
+        async with serving(eight) as server:
+            coach = coach_of(server, cache=str(tmp_path))
+            attempts = [said("a", name=f"1:t:{number}") for number in range(4)]
+            await asyncio.gather(*(coach(attempt, World()) for attempt in attempts))
+            return len(server.asked), attempts
+
+    asked, attempts = asyncio.run(go())
+    assert asked == 1
+    assert [attempt.turns[0].rewards["coach"] for attempt in attempts] == [0.8] * 4
+
+
+@pytest.mark.parametrize("held", ["", "{}", '{"verdict": 1, "usage": 2}', "[1"])
+def test_a_file_that_is_no_score_is_named_and_asked_again(tmp_path, caplog, held):
+    play(eight, said("a"), cache=str(tmp_path))
+    [file] = tmp_path.rglob("*.json")
+    file.write_text(held)
+    server, _ = play(eight, said("a"), cache=str(tmp_path))
+    assert len(server.asked) == 1
+    assert str(file) in caplog.text
+
+
 def test_errors_are_not_cached(tmp_path):
     lost, found = said("a"), said("a")
     play(lambda _: Said("?"), lost, cache=str(tmp_path), format_retries=0)

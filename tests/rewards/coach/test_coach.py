@@ -109,9 +109,13 @@ def test_a_refused_request_stops_all_requests_and_does_not_tell_the_key(provider
     assert asyncio.run(go()) == 1
 
 
-def test_another_refusal_fails_that_action_at_once():
+TOO_LONG = '{"error": {"message": "maximum context length is 8 tokens", "code": 400}}'
+
+
+@pytest.mark.parametrize("refused", [Refused(413), Refused(400, text=TOO_LONG)])
+def test_another_refusal_fails_that_action_at_once(refused):
     def rule(asked):
-        return Refused(413) if asked.block("action") == "huge" else asked.json(5)
+        return refused if asked.block("action") == "huge" else asked.json(5)
 
     episode = said("huge", "fine")
     server, _ = play(rule, episode)

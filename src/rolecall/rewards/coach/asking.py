@@ -25,6 +25,7 @@ from rolecall.rewards.coach.scores import (
 )
 
 OWN_FAULT = {400, 401, 403, 404}  # the same request can never succeed
+TOO_LONG = re.compile(r"context.length|too long|too many tokens|maximum number of tokens", re.I)
 PASSING = {408, 409, 425, 429}
 LONGEST_PAUSE_S = 30.0
 
@@ -96,6 +97,8 @@ async def ask(
 def _pause(error: Exception, pause: float, reason: str) -> float:
     """Seconds until the next request. Raises CoachError if there should be none."""
     status = _status(error)
+    if status == 400 and TOO_LONG.search(reason):  # this action's own
+        raise CoachError(reason) from None
     if status in OWN_FAULT:
         raise CoachConfigError(f"the coach's provider refuses: {reason}") from None
     if status is not None and status not in PASSING and status < 500:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import uuid
 from dataclasses import asdict
 from pathlib import Path
 
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
+
+log = logging.getLogger("rolecall")
 
 
 class Cache:
@@ -23,12 +26,16 @@ class Cache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> Score | None:
+        """None if there is none that can be read."""
         try:
             held = json.loads(self._path(key).read_text(encoding="utf-8"))
+            usage = Usage(provider=held["usage"]["provider"], model=held["usage"]["model"])
+            return Score(Verdict(**held["verdict"]), usage, cached=True)
         except FileNotFoundError:
             return None
-        usage = Usage(provider=held["usage"]["provider"], model=held["usage"]["model"])
-        return Score(Verdict(**held["verdict"]), usage, cached=True)
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("no cached score, asked again: file=%s error=%r", self._path(key), error)
+            return None
 
     def put(self, key: str, score: Score, *, raw: str) -> None:
         """raw: the answer as it came, to be read again should the rules of reading change."""

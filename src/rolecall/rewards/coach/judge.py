@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from weakref import WeakValueDictionary
 
 from rolecall.core import Turn
 from rolecall.rewards.coach import providers
@@ -41,6 +42,7 @@ class Judge:
         self.ground_truth_roles = ground_truth_roles
         self.concurrency, self.cache = concurrency, cache
         self.local = LocalCoach()
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         # A client and its connections belong to one event loop.
         self._open: dict[
             asyncio.AbstractEventLoop, tuple[providers.Provider, asyncio.Semaphore]
@@ -50,10 +52,19 @@ class Judge:
         """Raises CoachError; `usage` then holds what was spent all the same."""
         if self.access.provider == "local":
             return Score(await self.local.judge(action.turn), usage)
+        if self.cache is None:
+            return (await self._ask(action, usage))[0]
         key = self._key(action)
-        held = self.cache.get(key) if self.cache is not None else None
-        if held is not None:
+        # Attempts of a group often say the same: one of them asks, the others find its score.
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            held = self.cache.get(key)
+            if held is None:
+                held, raw = await self._ask(action, usage)
+                self.cache.put(key, held, raw=raw)
             return held
+
+    async def _ask(self, action: Action, usage: Usage) -> tuple[Score, str]:
+        """-> (the score, the answer as it came)."""
         provider, room = self._connection()
         agent, step = action.turn.agent, action.turn.episode.partition(":")[0]
 
@@ -72,10 +83,7 @@ class Judge:
                 after=lambda reply: self.ledger.add(reply, usage, agent=agent, step=step),
             )
             usage.latency_s = time.monotonic() - began
-        score = Score(verdict, usage)
-        if self.cache is not None:
-            self.cache.put(key, score, raw=raw)
-        return score
+        return Score(verdict, usage), raw
 
     def _compose(self, action: Action, *, again: bool) -> tuple[Prompt, Callable[[str], Verdict]]:
         nonce = secrets.token_hex(8)
