@@ -35,9 +35,9 @@ teams of `code` and `data_science` choose among short programs of a grammar that
 `rolecall.habits.code` and `rolecall.habits.data_science` declare; in the latter each line of a
 program is one id.
 
-The models were made by `rolecall tiny build NAME`, on one core each: math 8 minutes, debate 8, code
-8 (`--episodes 400`), mathchat 8 (`--episodes 2500`), data_science 3 (`--episodes 700`), search 13
-(`--also search_alone environment.hops=[1,2,3] --episodes 3000`).
+The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
+debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
+(`--episodes 1000`), search 30 (`--also search_alone environment.hops=[1,2,3] --episodes 6000`).
 
 | recipe | twin of | seed | before | after | gain | wall time |
 |---|---|---|---|---|---|---|

@@ -354,7 +354,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             raise ConfigError(f"{path}: not a mapping of keys to values")
         merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(f"{missing[0]} is yours to say: it stands there as ???")
+            raise ConfigError(f"{', '.join(missing)}: yours to say (??? in the file)")
         plain = OmegaConf.to_container(merged, resolve=True)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -261,6 +261,12 @@ def test_a_cached_hub_data_set_is_found_without_network(cache, name):
     assert [task.answer for task in math_tasks(path)] == ["2"]
 
 
+def test_a_set_that_is_not_prepared_says_how_to_prepare_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="no folder data/mbpp: `rolecall data mbpp` makes it"):
+        locate("data/mbpp", split="train")
+
+
 @pytest.mark.parametrize(
     ("name", "split", "told"),
     [

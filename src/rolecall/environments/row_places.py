@@ -39,7 +39,7 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
     if path.is_dir():
         files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
         return path / choose(files, name=name, split=split)
-    if path.parts[0] == PREPARED:
+    if path.parts[:-1] == (PREPARED,) and not path.suffix:
         raise ValueError(f"there is no folder {name}: `rolecall data {path.name}` makes it")
     short = re.sub(r"[-_ ]", "", name.casefold())
     if short in KNOWN:
