@@ -1,6 +1,7 @@
 """Notebook cells: one namespace, each cell's own output, and limits for each and for all."""
 
 import asyncio
+import base64
 
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.cells import run_cells
@@ -74,3 +75,41 @@ def test_memory_is_limited_as_in_any_run(sandbox):
     cells, ran = play(sandbox, "x = 1", "y = b'x' * (1 << 30)", memory_mb=100)
     assert len(cells) == 1
     assert (ran.status, ran.limit) == ("error", "memory")
+
+
+def test_a_value_shows_itself_in_each_form_that_it_has(sandbox):
+    cells, _ = play(
+        sandbox,
+        "class Table:\n"
+        "    def __repr__(self): return 'plain'\n"
+        "    def _repr_html_(self): return '<b>1</b>'\n"
+        "    def _repr_png_(self): return b'\\x00'\n"
+        "    def _repr_svg_(self): raise ValueError\n"
+        "    def _repr_latex_(self): return 'x' * 2000\n"
+        "Table()",
+        "display(1, 'two')\n3",
+        "display(Table); 1 / 0",
+        output_bytes=1000,
+    )
+    assert cells[0].display == [
+        {"text/plain": "plain", "text/html": "<b>1</b>", "image/png": "AA=="}
+    ]
+    assert [shown["text/plain"] for shown in cells[1].display] == ["1", "'two'", "3"]
+    assert len(cells[2].display) == len(cells[2].error) == 1
+
+
+def test_cells_may_await(sandbox):
+    cells, _ = play(
+        sandbox, "import asyncio\nlock = asyncio.Lock()\nawait lock.acquire()", "lock.locked()"
+    )
+    assert [cell.error for cell in cells] == [[], []]
+    assert cells[0].display == cells[1].display == [{"text/plain": "True"}]
+
+
+def test_figures_of_pyplot_are_shown_once(sandbox):
+    draw = "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2])\nplt.show()"
+    first, second = play(sandbox, draw, "None", wall_s=60, output_bytes=1 << 20)[0]
+    assert first.error == []
+    [figure] = first.display
+    assert base64.b64decode(figure["image/png"]).startswith(b"\x89PNG")
+    assert second.display == []

@@ -1,11 +1,16 @@
 """Cells of a notebook come in, one JSON line each, what each printed and showed goes out.
 
-One process runs all cells of a notebook in one namespace, as a Jupyter kernel does.
+One process runs all cells of a notebook in one namespace, as a Jupyter kernel does: with `display`,
+`await` at the top level and the figures of pyplot, but without IPython's magics and `!`.
 """
 
 from __future__ import annotations
 
 import ast
+import asyncio
+import base64
+import inspect
+import io
 import json
 import os
 import sys
@@ -14,6 +19,11 @@ import types
 from typing import Any
 
 STREAMS = {"stdout": 1, "stderr": 2}
+FORMS = {  # what a value may say of itself: IPython's names
+    "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",
+    "image/svg+xml": "_repr_svg_", "image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_",
+}  # fmt: skip
+LOOP = asyncio.new_event_loop()
 
 
 def main() -> None:
@@ -32,11 +42,14 @@ def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, 
     files = {name: open_unnamed() for name in STREAMS}
     for name, stream in STREAMS.items():
         os.dup2(files[name], stream)
-    shown, error = [], []
+    shown: list[dict[str, str]] = []
+    error = []
+    names["display"] = lambda *values: shown.extend(bundle(value, most) for value in values)
     try:
         value = run(code, f"<cell {number}>", names)
         if value is not None:
-            shown.append({"text/plain": repr(value)})
+            names["display"](value)
+        shown += figures(most)
     except BaseException as raised:  # SystemExit ends a cell, not the notebook
         lines = traceback.format_exception(raised.with_traceback(own_part(raised)))
         kind, text = type(raised).__name__, str(raised)
@@ -53,11 +66,51 @@ def run(code: str, name: str, names: dict[str, Any]) -> Any:
     """The value of the last line if it is an expression, else None."""
     body = ast.parse(code, name)
     last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
-    exec(compile(body, name, "exec"), names)
+    finish(compile(body, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     if last is None:
         return None
     assert isinstance(last, ast.Expr)
-    return eval(compile(ast.Expression(last.value), name, "eval"), names)
+    expression = ast.Expression(last.value)
+    return finish(compile(expression, name, "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+
+
+def finish(code: types.CodeType, names: dict[str, Any]) -> Any:
+    value = eval(code, names)
+    if code.co_flags & inspect.CO_COROUTINE:
+        return LOOP.run_until_complete(value)
+    return value
+
+
+def bundle(value: Any, most: int) -> dict[str, str]:
+    """MIME type -> what a value says of itself; forms longer than `most` are left out."""
+    found = {"text/plain": repr(value)[:most]}
+    for kind, name in FORMS.items():
+        try:
+            said = getattr(type(value), name)(value)
+        except Exception:  # it has no such form, or cannot say it
+            continue
+        said = base64.b64encode(said).decode() if isinstance(said, bytes) else said
+        if isinstance(said, str) and len(said) <= most:
+            found[kind] = said
+    return found
+
+
+def figures(most: int) -> list[dict[str, str]]:
+    """The open figures of pyplot, which are then closed."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return []
+    found = []
+    for number in pyplot.get_fignums():
+        held = io.BytesIO()
+        figure = pyplot.figure(number)
+        figure.savefig(held, format="png")
+        found.append({"text/plain": repr(figure)})
+        picture = base64.b64encode(held.getvalue()).decode()
+        if len(picture) <= most:
+            found[-1]["image/png"] = picture
+    pyplot.close("all")
+    return found
 
 
 def own_part(raised: BaseException) -> types.TracebackType | None:
