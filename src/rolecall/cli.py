@@ -274,6 +274,9 @@ def serve_search(
     model: Annotated[
         str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")
     ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="A cross-encoder of sentence-transformers to order by.")
+    ] = None,
     topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
     host: Host = "127.0.0.1",
     port: Port = 8000,
@@ -282,7 +285,15 @@ def serve_search(
     from rolecall.serve.search import serve
 
     try:
-        serve(index=index, corpus=corpus, model=model, host=host, port=port, topk=topk)
+        serve(
+            index=index,
+            corpus=corpus,
+            model=model,
+            reranker=reranker,
+            host=host,
+            port=port,
+            topk=topk,
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -19,6 +19,7 @@ import uvicorn
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25 import Bm25
 from rolecall.retrieval.opening import open_client
+from rolecall.retrieval.reranking import Reranker
 from rolecall.serve.search import make_app
 
 PASSAGES = [
@@ -118,6 +119,55 @@ def test_blank_and_unknown_queries_find_nothing_and_fail_nobody(url):
 def test_fields_of_other_dialects_are_passed_over(url):
     body = {"queries": ["ada"], "topk": 1, "topk_rerank": 5, "return_scores": True}
     assert len(ask(url, **body).json()["result"][0]) == 1
+
+
+def shortest(pairs):
+    return [-len(text) for _, text in pairs]
+
+
+@pytest.fixture(scope="module")
+def reranking():
+    with running(make_app(Bm25.of(PASSAGES), reranker=Reranker(shortest))) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_what_is_retrieved_can_be_reranked_in_the_dialect_of_texts(reranking, scored):
+    body = {"queries": ["ada", "zebra"], "topk_retrieval": 3, "topk_rerank": 2}
+    first, second = ask(reranking, **body, return_scores=scored).json()["result"]
+    texts = [f'"{p.title}"\n{p.text}' for p in sorted(PASSAGES, key=lambda p: len(p.title + p.text))
+             if "ada" in f"{p.title} {p.text}".lower()][:2]  # fmt: skip
+    expected = [{"document": text, "score": -len(text) + 2.0} for text in texts]
+    assert first == (expected if scored else texts)
+    assert second == []
+
+
+def test_a_reranker_orders_other_dialects_too_and_our_client_reads_both(reranking):
+    for dialect in ("batch", "rerank"):
+        client = open_client(url=reranking, dialect=dialect)
+        [hit] = asyncio.run(client.query("ada", topk=1))
+        assert (hit.title, hit.text) == ("Ada", "Ada wrote the first program.")
+
+
+def test_documents_of_the_client_are_reranked(reranking, url):
+    documents = [["long text", {"id": "7", "contents": '"T"\nx'}], [{"title": "A", "text": "b"}]]
+    body = {"queries": ["q", "r"], "documents": documents, "rerank_topk": 1}
+    told = httpx.post(f"{reranking}/rerank", json=body, timeout=20)
+    assert told.json() == {"result": [['"T"\nx'], ['"A"\nb']]}
+    assert httpx.post(f"{url}/rerank", json=body, timeout=20).status_code == 422, "has none"
+
+
+@pytest.mark.parametrize(
+    "change", [{"documents": []}, {"documents": [[], [{"id": 1}]]}, {"rerank_topk": 0}]
+)
+def test_documents_that_are_none_are_refused(reranking, change):
+    body = {"queries": ["q", "r"], "documents": [["a"], ["b"]]} | change
+    assert httpx.post(f"{reranking}/rerank", json=body, timeout=20).status_code == 422
+
+
+def test_a_server_without_a_reranker_does_not_pretend_to_have_one(url):
+    told = ask(url, queries=["ada"], topk_retrieval=3, topk_rerank=2)
+    assert (told.status_code, "--reranker" in told.text) == (422, True)
 
 
 def test_our_client_gets_what_the_index_finds(url):

@@ -1,24 +1,28 @@
 """A corpus and its index in, a search server out that clients of Search-R1 and Dr. MAS can ask.
 
 `POST /retrieve` takes `queries` or `query`, `topk` and `return_scores`; `GET /health` tells which
-index answers.
+index answers. With a reranker `/retrieve` takes `topk_retrieval` and `topk_rerank`, too, and
+`POST /rerank` orders documents that the client has.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, model_validator
 
 from rolecall.config_errors import ConfigError
-from rolecall.retrieval.base import Hit, Retriever, SearchError
+from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
-from rolecall.retrieval.corpus import contents_of
+from rolecall.retrieval.corpus import contents_of, parted, passage_of
+from rolecall.retrieval.dialects import RERANKED
 from rolecall.retrieval.embedded import Embedded
 from rolecall.retrieval.extras import optional
 from rolecall.retrieval.opening import open_index
+from rolecall.retrieval.reranking import Reranker, load_reranker
 from rolecall.serve.binding import answer_at
 
 if TYPE_CHECKING:
@@ -33,6 +37,8 @@ class Retrieve(BaseModel):
     queries: list[str] | None = None
     query: str | None = None
     topk: int | None = Field(default=None, ge=0, le=1000)  # None and 0: the server's default
+    topk_retrieval: int | None = Field(default=None, ge=1, le=1000)  # that a reranker chooses from
+    topk_rerank: int | None = Field(default=None, ge=1, le=1000)  # where `topk` is not given
     return_scores: bool = False
 
     @model_validator(mode="after")
@@ -42,12 +48,37 @@ class Retrieve(BaseModel):
         return self
 
     @property
+    def reranks(self) -> bool:
+        """Whether it is the dialect of Search-R1's retrieve-and-rerank server."""
+        return self.topk is None and self.topk_rerank is not None
+
+    @property
     def texts(self) -> list[str]:
         return [self.query] if self.query is not None else (self.queries or [])
 
 
+class Rerank(BaseModel):
+    """The body of `POST /rerank`."""
+
+    queries: list[str]
+    documents: list[list[str | dict[str, Any]]]  # of each query
+    rerank_topk: int | None = Field(default=None, ge=1)
+    return_scores: bool = False
+
+    @model_validator(mode="after")
+    def fit(self) -> Rerank:
+        if len(self.queries) != len(self.documents):
+            raise ValueError("as many lists of documents as queries are needed")
+        return self
+
+
 def make_app(
-    retriever: Retriever, *, topk: int = 3, most_queries: int = 1024, deadline_s: float = 30.0
+    retriever: Retriever,
+    *,
+    reranker: Reranker | None = None,
+    topk: int = 3,
+    most_queries: int = 1024,
+    deadline_s: float = 30.0,
 ) -> FastAPI:
     """`topk`: documents a query gets if the request does not say; `most_queries` may be under
     way, beyond which requests are sent away with 503.
@@ -55,28 +86,52 @@ def make_app(
     fastapi = optional("fastapi", extra="serve")
     client = SearchClient(Embedded(retriever), deadline_s=deadline_s, most_failures=None)
     app: FastAPI = fastapi.FastAPI(title="rolecall search")
+    scoring = asyncio.Lock()  # a model scores for one request at a time
     under_way = 0
+
+    def reranks(asked: Retrieve) -> bool:
+        return reranker is not None or asked.reranks
 
     def busy(why: str) -> Exception:
         found: Exception = fastapi.HTTPException(503, why, headers={"Retry-After": RETRY_AFTER_S})
         return found
 
+    async def reranked(queries: list[str], found: Sequence[Sequence[Passage]]) -> list[list[Hit]]:
+        if reranker is None:
+            raise fastapi.HTTPException(422, "no reranker here: start the server with --reranker")
+        async with scoring:
+            return await asyncio.to_thread(reranker, queries, found)
+
     @app.post("/retrieve")
     async def retrieve(asked: Retrieve) -> dict[str, Any]:
         nonlocal under_way
-        texts, most = asked.texts, asked.topk or topk
+        texts, most = asked.texts, asked.topk or asked.topk_rerank or topk
+        among = max(most, asked.topk_retrieval or RERANKED) if reranks(asked) else most
         if len(texts) > most_queries:
             raise fastapi.HTTPException(422, f"at most {most_queries} queries in a request")
         if under_way + len(texts) > most_queries:
             raise busy(f"{under_way} queries are under way")
         under_way += len(texts)
         try:
-            found = await asyncio.gather(*(_hits(client, text, most) for text in texts))
+            found = await asyncio.gather(*(_hits(client, text, among) for text in texts))
+            if reranks(asked):
+                found = [hits[:most] for hits in await reranked(texts, found)]
         except SearchError as error:
             raise busy(str(error)) from error
         finally:
             under_way -= len(texts)
-        return {"result": [[_item(h, scored=asked.return_scores) for h in hits] for hits in found]}
+        form = contents_of if asked.reranks else _document
+        return {"result": _items(found, form, scored=asked.return_scores)}
+
+    @app.post("/rerank")
+    async def rerank(asked: Rerank) -> dict[str, Any]:
+        try:
+            given = [[_passage(item) for item in items] for items in asked.documents]
+        except ValueError as error:
+            raise fastapi.HTTPException(422, f"documents: {error}") from error
+        found = await reranked(asked.queries, given)
+        cut = [hits[: asked.rerank_topk or topk] for hits in found]
+        return {"result": _items(cut, contents_of, scored=asked.return_scores)}
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -91,19 +146,23 @@ def serve(
     corpus: Path | None = None,
     model: str | None = None,
     e5: bool | None = None,
+    reranker: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     topk: int = 3,
 ) -> None:
     """Run until interrupted. The index is built from the corpus first where the folder has none.
 
-    Raises ValueError for an index that cannot be opened, ConfigError for a missing package.
+    `reranker`: a cross-encoder of sentence-transformers, which then orders whatever is found.
+    Raises ValueError for an index or a model that cannot be opened, ConfigError for a missing
+    package.
     """
     optional("uvicorn", extra="serve")  # before an index is built
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
     retriever = open_index(index, corpus, model=model, e5=e5, show=True)
-    answer_at(host, port, make_app(retriever, topk=topk), access_log=False)
+    orders = None if reranker is None else load_reranker(reranker)
+    answer_at(host, port, make_app(retriever, reranker=orders, topk=topk), access_log=False)
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
@@ -111,6 +170,18 @@ async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
     return await client.query(text, topk) if text.strip() else []
 
 
-def _item(hit: Hit, *, scored: bool) -> dict[str, Any]:
-    document = {"id": hit.id, "contents": contents_of(hit)}
-    return {"document": document, "score": hit.score} if scored else document
+def _items(
+    found: Sequence[Sequence[Hit]], form: Callable[[Hit], Any], *, scored: bool
+) -> list[list[Any]]:
+    return [
+        [{"document": form(hit), "score": hit.score} if scored else form(hit) for hit in hits]
+        for hits in found
+    ]
+
+
+def _document(hit: Hit) -> dict[str, str]:
+    return {"id": hit.id, "contents": contents_of(hit)}
+
+
+def _passage(item: str | dict[str, Any]) -> Passage:
+    return parted(item) if isinstance(item, str) else passage_of(item)
