@@ -58,6 +58,7 @@ LAYERS: list[dict[str, list[str]]] = [
     {
         "rollout": ["rollout", "evaluate"],
         "drawing": ["drawing", "curriculum"],
+        "opponents": ["opponents"],
         "run folder": ["runs", "episodes", "checkpoint"],
         "data sets": ["data_sets"],
         "proofs": ["proofs"],

@@ -212,6 +212,10 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
             for name, lr in (("a", 1e-3), ("b", 3e-3))
         }
     }
+    past = {
+        "team": {"last": {"policy": "b", "sampling": {"max_tokens": 8}, "trainable": False}},
+        "policies": {"b": {"base": base, "past": {"of": "a", "every": 1, "keep": 2}}},
+    }
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
     # Tasks that were played are drawn again: a run that forgets them goes another way.
     again = {"prior": 0.0, "floor": 0.001}
@@ -238,6 +242,7 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
             "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
         },
         "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
+        "opponents of the past": {"algorithm": "drmas", **past},
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
         "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
     }

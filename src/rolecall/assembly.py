@@ -23,6 +23,7 @@ from rolecall.environments.rows import duplicate_questions
 from rolecall.evaluate import held_out
 from rolecall.learners.local import LocalLearner
 from rolecall.models import LanguageModel, copies
+from rolecall.opponents import Opponents
 from rolecall.parts import (
     make_agents,
     make_drawing,
@@ -50,6 +51,7 @@ class Run:
     engine: TorchEngine
     models: dict[str, LanguageModel]
     learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
+    opponents: dict[str, Opponents]  # by the policy that plays them
     credits: list[Credit]
     data: list[Group]  # what is trained on instead of episodes, if anything
 
@@ -66,7 +68,8 @@ class Run:
             for part in self.credits
             if part.critic is not None
         }
-        return {**self.learners, **critics}
+        past = {f"past.{name}": pool for name, pool in self.opponents.items()}
+        return {**self.learners, **critics, **past}
 
     @property
     def stateful(self) -> list[Algorithm | Drawing]:
@@ -87,6 +90,7 @@ def assemble(config: Config) -> Run:
     algorithms = make_algorithms(config)
     checks.check_team(config, flow)
     checks.check_effects(config)
+    checks.check_opponents(config)
     checks.check_sampling(config)
     needs.check_needs(config, flow, algorithms)
     environment = make_environment(config)
@@ -131,8 +135,13 @@ def assemble(config: Config) -> Run:
     learners = {
         name: make_learner(config, name, models, algorithms) for name in sorted(config.trained)
     }
+    opponents = {
+        name: Opponents(models[policy.past.of], policy.past, seed=config.trainer.seed)
+        for name, policy in config.policies.items()
+        if policy.past is not None
+    }
     data = _data(config, stage)
-    return Run(config, stage, drawing, test, engine, models, learners, credits, data)
+    return Run(config, stage, drawing, test, engine, models, learners, opponents, credits, data)
 
 
 def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:

@@ -80,6 +80,26 @@ def check_effects(config: Config) -> None:
         )
 
 
+def check_opponents(config: Config) -> None:
+    """Whether weights of the past can be kept and played."""
+    for name, policy in config.policies.items():
+        if policy.past is None:
+            continue
+        key, of = f"policies.{name}.past", policy.past.of
+        if name in config.trained:
+            raise ConfigError(f"{key}: who plays the past is not trainable; set trainable: false")
+        if of not in config.trained:
+            raise ConfigError(f"{key}.of: {of!r} is no policy that is trained")
+        if policy.base != config.policies[of].base:
+            raise ConfigError(f"policies.{name}.base must be that of {of!r}, whose past it plays")
+        if config.policies[of].adapter is not None:
+            raise ConfigError(f"{key}: of an adapter no past is kept; train all weights")
+        if config.trainer.max_staleness:
+            raise ConfigError(
+                f"{key}: rollouts that run ahead know no past; max_staleness must be 0"
+            )
+
+
 def check_drawing(config: Config, drawing: Drawing) -> None:
     """A step must find the tasks that it is to take, and what is to steer the draw must do so."""
     rollout, total = config.rollout, len(drawing.train)

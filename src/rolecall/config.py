@@ -101,6 +101,17 @@ class Adapter(Section):
     """Names of the modules that are adapted."""
 
 
+class Past(Section):
+    """Whose weights of earlier steps a policy plays."""
+
+    of: str
+    """A trained policy of the same base."""
+    every: int = Field(5, ge=1)
+    """Steps after which its weights are kept."""
+    keep: int = Field(8, ge=2)
+    """Most that are kept: those of the run's beginning, and the newest."""
+
+
 class PolicyConfig(Section):
     """Named weights."""
 
@@ -113,6 +124,9 @@ class PolicyConfig(Section):
     reference: str | None = None
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
     begins; with an adapter, its base) or another base."""
+    past: Past | None = None
+    """Play weights that another policy had before, drawn anew for each step: an opponent for
+    self-play. Evaluations are played against those of the run's beginning."""
     template: dict[str, Any] = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
 

@@ -21,6 +21,7 @@ from rolecall.evaluate import evaluate
 from rolecall.learners.local import DivergedError
 from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
+from rolecall.opponents import Kept
 from rolecall.rollout import Rollout
 from rolecall.runs import RunFolder, journals
 from rolecall.scope import task_factory
@@ -117,6 +118,8 @@ class Trainer:
     async def _step(self, step: int) -> None:
         """Hops 1 to 7."""
         run, started = self.run, time.monotonic()
+        opponents = {name: pool.of(step) for name, pool in run.opponents.items()}
+        await self._play_against(opponents)
         rollout = await self._rollout(step)
         collected = time.monotonic()
         await learning.credit(run, rollout.episodes)
@@ -135,13 +138,20 @@ class Trainer:
         await learning.publish(run, list(updates))
         self.done = step
         run.drawing.finished(step, played)
+        for pool in run.opponents.values():
+            pool.finished(step)
         record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
+        record |= {f"policy/{name}/of_step": kept for name, (kept, _) in opponents.items()}
         record |= _pace(rollout, started, collected, credited, updated)
         record["time/run_s"] = self._elapsed()
         self._report(record)
         self._check_progress(rollout, updates)
+
+    async def _play_against(self, opponents: dict[str, Kept]) -> None:
+        for name, (kept, weights) in opponents.items():
+            await self.run.engine.load(name, kept, weights)
 
     async def _rollout(self, step: int) -> Rollout:
         """This step's groups; those of up to `max_staleness` later steps are under way meanwhile.
@@ -206,6 +216,7 @@ class Trainer:
         if not self.run.test or known:
             return
         config = self.config.evaluation
+        await self._play_against({name: p.first for name, p in self.run.opponents.items()})
         if self.config.deterministic:
             await self.run.engine.sleep()
         found, rollout = await evaluate(

@@ -1,0 +1,99 @@
+"""Past weights of a policy: which are kept, who plays them when, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from rolecall.assembly import assemble
+from rolecall.config import Past, load
+from rolecall.config_errors import ConfigError
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.opponents import Opponents
+from rolecall.runs import RunFolder
+from rolecall.trainer import Trainer
+from tests.test_every_algorithm import Display
+from tests.toy import algorithm_cases, relay_config, write
+
+
+def handle(folder) -> LanguageModel:
+    model = load_model(str(folder), device=torch.device("cpu"), dtype=torch.float32)
+    return LanguageModel(model, load_tokenizer(str(folder)))
+
+
+def move(model: LanguageModel) -> None:
+    for tensor in model.weights().values():
+        tensor.add_(1.0)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
+    model = handle(model_folder)
+    pool = Opponents(model, Past(of="a", every=2, keep=3), seed=0)
+    begun = {name: tensor.clone() for name, tensor in model.weights().items()}
+    for step in range(1, 10):
+        move(model)
+        pool.finished(step)
+    assert [step for step, _ in pool.pool] == [0, 6, 8]
+    assert same(pool.first[1], begun)
+    assert not same(pool.pool[-1][1], model.weights()), "a copy, which no update reaches"
+    assert {pool.of(step)[0] for step in range(64)} == {0, 6, 8}
+    pool.save(tmp_path)
+    again = Opponents(model, pool.past, seed=0)
+    again.load(tmp_path)
+    assert all(
+        a[0] == b[0] and same(a[1], b[1]) for a, b in zip(pool.pool, again.pool, strict=True)
+    )
+    assert [again.of(step)[0] for step in range(64)] == [pool.of(step)[0] for step in range(64)]
+
+
+def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_path, monkeypatch):
+    case = algorithm_cases(model_folder)["opponents of the past"]
+    config = relay_config(model_folder, **case, trainer={"steps": 6, "save_every": 9})
+    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    played = []
+    collect = Trainer._rollout
+
+    async def noting(trainer, step):
+        rollout = await collect(trainer, step)
+        played.append({name: t.clone() for name, t in run.models["b"].weights().items()})
+        return rollout
+
+    monkeypatch.setattr(Trainer, "_rollout", noting)
+    display = Display()
+    folder = RunFolder(tmp_path / "run")
+    folder.start(run.config)
+    begun = {name: tensor.clone() for name, tensor in run.models["b"].weights().items()}
+    asyncio.run(Trainer(run, folder, display=display).train())
+    drawn = [r["policy/b/of_step"] for r in folder.read_metrics() if r["kind"] == "step"]
+    assert len(set(drawn)) > 1
+    assert [same(weights, begun) for weights in played] == [step == 0 for step in drawn]
+    assert same(run.models["b"].weights(), begun), "the last evaluation is played like the first"
+    assert run.opponents["b"].pool[-1][0] == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"policies": {"b": {"past": {"of": "c"}}}}, "'c' is no policy that is trained"),
+        ({"policies": {"b": {"past": {"of": "b"}}}}, "'b' is no policy that is trained"),
+        ({"team": {"last": {"policy": "b"}}}, "is not trainable; set trainable: false"),
+        ({"policies": {"b": {"base": "tiny:math"}}}, "must be that of 'a'"),
+        ({"policies": {"a": {"adapter": {"rank": 2}}}}, "of an adapter no past is kept"),
+        ({"trainer": {"max_staleness": 1}, "engine": {"copy": True}}, "max_staleness must be 0"),
+    ],
+)
+def test_a_past_that_cannot_be_played_is_refused(model_folder, tmp_path, changes, told):
+    config = relay_config(model_folder, **algorithm_cases(model_folder)["opponents of the past"])
+    for section, parts in changes.items():
+        for name, value in parts.items():
+            old = config.setdefault(section, {}).get(name)
+            merged = {**old, **value} if isinstance(old, dict) and section != "team" else value
+            config[section][name] = merged
+    with pytest.raises(ConfigError, match=told):
+        assemble(load(write(tmp_path / "c.yaml", config)))
