@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.checks import check_coach
 from rolecall.config import find, load, recipe_names
 from rolecall.config_errors import ConfigError
 from rolecall.registry import BUILT_IN, resolve
@@ -48,6 +49,15 @@ def test_a_value_that_is_yours_to_say_is_asked_for_by_name():
 )
 def test_every_built_in_name_resolves(kind, name):
     assert resolve(kind, name, key=kind) is not None
+
+
+def test_a_coachs_options_name_agents_of_the_team():
+    for key, value in (("ground_truth_roles", "[nobody]"), ("team", "{nobody: x}")):
+        changed = load(find("mathchat"), [f"rewards.coach.{key}={value}"])
+        with pytest.raises(
+            ConfigError, match=rf"rewards\.coach\.{key}: there is no agent 'nobody'"
+        ):
+            check_coach(changed)
 
 
 def test_a_part_with_a_name_is_given_anew_by_name_or_as_a_mapping():

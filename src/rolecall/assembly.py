@@ -91,6 +91,7 @@ def assemble(config: Config) -> Run:
     checks.check_team(config, flow)
     checks.check_effects(config)
     checks.check_opponents(config)
+    checks.check_coach(config)
     checks.check_sampling(config)
     needs.check_needs(config, flow, algorithms)
     environment = make_environment(config)

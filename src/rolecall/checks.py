@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rolecall import registry
-from rolecall.config import Config, CurriculumConfig
+from rolecall.config import Config, CurriculumConfig, RewardConfig
 from rolecall.config_errors import ConfigError
 from rolecall.drawing import Drawing
 from rolecall.environments.base import ENDLESS
@@ -78,6 +78,17 @@ def check_effects(config: Config) -> None:
             "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
             "same: set evaluation.samples=1 evaluation.k=1"
         )
+
+
+def check_coach(config: Config) -> None:
+    """A coach's options name agents."""
+    given = config.rewards.get("coach")
+    options = given.options if isinstance(given, RewardConfig) else {}
+    for key in ("ground_truth_roles", "team"):
+        for name in options.get(key) or ():
+            if name not in config.team:
+                near = registry.nearest(name, [*config.team])
+                raise ConfigError(f"rewards.coach.{key}: there is no agent {name!r}; {near}")
 
 
 def check_opponents(config: Config) -> None:

@@ -255,6 +255,11 @@ class Member:
             turn.valid = turn.finish != "length" and agent.parser(turn) is not None
         self._penalise(turn)
 
+    def reject(self, turn: Turn) -> None:
+        """Say of a turn of this member that its words were of no use: invalid, and penalised."""
+        turn.valid = False
+        self._penalise(turn)
+
     def _penalise(self, turn: Turn) -> None:
         if not turn.valid and self.agent.invalid_penalty:
             turn.rewards["invalid"] = -self.agent.invalid_penalty

@@ -328,6 +328,15 @@ def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
     assert "trainer.steps" in unknown.edits
 
 
+def test_a_computed_value_and_a_missing_team_are_named():
+    computed = CHAIN_RUN | {"rollout_batch_size": f"{UNKNOWN}$((16*4)){UNKNOWN}"}
+    with pytest.raises(ConfigError, match="the script computes rollout_batch_size"):
+        translate(computed, FRAMEWORKS["marti"])
+    nobody = {key: value for key, value in CHAIN_RUN.items() if key != "agents"}
+    with pytest.raises(ConfigError, match="who is in the team"):
+        check(translate(nobody, FRAMEWORKS["marti"]).config)
+
+
 @pytest.mark.parametrize("env", ["math", "code"])
 def test_mrlms_environments_keep_their_reward(env):
     file = MRLM | {"policy_env.env_type": env, "policy_env.reward_scale": 2.0}

@@ -77,13 +77,15 @@ def test_equilibrium_play_loses_the_first_player_a_eighteenth():
     assert sum(value(cards, []) for cards in deals) / len(deals) == pytest.approx(-1 / 18)
 
 
-def play_game(folder, says: dict[str, list[str]], **options) -> Episode:
+def play_game(folder, says: dict[str, list[str]], *, penalty=0.0, **options) -> Episode:
     tokenizer = load_tokenizer(str(folder))
     left = {name: iter(texts) for name, texts in says.items()}
     team = {}
     for name in says:
         engine = ScriptedEngine(tokenizer, lambda request: next(left[request.policy]))
-        team[name] = agent(name, Policy(name, tokenizer, engine), sampling=Sampling(max_tokens=99))
+        policy = Policy(name, tokenizer, engine)
+        sampling = Sampling(max_tokens=99)
+        team[name] = agent(name, policy, sampling=sampling, invalid_penalty=penalty)
         team[name].role = "player"
     environment = GameEnvironment("kuhn")
     stage = Stage(team, self_play, options, environment, rewards={})
@@ -114,6 +116,10 @@ def test_an_illegal_action_is_warned_once_and_then_forfeits(model_folder, bad):
     assert lost.metrics["score/ann"] == -1.0
     assert lost.metrics["score/ben"] == 1.0
     assert len(lost.turns) == 2
+    assert [turn.valid for turn in lost.turns] == [False, False]
+    assert (warned.metrics["count/illegal_moves"], lost.metrics["count/illegal_moves"]) == (1, 2)
+    paid = play_game(model_folder, {"ann": [bad, bad], "ben": []}, penalty=0.5)
+    assert [turn.rewards["invalid"] for turn in paid.turns] == [-0.5, -0.5]
 
 
 def test_the_same_deal_is_dealt_to_every_attempt_and_splits_share_none():

@@ -1,5 +1,6 @@
 """Parquet files become conversations in an order that is always the same."""
 
+from rolecall.monitor.coached import of_coach
 from rolecall.monitor.reading import attempts, best, newest_evaluation, newest_step, worst
 from tests.monitor.runs_for_tests import episode, make_run
 
@@ -99,3 +100,28 @@ def test_the_newest_file_is_the_one_with_the_highest_step(tmp_path):
     for step in (9, 1000000, 200):
         folder.episode_file(step).touch()
     assert newest_step(folder) == folder.episode_file(1000000)
+
+
+def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp_path):
+    played = episode("2+2", 1, score=1.0)
+    judged, lost = played.turns
+    usage = {
+        "tries": 1,
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "cost_usd": 0.5,
+        "latency_s": 2,
+    }
+    second = {"score": 2.0, "reasoning": "It failed.", "usage": usage}
+    judged.info["coach"] = {"score": 7.0, "reasoning": "Fine.", "usage": usage, "hindsight": second}
+    lost.info["coach_error"], lost.trained = "no score within 4 s", False
+    [talk] = best(newest_step(make_run(tmp_path / "run", episodes=[played])), 1)
+    first, other = talk.turns
+    assert first.coach == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
+    assert (other.coach, other.unscored) == ("no score: no score within 4 s", True)
+    assert not first.unscored
+    assert of_coach(played.turns) == {
+        "coach/solver/score": 2.0, "coach/solver/errors": 0, "coach/verifier/errors": 1,
+        "coach/tokens": 14, "coach/cost_usd": 1.0, "coach/latency_s": 2.0,
+    }  # fmt: skip
+    assert of_coach([turn for turn in played.turns if not turn.info]) == {}

@@ -113,6 +113,8 @@ def _translated(values: dict[str, Any], framework: Framework, overrides: list[st
 
 def check(config: Tree) -> None:
     """Raises ConfigError as `rolecall train` would before it reads data or weights."""
+    if not config["team"]:
+        raise ConfigError("nothing here says who is in the team: give the file that does, too")
     whole = copy.deepcopy(config)
     for key in edits_of(whole):
         last = key.rpartition(".")[2]

@@ -84,6 +84,10 @@ def translate(
     except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as error:
         if isinstance(error, ConfigError):
             raise
+        computed = sorted(name for name, value in values.items() if is_unknown(value))
+        if computed:
+            what = f"the script computes {', '.join(computed)}; write the values out"
+            raise ConfigError(what) from error
         raise ConfigError(f"a value is not what its key takes: {error}") from error
     copied = [name for name, key in framework.keys.items() if key.copied]
     for name in sorted(copied, key=lambda name: name in values):  # what is given beats defaults

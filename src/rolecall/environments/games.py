@@ -100,12 +100,16 @@ class GameEnvironment:
 
 
 class GameWorld(World):
-    """The referee. `seated` says who plays; then `step` takes the action of who is to move."""
+    """The referee. `seated` says who plays; then `step` takes the action of who is to move.
+
+    It counts `illegal_moves`.
+    """
 
     def __init__(self, game: Game) -> None:
         self.game = game
         self.names: list[str] = []
         self.warned = False
+        self.num_illegal = 0
 
     def seated(self, names: list[str]) -> None:
         """Agents in the order of their seats."""
@@ -134,16 +138,18 @@ class GameWorld(World):
             action = named.pop()
             noted |= {"view": self.game.view(seat), "action": action}
             self.game.play(action)
-        elif not self.warned:
+            return Observation("", done=self.game.to_move is None, info=noted)
+        self.num_illegal += 1
+        if not self.warned:
             self.warned = True
             warning = f"That was not one legal action.\n{self._choices()}"
             return Observation(warning, info=noted)
-        else:
-            self.game.forfeit(seat)
+        self.game.forfeit(seat)
         return Observation("", done=self.game.to_move is None, info=noted)
 
     def _choices(self) -> str:
         return "You may: " + ", ".join(f"[{action}]" for action in self.game.legal())
 
     async def score(self, episode: Episode) -> dict[str, float]:
+        episode.metrics["count/illegal_moves"] = float(self.num_illegal)
         return dict(zip(self.names, self.game.payoffs(), strict=True))

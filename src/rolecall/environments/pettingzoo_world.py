@@ -10,7 +10,7 @@ from typing import Any
 
 from rolecall import registry
 from rolecall.core import Episode, Task
-from rolecall.environments.base import Observation, World
+from rolecall.environments.base import World
 from rolecall.environments.games import GameWorld
 from rolecall.environments.gymnasium_actions import Actions, Show, actions_of, shown_by
 from rolecall.environments.gymnasium_tasks import Seeds
@@ -76,20 +76,13 @@ class PettingZooEnvironment:
 
 
 class PettingZooWorld(GameWorld):
-    """The referee. It counts `illegal_moves`, and as `games_cut` those that took too long."""
+    """The referee. It counts as `games_cut` those that took too long."""
 
     def __init__(self, game: AecGame) -> None:
         super().__init__(game)
         self.aec = game
-        self.num_illegal = 0
-
-    async def step(self, agent: str, action: str) -> Observation:
-        seen = await super().step(agent, action)
-        self.num_illegal += bool(seen.text) or self.aec.gave_up is not None
-        return seen
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        episode.metrics["count/illegal_moves"] = float(self.num_illegal)
         if self.aec.moves_left == 0 and self.aec.env.agents:
             episode.count("games_cut")
         return await super().score(episode)

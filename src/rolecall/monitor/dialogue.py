@@ -81,7 +81,8 @@ def _head(turn: TalkTurn, *, known: dict[str, Colour]) -> Text:
         "unreadable": not turn.valid,
         "cut off": turn.finish == "length",
         "not played": not turn.chosen,
-        "frozen": not turn.trained,
+        "no coach's score": turn.unscored,
+        "frozen": not turn.trained and not turn.unscored,
     }
     for flag, is_set in flags.items():
         if is_set:

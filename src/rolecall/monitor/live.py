@@ -100,6 +100,8 @@ class LiveTable:
         for agent in self.agents:
             for name in ("reward", "grad_norm"):
                 pairs[f"{agent}.{name}"] = _cell(record, f"agent/{agent}/{name}")
+        if record.get("rollout/failures"):
+            pairs["failed_episodes"] = f"{record['rollout/failures']:g}"
         pairs |= {"ids_per_s": _cell(record, "pace/ids_per_s"), "left": self._left(record)}
         known = [f"{name}={value}" for name, value in pairs.items() if value != "-"]
         return " ".join([f"step={record.get('step', '-')}/{self.total_steps}", *known])

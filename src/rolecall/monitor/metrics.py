@@ -12,6 +12,7 @@ import numpy as np
 
 from rolecall.core import Episode, Turn
 from rolecall.learners.updates import Update
+from rolecall.monitor.coached import is_dropped, of_coach
 from rolecall.rollout import Rollout
 
 
@@ -47,13 +48,14 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             f"agent/{agent}/{name}": value
             for name, value in _of_agent(said, num_episodes=len(episodes)).items()
         }
-    return found
+    return found | of_coach(turn for episode in episodes for turn in episode.turns)
 
 
 def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[str, float]:
     turns = [turn for _, turn in said]
-    found = {
-        "reward": _mean(episode.total(turn) for episode, turn in said),
+    paid = [episode.total(turn) for episode, turn in said if not is_dropped(turn)]
+    found = {"reward": _mean(paid)} if paid else {}
+    found |= {
         "turns": len(turns) / num_episodes,
         "truncated": _mean(turn.finish == "length" for turn in turns),
         "invalid": _mean(not turn.valid for turn in turns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +22,7 @@ RANKED = (*OF_TALK, "advantage")
 SHOWN = (
     *RANKED,
     *("step", "question", "reference", "answer", "turn", "agent", "policy", "messages", "text"),
-    *("finish", "valid", "trained", "chosen", "turn_rewards"),
+    *("finish", "valid", "trained", "chosen", "turn_rewards", "info"),
 )
 
 
@@ -40,6 +41,8 @@ class TalkTurn:
     chosen: bool
     advantage: float | None  # mean over its ids; None where no credit was given
     rewards: dict[str, float]  # the turn's own
+    coach: str = ""  # what a coach said of it, or why it has no score
+    unscored: bool = False  # left out of training, because the coach gave no score
 
     @property
     def thinking(self) -> str:
@@ -152,6 +155,7 @@ def _talk(rows: list[dict[str, Any]]) -> Talk:
 
 
 def _turn(row: dict[str, Any]) -> TalkTurn:
+    info = json.loads(row["info"] or "{}")
     return TalkTurn(
         id=row["turn"],
         messages=tuple((m["role"], m["content"]) for m in row["messages"] or ()),
@@ -161,7 +165,23 @@ def _turn(row: dict[str, Any]) -> TalkTurn:
             for name in ("agent", "policy", "text", "finish", "valid", "trained", "chosen")
         },
         advantage=row["advantage"],
+        coach=_coach(info),
+        unscored="coach_error" in info and not row["trained"],
     )
+
+
+def _coach(info: dict[str, Any]) -> str:
+    """ "7 of 10: reasons", a line for each pass; "no score: why" of a failure."""
+    first = info.get("coach") or {}
+    passes = {"": first, "in hindsight ": first.get("hindsight")}
+    lines = [
+        f"{told}{part['score']:g} of 10: {part['reasoning']}"
+        for told, part in passes.items()
+        if part
+    ]
+    if "coach_error" in info:
+        lines.append(f"no score: {info['coach_error']}")
+    return "\n".join(lines)
 
 
 def _number(file: Path) -> int:

@@ -30,7 +30,7 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
 def _of_agent(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
     rewards = [r[key] for r in steps if (key := f"agent/{agent}/reward") in r]
     norms = [r[key] for r in steps if (key := f"agent/{agent}/grad_norm") in r]
-    found = {"reward": rewards[-1]}
+    found = {"reward": rewards[-1]} if rewards else {}
     if norms:
         found |= {"grad_norm_max": max(norms), "grad_norm_median": median(norms)}
     return found

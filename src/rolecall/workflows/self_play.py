@@ -27,7 +27,9 @@ async def self_play(team: Team, task: Task, world: World, swap_seats: bool = Fal
         seen = await world.step(name, move.visible)
         move.info |= seen.info  # the seat, and what it saw and did: for credit and measures
         if seen.text:  # a warning: one more try
-            move.valid = False
+            members[name].reject(move)
             move = await members[name](task.prompt, world.view(name), move, seen)
             move.info |= (await world.step(name, move.visible)).info
+            if "action" not in move.info:  # it forfeits
+                members[name].reject(move)
     return move
