@@ -108,8 +108,10 @@ def _own_places() -> list[Path]:
             folder = Path(fields[4]) / os.path.relpath(group, fields[3])
             if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
                 return [folder]
-            if kind == "cgroup2" and number == "0" and _accounts_for_memory(folder):
-                return [folder, folder.parent]
+            if kind == "cgroup2" and number == "0":
+                found = [place for place in (folder, folder.parent) if _accounts_for_memory(place)]
+                if found:
+                    return found
     return []
 
 
