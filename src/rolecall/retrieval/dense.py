@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecall.retrieval.base import Hit, Passage
-from rolecall.retrieval.extras import optional
+from rolecall.retrieval.extras import optional, sentence_model
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, stored
 from rolecall.retrieval.progress import counted
@@ -94,11 +94,7 @@ def load_encoder(model: str) -> Encode:
 
     Raises ValueError if there is no such model.
     """
-    library = optional("sentence_transformers", extra="dense")
-    try:
-        loaded = library.SentenceTransformer(model)
-    except OSError as error:
-        raise ValueError(f"no model {model!r}: {str(error).splitlines()[0]}") from error
+    loaded = sentence_model("SentenceTransformer", model)
     loaded.max_seq_length = min(loaded.max_seq_length or MAX_IDS, MAX_IDS)
 
     def encode(texts: list[str]) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from rolecall.retrieval.base import Hit, Passage
-from rolecall.retrieval.extras import optional
+from rolecall.retrieval.extras import sentence_model
 
 Score = Callable[[list[tuple[str, str]]], Sequence[float]]  # (query, passage) pairs -> scores
 
@@ -34,11 +34,7 @@ def load_reranker(model: str) -> Reranker:
 
     Raises ValueError if there is no such model.
     """
-    library = optional("sentence_transformers", extra="dense")
-    try:
-        loaded = library.CrossEncoder(model)
-    except OSError as error:
-        raise ValueError(f"no model {model!r}: {str(error).splitlines()[0]}") from error
+    loaded = sentence_model("CrossEncoder", model)
     return Reranker(lambda pairs: loaded.predict(pairs, show_progress_bar=False).tolist())
 
 
