@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.functional import pad
 
 from rolecall.flex import BLOCK, compiled
 from rolecall.kernels import PAGE
@@ -51,13 +52,21 @@ class FlexPages:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
     ) -> Tensor:
-        """query [H, R, D], key and value [K, R, D] -> [R, H, D]."""
+        """query [H, R, D], key and value [K, R, D] -> [R, H, D].
+
+        The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
+        others no pages as small as ours. So heads are added where there are 3, or 7.
+        """
+        (num_heads, _, size), num_kv = query.shape, len(key)
+        groups = num_heads // num_kv
+        more = (1 << (groups - 1).bit_length()) - groups
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys.index_copy_(0, self.slot, key.transpose(0, 1))
         values.index_copy_(0, self.slot, value.transpose(0, 1))
         flex = compiled() if query.device.type == "cuda" else flex_attention
+        grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         out: Tensor = flex(
-            query.transpose(0, 1)[:, :, None], keys.transpose(0, 1)[None],
+            grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
             values.transpose(0, 1)[None], block_mask=self.mask, scale=scale, enable_gqa=True,
         )  # fmt: skip
-        return out[:, :, 0]
+        return out.view(-1, num_kv, groups + more, size)[:, :, :groups].flatten(1, 2)

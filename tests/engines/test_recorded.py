@@ -8,11 +8,14 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
+from rolecall import flex_pages
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.engines.recorded import Recorded
 from rolecall.engines.torch import TorchEngine
 from rolecall.flex import padded
+from rolecall.flex_pages import FlexPages
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Cache, Paged
 from rolecall.models import LanguageModel, load_model, load_tokenizer
@@ -60,6 +63,31 @@ def test_padded_steps_say_what_the_plain_pass_says(any_model_folder, rows):
         found = recorded.logits(newest, counts + step, table)
         assert found.shape == expected.shape
         assert torch.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "asked"), [((4, 2), 4), ((6, 2), 8), ((7, 1), 8), ((3, 3), 3)])
+def test_the_kernel_is_asked_for_1_2_4_heads_of_each_key_head(heads, asked, monkeypatch):
+    """The one that decodes takes no other numbers; compiling it for 3 or 7 fails on a GPU."""
+    (num_heads, num_kv), seen = heads, []
+
+    def spied(query, *given, **options):
+        seen.append(query.shape[1])
+        return flex_attention(query, *given, **options)
+
+    monkeypatch.setattr(flex_pages, "flex_attention", spied)
+    like = torch.zeros(0, dtype=torch.float64)
+    cache = Cache(layers=1, pages=4, heads=num_kv, size=8, like=like)
+    table, starts = torch.tensor([[2, 0], [1, 3]], dtype=torch.int32), torch.tensor([20, 3])
+    random = torch.Generator().manual_seed(0)
+    draws = {"dtype": torch.float64, "generator": random}
+    cache.keys[0].normal_(generator=random)
+    cache.values[0].normal_(generator=random)
+    query = torch.randn(num_heads, 2, 8, **draws)
+    key, value = torch.randn(2, num_kv, 2, 8, **draws)
+    found = FlexPages(table, starts, cache=cache).attend(0, query, key, value, scale=0.3)
+    expected = Paged(table, starts, cache=cache).attend(0, query, key, value, scale=0.3)
+    assert torch.allclose(found, expected)
+    assert seen == [asked]
 
 
 def sampled(made: TorchEngine) -> list[Completion]:

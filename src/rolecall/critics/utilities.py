@@ -146,7 +146,7 @@ class UtilityCritic:
                     tokens, layout.position, layout=layout, keep=everywhere, hidden=True
                 )
                 assert hidden is not None
-                reads = torch.from_numpy(row.reads).long()
+                reads = torch.from_numpy(row.reads).long().to(reader.device)
                 states.append(hidden.cumsum(0)[reads] / (reads[:, None] + 1))
         return torch.cat(states)
 

@@ -1,0 +1,140 @@
+"""Whole runs with `device: cuda` on a CPU that pretends to be one: nothing is left on the host."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from rolecall import flex, flex_pages
+from rolecall.assembly import assemble
+from rolecall.config import load
+from rolecall.engines import recorded
+from rolecall.runs import RunFolder
+from rolecall.trainer import Trainer
+from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
+from tests.test_every_algorithm import Display
+from tests.toy import algorithm_cases, crew_config, write
+
+NAMES = list(algorithm_cases(Path("x")))
+
+
+def listed(
+    query: Tensor, key: Tensor, value: Tensor, *, block_mask: Any, scale: float, enable_gqa: bool
+) -> Tensor:
+    """FlexAttention, whose kernels need a GPU, by the mask over the blocks that it lists."""
+    if block_mask.full_kv_indices is not None:
+        mask = of_blocks(block_mask, query.shape[2], key.shape[2], query.device)
+    else:  # each row of the batch has its own pages
+        there, mask = of_pages(block_mask, query.device)
+        key, value = (x[0][:, there].transpose(0, 1) for x in (key, value))
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def of_blocks(block_mask: Any, queries: int, keys: int, device: torch.device) -> Tensor:
+    size = block_mask.BLOCK_SIZE[1]
+    mask = torch.zeros(queries, keys, dtype=torch.bool, device=device)
+    for kind in ("kv", "full_kv"):
+        blocks = getattr(block_mask, f"{kind}_indices")[0, 0].tolist()
+        counts = getattr(block_mask, f"{kind}_num_blocks")[0, 0].tolist()
+        for block, (found, count) in enumerate(zip(blocks, counts, strict=True)):
+            here = torch.arange(block * size, (block + 1) * size, device=device)[:, None]
+            for other in found[:count]:
+                there = torch.arange(other * size, (other + 1) * size, device=device)
+                mask[here, there] = block_mask.mask_mod(0, 0, here, there)
+                assert kind == "kv" or bool(mask[here, there].all()), "a block that is not whole"
+    return mask
+
+
+def of_pages(block_mask: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The positions that each row lists [R, P * PAGE], and whether it sees them."""
+    size, blocks = block_mask.BLOCK_SIZE[1], block_mask.kv_indices[:, 0, 0]
+    within, row = (torch.arange(number, device=device) for number in (size, len(blocks)))
+    there = (blocks[:, :, None] * size + within).flatten(1).long()
+    mask = block_mask.mask_mod(row[:, None], 0, 0, there)
+    number = torch.arange(there.shape[1], device=device)
+    mask &= number < block_mask.kv_num_blocks[:, 0] * size
+    return there, mask[:, None, None]
+
+
+class Replayed:
+    """A CUDA graph's place: the step again, which may not wait for the device."""
+
+    replays = 0
+
+    def __init__(self, step: recorded._Step) -> None:
+        self.step = step
+
+    def replay(self) -> None:
+        Replayed.replays += 1
+        waited = PretendGpu.waited
+        self.step.logits.copy_(self.step.forward())
+        assert PretendGpu.waited == waited, "a recorded step may not wait for the device"
+
+
+def record(step: recorded._Step, pool: Any) -> None:
+    step.logits = step.forward()
+    step.graph = Replayed(step)  # type: ignore[assignment]
+
+
+def learnt(config: dict, folder: Path) -> dict[str, Tensor]:
+    """By how much a run changes each weight of each policy."""
+    loaded = load(write(folder.with_suffix(".yaml"), config))
+    run_folder = RunFolder(folder)
+    run_folder.start(loaded)
+    trainer = Trainer(assemble(loaded), run_folder, display=Display())
+    before = weights(trainer)
+    asyncio.run(trainer.train())
+    return {name: value - before[name] for name, value in weights(trainer).items()}
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {
+        f"{policy}.{name}": (tensor.inner if isinstance(tensor, OnGpu) else tensor).clone()
+        for policy, model in trainer.run.models.items()
+        for name, tensor in model.weights().items()
+    }
+
+
+def test_what_pretends_to_be_a_gpu_keeps_its_tensors_apart():
+    with pretend_gpu() as gpu:
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        assert there.device == gpu
+        assert (there + here.to(gpu)).cpu().tolist() == [2.0, 2.0, 2.0]
+        with pytest.raises(RuntimeError, match="on one device"):
+            there + here
+        with pytest.raises(TypeError, match="numpy"):
+            there.numpy()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
+    name, model_folder, tmp_path, monkeypatch
+):
+    config = crew_config(model_folder, **algorithm_cases(model_folder)[name])
+    config["engine"] = {**config.get("engine", {}), "cache_gb": 0.01}
+    config["trainer"] = {**config["trainer"], "steps": 2}
+    config["evaluation"] = {"tasks": 0}
+    config["rollout"] = {**config["rollout"], "groups": 2, "group_size": 2}
+    config["learner"] = {"device": "cpu"}
+    expected = learnt(config, tmp_path / "cpu")
+    monkeypatch.setattr(Trainer, "_save", lambda trainer: None)  # what pretends has no bytes
+    monkeypatch.setattr(recorded._Step, "record", record)
+    for module in (flex, flex_pages):
+        monkeypatch.setattr(module, "compiled", lambda: listed)
+    config["learner"] = {"device": "cuda"}
+    Replayed.replays = 0
+    with pretend_gpu():
+        found = learnt(config, tmp_path / "gpu")
+    assert found.keys() == expected.keys()
+    assert (Replayed.replays > 0) == (name != "adapters")  # two of them share a pass
+    for name, change in expected.items():
+        # Adam turns a gradient of nearly 0, whose sign is rounding's, into a whole step.
+        assert (found[name] - change).norm() <= 0.05 * change.norm(), name
