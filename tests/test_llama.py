@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from rolecall import llama
+from rolecall.adapters import Mixture
+from rolecall.config import Adapter
 from rolecall.fused import Gated
 from rolecall.kv_cache import Cache, Paged
+from rolecall.models import mixed_logits, with_adapters
 from tests.toy import language_model
 
 
@@ -38,6 +41,44 @@ def test_the_known_families_are_taken_and_their_logits_are_the_same(any_model_fo
     )
     ours = logits(model, lambda t, layout, keep: plain.logits(t, layout, keep=keep))
     assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("owners", [["one"] * 3, ["one", "two", "one"], ["two", "few", "few"]])
+def test_adapters_count_for_their_own_ids(any_model_folder, owners):
+    base = language_model(any_model_folder)
+    everywhere = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    models = with_adapters(
+        base.model, base.tokenizer,
+        {
+            "one": Adapter(rank=4, targets=everywhere),
+            "two": Adapter(rank=2, alpha=7, targets=everywhere),
+            "few": Adapter(rank=3, targets=["q_proj", "down_proj"]),
+        },
+        seed=0,
+    )  # fmt: skip
+    plain = llama.plain(models["one"])
+    assert plain is not None
+    torch.manual_seed(3)
+    for model in models.values():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # they begin with 0
+                parameter.data.normal_(std=0.3)
+    rows = [models[owner] for owner in owners]
+
+    def mixed(tokens, layout, keep):
+        return mixed_logits(
+            rows, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
+        )
+
+    def alone(tokens, layout, keep):
+        names = [str(model.adapter) for model in rows]
+        mixture = Mixture(names, layout.counts.tolist(), device=tokens.device)
+        return plain.logits(tokens, layout, keep=keep, mixture=mixture)
+
+    theirs, ours = logits(base, mixed), logits(base, alone)
+    assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+    bare = logits(base, lambda tokens, layout, keep: plain.logits(tokens, layout, keep=keep))
+    assert (bare - theirs).abs().max() > 1e-2 * theirs.abs().max()
 
 
 class Gelu(Gated):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ class Mixture:
         lengths = torch.tensor(counts, dtype=torch.long)
         self.owner = number.repeat_interleave(lengths).to(device)  # [N] an index into names
         self._shares: dict[tuple[tuple[str, int, float], ...], Tensor] = {}
+
+    def only(self, keep: Tensor) -> Mixture:
+        """The same of some of the ids."""
+        mixture = copy(self)
+        mixture.owner, mixture._shares = self.owner[keep], {}
+        return mixture
 
     def share(self, parts: tuple[tuple[str, int, float], ...]) -> Tensor:
         """(adapter, rank, scaling) of each adapter of a layer -> [N, R].
@@ -77,14 +84,26 @@ class MixedLinear(Linear):
             plain: Tensor = super().forward(x, *args, **options)
             return plain
         out: Tensor = self.base_layer(x)
-        names = [name for name in mixture.names if name in self.lora_A]
-        if not names:
+        found = self.of(mixture)
+        if found is None:
             return out
-        down = torch.cat([self.lora_A[name].weight for name in names])  # [R, in]
-        up = torch.cat([self.lora_B[name].weight for name in names], dim=1)  # [out, R]
-        share = mixture.share(tuple((name, self.r[name], self.scaling[name]) for name in names))
+        down, up, share = found
         delta = linear(linear(x.to(down.dtype), down) * share, up)
         return (out + delta).to(out.dtype)  # in bfloat16 rounded once, as PEFT's own path does
+
+    def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Of the mixture's adapters of this layer the weights [R, in] and [out, R], and the share
+        [N, R]; None if they have none here.
+        """
+        names = [name for name in mixture.names if name in self.lora_A]
+        if not names:
+            return None
+        down = [self.lora_A[name].weight for name in names]
+        up = [self.lora_B[name].weight for name in names]
+        share = mixture.share(tuple((name, self.r[name], self.scaling[name]) for name in names))
+        if len(names) == 1:
+            return down[0], up[0], share
+        return torch.cat(down), torch.cat(up, dim=1), share
 
 
 def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> Any:

@@ -11,7 +11,7 @@ vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from rolecall.kernels import flat, walkable
 from rolecall.kv_cache import Cache, Paged
 from rolecall.models import LanguageModel, lengths_turn
 
+if TYPE_CHECKING:
+    from rolecall.adapters import Mixture
+
 LEAST_ANGLES = 1024  # positions
 SAME = 1e-4  # largest difference of logits, as a share of the largest logit
 
@@ -31,19 +34,44 @@ class Unlike(Exception):
     """A model is built otherwise."""
 
 
+class _Product:
+    """x @ weight + bias, and the adapters' part of it: the model's own weights."""
+
+    def __init__(self, part: Any) -> None:
+        self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
+        linear = part if self.adapted is None else part.base_layer
+        if type(linear) is not Linear:
+            raise Unlike("other parts")
+        self.weight = linear.weight.detach().t()  # [in, out]
+        self.bias = None if linear.bias is None else linear.bias.detach()
+
+    def into(self, out: Tensor, x: Tensor, mixture: Mixture | None, *, add: bool = False) -> None:
+        """x [N, in] -> out [N, out], or added to what stands there."""
+        if add:
+            out.addmm_(x, self.weight)
+        else:
+            torch.mm(x, self.weight, out=out)
+        if self.bias is not None:
+            out.add_(self.bias)
+        if self.adapted is not None and mixture is not None:
+            found = self.adapted.of(mixture)
+            if found is not None:
+                down, up, share = found
+                out.addmm_((x @ down.detach().t()).mul_(share), up.detach().t())
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights of products stand [in, out], those of norms are numpy's; all are the model's own."""
+    """The weights of norms are numpy's."""
 
     before_attention: np.ndarray  # [W]
     before_mlp: np.ndarray
-    projections: list[tuple[Tensor, Tensor | None]]  # to queries, keys, values: weight and bias
+    projections: list[_Product]  # to queries, keys, values
     norms: list[np.ndarray]  # [D] of queries and of keys; empty where there are none
-    out: Tensor
-    out_bias: Tensor | None
-    gate: Tensor
-    up: Tensor
-    down: Tensor
+    out: _Product
+    gate: _Product
+    up: _Product
+    down: _Product
     scale: np.float32
 
 
@@ -53,7 +81,7 @@ class Llama:
     def __init__(self, model: LanguageModel) -> None:
         """Raises Unlike."""
         self.model = model
-        network = model.model
+        network = model.model if model.adapter is None else model.model.get_base_model()
         try:
             decoder = network.model
             self.embedding, self.rotary = decoder.embed_tokens.weight.detach(), decoder.rotary_emb
@@ -69,7 +97,7 @@ class Llama:
         size = model.head_size
         widths = [count * size for count in (self.heads, model.num_kv_heads, model.num_kv_heads)]
         for layer in self.layers:  # numba's loops check no bounds
-            found = [weight.shape[1] for weight, _ in layer.projections]
+            found = [part.weight.shape[1] for part in layer.projections]
             norms = {len(weight) for weight in layer.norms}
             if found != widths or not norms <= {0, size} or len(norms) > 1:
                 raise Unlike("heads of other sizes")
@@ -80,42 +108,39 @@ class Llama:
 
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
-        inner = [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-        linear = [mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.o_proj, *inner]
-        if any(type(part) is not Linear for part in linear) or any(
-            part.bias is not None for part in inner
-        ):
-            raise Unlike("other parts")
+        names = ("q_proj", "k_proj", "v_proj", "o_proj")
+        *projections, out = [_Product(getattr(mixer, name)) for name in names]
+        inner = [_Product(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         if self.model.config.hidden_act != "silu":
             raise Unlike("another activation")
-        *projections, out, gate, up, down = [
-            (part.weight.detach().t(), None if part.bias is None else part.bias.detach())
-            for part in linear
-        ]
         norms = [getattr(mixer, name, None) for name in ("q_norm", "k_norm")]
         return _Layer(
             before_attention=flat(layer.input_layernorm.weight),
             before_mlp=flat(layer.post_attention_layernorm.weight),
             projections=projections,
             norms=[flat(torch.zeros(0) if norm is None else norm.weight) for norm in norms],
-            out=out[0],
-            out_bias=out[1],
-            gate=gate[0],
-            up=up[0],
-            down=down[0],
+            out=out,
+            gate=inner[0],
+            up=inner[1],
+            down=inner[2],
             scale=np.float32(mixer.scaling),
         )
 
-    def logits(self, tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
-        """tokens [N] -> logits [len(keep), V] after the kept indices, at most N."""
+    def logits(
+        self, tokens: Tensor, layout: Paged, *, keep: Tensor, mixture: Mixture | None = None
+    ) -> Tensor:
+        """tokens [N] -> logits [len(keep), V] after the kept indices, at most N.
+
+        `mixture`: the adapters of these ids; none, the frozen base alone.
+        """
         assert len(keep) <= len(tokens), "the loops check no bounds"
         kernels.use_threads()
         x = self.embedding[tokens]
         cos, sin, position = self._turns(layout.position)
         first, width, size, num_ids = self.layers[0], x.shape[1], self.model.head_size, len(x)
-        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, first.out.shape[0])
-        parts = [x.new_empty(num_ids, weight.shape[1]) for weight, _ in first.projections]
-        inner, other = (x.new_empty(num_ids, first.gate.shape[1]) for _ in range(2))
+        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, first.out.weight.shape[0])
+        parts = [x.new_empty(num_ids, part.weight.shape[1]) for part in first.projections]
+        inner, other = (x.new_empty(num_ids, first.gate.weight.shape[1]) for _ in range(2))
         x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
         inner_flat, other_flat = flat(inner), flat(other)
         query, key, value = map(flat, parts)
@@ -124,10 +149,8 @@ class Llama:
         for layer, k, v in zip(self.layers, layout.cache.keys, layout.cache.values, strict=True):
             keys, values = flat(k), flat(v)
             kernels.norm(x_flat, layer.before_attention, width, self.eps, normed_flat)
-            for (weight, bias), out in zip(layer.projections, parts, strict=True):
-                torch.mm(normed, weight, out=out)
-                if bias is not None:
-                    out.add_(bias)
+            for product, out in zip(layer.projections, parts, strict=True):
+                product.into(out, normed, mixture)
             kernels.turn(
                 query, key, value, *layer.norms, self.eps, cos, sin, position, keys, values, slot,
                 *sizes,
@@ -137,14 +160,13 @@ class Llama:
                 x, mixed = x[keep], mixed[keep]
                 normed, inner, other = (part[: len(x)] for part in (normed, inner, other))
                 x_flat, inner_flat, other_flat = flat(x), flat(inner), flat(other)
-            x.addmm_(mixed, layer.out)
-            if layer.out_bias is not None:
-                x.add_(layer.out_bias)
+                mixture = None if mixture is None else mixture.only(keep)
+            layer.out.into(x, mixed, mixture, add=True)
             kernels.norm(x_flat, layer.before_mlp, width, self.eps, normed_flat)
-            torch.mm(normed, layer.gate, out=inner)
-            torch.mm(normed, layer.up, out=other)
+            layer.gate.into(inner, normed, mixture)
+            layer.up.into(other, normed, mixture)
             kernels.gate(inner_flat, other_flat, inner.shape[1], inner_flat)
-            x.addmm_(inner, layer.down)
+            layer.down.into(x, inner, mixture, add=True)
         kernels.norm(x_flat, self.last, width, self.eps, normed_flat)
         return self.head(normed)
 
@@ -176,14 +198,19 @@ class Llama:
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
         theirs = model.logits(tokens, layout.position, layout=layout, keep=keep)
-        ours = self.logits(tokens, layout, keep=keep)
+        mixture = None
+        if model.adapter is not None:
+            from rolecall.adapters import Mixture
+
+            mixture = Mixture([model.adapter], [len(tokens)], device=tokens.device)
+        ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
         return bool((ours - theirs).abs().max() <= SAME * theirs.abs().max())
 
 
 def plain(model: LanguageModel) -> Llama | None:
     """None where the model is built otherwise, is not on a CPU, or is not in float32."""
     weight = next(model.model.parameters())
-    if model.adapter is not None or not walkable(weight) or model.head_size % 8:
+    if not walkable(weight) or model.head_size % 8:
         return None
     try:
         return Llama(model)

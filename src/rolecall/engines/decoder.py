@@ -7,6 +7,7 @@ Policies that train adapters of one base share its cache and its forward passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from rolecall.engines.store import Owner, Store, pages_of
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Paged
 from rolecall.models import LanguageModel, mixed_logits
+
+if TYPE_CHECKING:
+    from rolecall.adapters import Mixture
 
 PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads
 
@@ -51,7 +55,7 @@ class Decoder:
             list(policies), vocabulary=self.model.vocabulary, device=self.model.device
         )
         self.store = Store(self.model, cache_bytes=cache_bytes)
-        self.llama = llama.plain(self.model) if len(policies) == 1 else None
+        self.llama = llama.plain(self.model)
         self.records = len(policies) == 1 and recordable(self.model)
         self._recorded: Recorded | None = None
         self.max_rows = max_rows
@@ -177,11 +181,20 @@ class Decoder:
 
     def _logits(self, rows: list[Row], tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
         if self.llama is not None:
-            return self.llama.logits(tokens, layout, keep=keep)
+            mixture = self._mixture(rows, layout)
+            return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
         policies = [self.policies[row.request.policy] for row in rows]
         return mixed_logits(
             policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
         )
+
+    def _mixture(self, rows: list[Row], layout: Paged) -> Mixture | None:
+        if self.model.adapter is None:
+            return None
+        from rolecall.adapters import Mixture
+
+        owners = [str(self.policies[row.request.policy].adapter) for row in rows]
+        return Mixture(owners, layout.counts.tolist(), device=self.model.device)
 
     def _replays(self) -> Recorded:
         if self._recorded is None:
