@@ -2,8 +2,8 @@
 
 Tensors of the device "cuda" are wrappers around tensors of the CPU, which compute. An operation on
 tensors of both devices is an error, and so is numpy on a tensor of the "GPU", as on a real one. So
-tests find what was left on the other device. That CUDA's kernels run, or are right, they do not
-show.
+tests find what was left on the other device, and what waits. That CUDA's kernels run, or are right,
+they do not show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")  # where PyTorch's own code thinks that all of it is
 ASKED = torch.device("cpu", 0)  # where a caller wants something
 PROPERTIES = SimpleNamespace(total_memory=2**36)
-WAITS = {"_local_scalar_dense", "nonzero", "unique_dim", "_unique2", "masked_select"}
+WAITS = {"_local_scalar_dense", "nonzero", "_unique2", "masked_select"}
+INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}  # indices may be on the CPU
 
 
 class OnGpu(Tensor):
@@ -46,6 +47,7 @@ class OnGpu(Tensor):
         return GPU
 
     def tolist(self) -> Any:
+        PretendGpu.waited += 1
         return self.inner.tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
@@ -60,12 +62,10 @@ class OnGpu(Tensor):
 
 
 class PretendGpu(TorchDispatchMode):
-    """`waited` counts what a GPU must be waited for, which a recorded step must not do."""
-
     waited = 0
+    """How often the CPU and the GPU waited for one another; a recorded step must not."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        PretendGpu.waited += func.overloadpacket.__name__ in WAITS
         return _computed(func, args, kwargs or {})
 
 
@@ -111,22 +111,15 @@ def _numbered(device: Any) -> Any:
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors = list(_tensors((args, list(kwargs.values()))))
     on_gpu = [x for x in tensors if isinstance(x, OnGpu)]
-    name = func.overloadpacket.__name__
-    target = kwargs.get("device")
-    moves = name in ("_to_copy", "copy_")
-    index = name in (
-        "index",
-        "index_put",
-        "index_put_",
-        "_index_put_impl_",
-    )  # CPU indices may stand
+    mixed = [x for x in tensors if not isinstance(x, OnGpu) and x.dim() > 0] if on_gpu else []
+    name, target = func.overloadpacket.__name__, kwargs.get("device")
+    moves = name in ("_to_copy", "copy_") and (mixed or target in (GPU, ASKED))
+    indexed = name in INDEXED and isinstance(args[0], OnGpu)
+    counted = indexed and any(x.dtype == torch.bool for x in _tensors(args[1]))
+    PretendGpu.waited += bool(moves or counted or (indexed and mixed) or name in WAITS)
     backward = torch._C._current_graph_task_id() != -1  # PyTorch makes zeros where it thinks it is
-    if on_gpu and not moves and not backward:
-        mixed = [x for x in tensors if not isinstance(x, OnGpu) and x.dim() > 0]
-        if mixed and not (index and isinstance(args[0], OnGpu)):
-            raise RuntimeError(f"{name}: expected all tensors to be on one device, cuda:0 and cpu")
-        if index and not isinstance(args[0], OnGpu):
-            raise RuntimeError(f"{name}: indices should be on the same device as the tensor, cpu")
+    if mixed and not (moves or indexed or backward):
+        raise RuntimeError(f"{name}: expected all tensors to be on one device, cuda:0 and cpu")
     plain_args, plain_kwargs = _inner(args), {key: _inner(x) for key, x in kwargs.items()}
     if target in (GPU, ASKED):
         plain_kwargs["device"] = CPU

@@ -65,7 +65,14 @@ def test_train_eval_and_show_work_together(config, tmp_path, capsys):
     for name in ("curves.png", "report.html", "metrics.jsonl", "config.yaml", "log.txt"):
         assert (run / name).stat().st_size > 0
     assert "before" in out
-    assert list((run / "tensorboard").iterdir())
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    for name, value in (("before", 0), ("after", -1)):
+        tracked = events.Scalars("evaluation/avg@2")[value].value
+        assert tracked == pytest.approx(summary[name]["avg@2"])
+    assert [event.step for event in events.Scalars("evaluation/avg@2")] == [0, 2]
+    assert len(events.Scalars("score")) == 2
     status, out, _ = rolecall("eval", run, "--json", capsys=capsys)
     assert status == 0
     assert json.loads(out)["avg@2"] == summary["after"]["avg@2"]

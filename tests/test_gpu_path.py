@@ -110,8 +110,28 @@ def test_what_pretends_to_be_a_gpu_keeps_its_tensors_apart():
         assert (there + here.to(gpu)).cpu().tolist() == [2.0, 2.0, 2.0]
         with pytest.raises(RuntimeError, match="on one device"):
             there + here
+        with pytest.raises(RuntimeError, match="on one device"):
+            here[torch.arange(2, device=gpu)]
         with pytest.raises(TypeError, match="numpy"):
             there.numpy()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x.tolist(), lambda x: x.cpu(),
+        lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: x[torch.arange(2)],
+        lambda x: torch.ones(3).to(x.device), lambda x: x.copy_(torch.ones(3)),
+    ],
+)  # fmt: skip
+def test_waiting_is_noticed(wait):
+    with pretend_gpu() as gpu:
+        there = torch.ones(3, device=gpu)
+        before = PretendGpu.waited
+        there[there.long()] += (there * 2).where(there > 0, 0.0)
+        assert PretendGpu.waited == before
+        wait(there)
+        assert PretendGpu.waited > before
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -169,24 +169,32 @@ def _largest(scores, s, length):
 
 
 @njit(fastmath=_MATH)
+def _split(x):
+    """exp(x) = 2 ** whole * p(rest) for x between -87 and 87: p and the bits of 2 ** whole.
+
+    p is the polynomial of Cephes' expf: relative error below 2e-7.
+    """
+    whole = np.floor(x * _LOG2_E + _F(0.5))
+    bits = np.int32((whole + _F(127.0)) * _F(8388608.0))
+    x = x - whole * _LN2_HIGH - whole * _LN2_LOW
+    y = _F(1.9875691500e-4) * x + _F(1.3981999507e-3)
+    y = y * x + _F(8.3334519073e-3)
+    y = y * x + _F(4.1665795894e-2)
+    y = y * x + _F(1.6666665459e-1)
+    y = y * x + _F(5.0000001201e-1)
+    return y * x * x + x + _F(1.0), bits
+
+
+@njit(fastmath=_MATH)
 def _exp(scores, s, length, most, powers, twos):
     """scores[s : s + length] become exp(scores - most), of no more than 0; returns their sum.
 
-    2 ** whole * p(rest), with the polynomial p of Cephes' expf: relative error below 2e-7. `twos`
-    is `powers` read as float32.
+    `twos` is `powers` read as float32.
     """
     for t in range(length):
         x = scores[s + t] - most
         x = _LEAST if x < _LEAST else x  # NaN stays
-        whole = np.floor(x * _LOG2_E + _F(0.5))
-        powers[t] = np.int32((whole + _F(127.0)) * _F(8388608.0))  # the bits of 2 ** whole
-        x = x - whole * _LN2_HIGH - whole * _LN2_LOW
-        y = _F(1.9875691500e-4) * x + _F(1.3981999507e-3)
-        y = y * x + _F(8.3334519073e-3)
-        y = y * x + _F(4.1665795894e-2)
-        y = y * x + _F(1.6666665459e-1)
-        y = y * x + _F(5.0000001201e-1)
-        scores[s + t] = y * x * x + x + _F(1.0)
+        scores[s + t], powers[t] = _split(x)
     total = _F(0.0)
     for t in range(length):
         scores[s + t] *= twos[t]
@@ -356,14 +364,12 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
 
 
 @njit(fastmath=_MATH)
-def _sigmoids(x, n, width, out, powers, twos):
-    """out[:width] = the logistic function of x[n : n + width]."""
+def _exp_less(x, n, width, part, powers):
+    """exp(-x[n : n + width]) = part[:width] times `powers` read as float32."""
     for d in range(width):
-        out[d] = -abs(x[n + d])
-    _exp(out, _U(0), width, _F(0.0), powers, twos)
-    for d in range(width):
-        top = _F(1.0) if x[n + d] >= _F(0.0) else out[d]
-        out[d] = top / (_F(1.0) + out[d])
+        a = -x[n + d]
+        a = _LEAST if a < _LEAST else a
+        part[d], powers[d] = _split(-_LEAST if a > -_LEAST else a)
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
@@ -372,10 +378,11 @@ def gate(x, y, width, out):
     width = _U(width)
     for i in prange(x.shape[0] // width):
         n = _U(i) * width
-        sigmoid, powers = np.empty(width, np.float32), np.empty(width, np.int32)
-        _sigmoids(x, n, width, sigmoid, powers, powers.view(np.float32))
+        part, powers = np.empty(width, np.float32), np.empty(width, np.int32)
+        twos = powers.view(np.float32)
+        _exp_less(x, n, width, part, powers)
         for d in range(width):
-            out[n + d] = x[n + d] * sigmoid[d] * y[n + d]
+            out[n + d] = x[n + d] * y[n + d] / (_F(1.0) + part[d] * twos[d])
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
@@ -384,9 +391,12 @@ def gate_backward(grad, x, y, width, dx, dy):
     width = _U(width)
     for i in prange(x.shape[0] // width):
         n = _U(i) * width
-        sigmoid, powers = np.empty(width, np.float32), np.empty(width, np.int32)
-        _sigmoids(x, n, width, sigmoid, powers, powers.view(np.float32))
+        part, powers = np.empty(width, np.float32), np.empty(width, np.int32)
+        twos = powers.view(np.float32)
+        _exp_less(x, n, width, part, powers)
         for d in range(width):
-            s, a, g = sigmoid[d], x[n + d], grad[n + d]
-            dy[n + d] = g * a * s
-            dx[n + d] = g * y[n + d] * s * (_F(1.0) + a * (_F(1.0) - s))
+            part[d] = _F(1.0) / (_F(1.0) + part[d] * twos[d])
+            dy[n + d] = grad[n + d] * x[n + d] * part[d]
+        for d in range(width):  # one more array in a loop, and LLVM makes no vector code of it
+            s, a = part[d], x[n + d]
+            dx[n + d] = grad[n + d] * y[n + d] * s * (_F(1.0) + a * (_F(1.0) - s))

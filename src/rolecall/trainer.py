@@ -231,6 +231,8 @@ class Trainer:
         record["time/run_s"] = self._elapsed()
         self.folder.append_metrics(record)
         self.display.evaluation(record)
+        for tracker in self.trackers:
+            tracker.log(self.done, metrics.of_evaluation(found))
         log.info("evaluation=%s step=%d score=%.4f", when, self.done, found[self._headline])
         if found[self._headline] > self.best:
             self.best = found[self._headline]

@@ -205,6 +205,12 @@ def test_questions_that_differ_in_a_sign_are_no_duplicates():
     assert not duplicate_questions([Task("a", "What is 2+3?")], [Task("b", "What is 2-3?")])
 
 
+def test_games_whose_tasks_all_ask_the_same_share_no_questions():
+    train, test = [Task("a", "Play."), Task("b", "Play.")], [Task("c", "Play.")]
+    assert duplicate_questions(train, test) == []
+    assert duplicate_questions([*train, Task("d", "Pass.")], test) == [("a", "c")]
+
+
 def test_a_file_and_the_split_of_a_folder_are_found(tmp_path):
     file = write(tmp_path / "my_train.jsonl", {})
     write(tmp_path / "test.json", {})

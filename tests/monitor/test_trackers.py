@@ -18,7 +18,7 @@ from rolecall.monitor.trackers import MLflow, TensorBoard, Trackio, WeightsAndBi
 def logged(make, folder) -> None:
     """Two steps, and a third after the run was started again."""
     tracker = make(folder)
-    tracker.log(1, {"score": 0.25, "agent/solver/reward": 0.5, "avg@8": 0.125})
+    tracker.log(1, {"score": 0.25, "agent/solver/reward": 0.5, "avg@8": 0.125, "by/a:b": 0.5})
     tracker.log(2, {"score": 0.75})
     tracker.close()
     again = make(folder)
@@ -79,6 +79,7 @@ def test_mlflow_keeps_one_run_in_a_database_of_the_run_folder(tmp_path):
     history = client.get_metric_history(run.info.run_id, "score")
     assert [(m.step, m.value) for m in history] == [(1, 0.25), (2, 0.75), (3, 1.0)]
     assert run.data.metrics["avg_at_8"] == 0.125
+    assert run.data.metrics["by/a_b"] == 0.5
     assert run.info.run_name == tmp_path.name
 
 

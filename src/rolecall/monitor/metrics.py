@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,17 @@ from rolecall.core import Episode, Turn
 from rolecall.learners.updates import Update
 from rolecall.monitor.coached import is_dropped, of_coach
 from rolecall.rollout import Rollout
+
+
+def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:
+    """{"avg@8": 0.5, "by_source": {"gsm8k": {"avg@8": 0.25}}} -> {"evaluation/avg@8": 0.5,
+    "evaluation/by_source/gsm8k/avg@8": 0.25}.
+    """
+    flat: dict[str, float] = {}
+    for name, value in found.items():
+        inner = isinstance(value, dict)
+        flat |= of_evaluation(value, f"{area}/{name}") if inner else {f"{area}/{name}": value}
+    return flat
 
 
 def of_rollout(rollout: Rollout) -> dict[str, float]:

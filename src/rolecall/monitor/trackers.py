@@ -6,12 +6,15 @@ A run that is resumed goes on in the same record: its name there is made of the 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from rolecall.config_errors import ConfigError
+
+_FORBIDDEN = re.compile(r"[^\w\-. /]", re.ASCII)  # in MLflow's names
 
 
 class TensorBoard:
@@ -78,11 +81,8 @@ class MLflow:
 
     def log(self, step: int, record: dict[str, float]) -> None:
         now = int(time.time() * 1000)
-        # Names may hold letters, digits and _-. /, so avg@8 is avg_at_8.
-        self._client.log_batch(
-            self._run_id,
-            [self._metric(n.replace("@", "_at_"), v, now, step) for n, v in record.items()],
-        )
+        named = ((_FORBIDDEN.sub("_", n.replace("@", "_at_")), v) for n, v in record.items())
+        self._client.log_batch(self._run_id, [self._metric(n, v, now, step) for n, v in named])
 
     def close(self) -> None:
         self._client.set_terminated(self._run_id)
