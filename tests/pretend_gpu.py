@@ -113,7 +113,9 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     on_gpu = [x for x in tensors if isinstance(x, OnGpu)]
     mixed = [x for x in tensors if not isinstance(x, OnGpu) and x.dim() > 0] if on_gpu else []
     name, target = func.overloadpacket.__name__, kwargs.get("device")
-    moves = name in ("_to_copy", "copy_") and (mixed or target in (GPU, ASKED))
+    moves = (
+        mixed if name == "copy_" else name == "_to_copy" and target == (ASKED if on_gpu else GPU)
+    )
     indexed = name in INDEXED and isinstance(args[0], OnGpu)
     counted = indexed and any(x.dtype == torch.bool for x in _tensors(args[1]))
     PretendGpu.waited += bool(moves or counted or (indexed and mixed) or name in WAITS)
