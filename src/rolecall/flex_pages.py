@@ -57,8 +57,7 @@ class FlexPages:
         The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
         others no pages as small as ours. So heads are added where there are 3, or 7.
         """
-        (num_heads, _, size), num_kv = query.shape, len(key)
-        groups = num_heads // num_kv
+        num_kv, groups = len(key), len(query) // len(key)
         more = (1 << (groups - 1).bit_length()) - groups
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys.index_copy_(0, self.slot, key.transpose(0, 1))
@@ -69,4 +68,4 @@ class FlexPages:
             grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
             values.transpose(0, 1)[None], block_mask=self.mask, scale=scale, enable_gqa=True,
         )  # fmt: skip
-        return out.view(-1, num_kv, groups + more, size)[:, :, :groups].flatten(1, 2)
+        return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
