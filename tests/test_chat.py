@@ -167,3 +167,14 @@ def test_where_the_template_opens_the_thinking_an_earlier_turn_begins_inside_of_
     assert told[0].content == "[a]\n4", "teammates do not see the thinking"
     assert opened(tokenizer, prompt) == "<think>"
     assert opened(tokenizer, whole) == ""
+
+
+def test_members_of_a_group_share_the_ids_of_their_prompt(tokenizer):
+    text = "Twelve apples and three pears."
+    ids = encode(tokenizer, text)
+    assert encode(tokenizer, text) is ids
+    with pytest.raises(ValueError, match="read-only"):
+        ids[0] = 5
+    prompt = prompt_ids(tokenizer, [Message("user", text)], options={})
+    prompt[0] = 5  # a prompt is its asker's own
+    assert prompt_ids(tokenizer, [Message("user", text)], options={})[0] != 5

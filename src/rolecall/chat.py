@@ -7,6 +7,7 @@ is rendered with a marker in its place, the text is cut there, and the ids are p
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rolecall.core import Ids, Message
 TEMPLATE_DATE = "26 Jul 2024"
 OPENED = re.compile(r"<think>\s*\Z")
 MOST_OPENING = 16  # ids that `<think>` and the space behind it may be
+KEPT = 256  # texts whose ids are remembered
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
@@ -82,8 +84,12 @@ def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
     return "<think>" if OPENED.search(tokenizer.decode(prompt[-MOST_OPENING:])) else ""
 
 
+@lru_cache(maxsize=KEPT)
 def encode(tokenizer: Tokenizer, text: str) -> Ids:
-    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+    """[N] ids, read-only: members of a group ask with the same text."""
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+    ids.flags.writeable = False
+    return ids
 
 
 def plain(tokenizer: Tokenizer, message: Message) -> str:
