@@ -12,14 +12,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rolecall import flex, flex_pages
-from rolecall.assembly import assemble
-from rolecall.config import load
 from rolecall.engines import recorded
-from rolecall.runs import RunFolder
 from rolecall.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
-from tests.test_every_algorithm import Display
-from tests.toy import algorithm_cases, crew_config, write
+from tests.test_every_algorithm import Display, trainer_of
+from tests.toy import algorithm_cases, crew_config
 
 NAMES = list(algorithm_cases(Path("x")))
 
@@ -86,10 +83,7 @@ def record(step: recorded._Step, pool: Any) -> None:
 
 def learnt(config: dict, folder: Path) -> dict[str, Tensor]:
     """By how much a run changes each weight of each policy."""
-    loaded = load(write(folder.with_suffix(".yaml"), config))
-    run_folder = RunFolder(folder)
-    run_folder.start(loaded)
-    trainer = Trainer(assemble(loaded), run_folder, display=Display())
+    trainer = trainer_of(config, folder, Display())
     before = weights(trainer)
     asyncio.run(trainer.train())
     return {name: value - before[name] for name, value in weights(trainer).items()}

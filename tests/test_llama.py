@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from rolecall import llama
-from rolecall.adapters import Mixture
 from rolecall.config import Adapter
 from rolecall.fused import Gated
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import mixed_logits, with_adapters
+from rolecall.models import mixed_logits, mixture_of, with_adapters
 from tests.toy import language_model
 
 
@@ -71,8 +70,7 @@ def test_adapters_count_for_their_own_ids(any_model_folder, owners):
         )
 
     def alone(tokens, layout, keep):
-        names = [str(model.adapter) for model in rows]
-        mixture = Mixture(names, layout.counts.tolist(), device=tokens.device)
+        mixture = mixture_of(rows, layout.counts)
         return plain.logits(tokens, layout, keep=keep, mixture=mixture)
 
     theirs, ours = logits(base, mixed), logits(base, alone)

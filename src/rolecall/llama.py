@@ -21,7 +21,7 @@ from torch.nn import Linear
 from rolecall import kernels
 from rolecall.kernels import flat, walkable
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import LanguageModel, lengths_turn
+from rolecall.models import LanguageModel, lengths_turn, mixture_of
 
 if TYPE_CHECKING:
     from rolecall.adapters import Mixture
@@ -198,11 +198,7 @@ class Llama:
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
         theirs = model.logits(tokens, layout.position, layout=layout, keep=keep)
-        mixture = None
-        if model.adapter is not None:
-            from rolecall.adapters import Mixture
-
-            mixture = Mixture([model.adapter], [len(tokens)], device=tokens.device)
+        mixture = None if model.adapter is None else mixture_of([model] * 3, lengths)
         ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
         return bool((ours - theirs).abs().max() <= SAME * theirs.abs().max())
 

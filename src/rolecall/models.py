@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from rolecall.fused import fuse
 from rolecall.fused_heads import fuse_heads
 from rolecall.kv_cache import Cache, Paged
 from rolecall.last_layer import trim
+
+if TYPE_CHECKING:
+    from rolecall.adapters import Mixture
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -227,18 +230,23 @@ def mixed_logits(
     keep: Tensor,
 ) -> Tensor:
     """`logits` for rows of policies that share a model; `counts` says how many ids each row has."""
-    owners = [model.adapter for model in rows]
     first = rows[0]
-    if len(set(owners)) == 1:
+    if len({model.adapter for model in rows}) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)
     from rolecall import adapters
 
-    names = [owner for owner in owners if owner is not None]
-    assert len(names) == len(rows), "policies that train all weights share no model"
-    mixture = adapters.Mixture(names, counts.tolist(), device=first.device)
-    with adapters.mixed(mixture):
+    with adapters.mixed(mixture_of(rows, counts)):
         # Each layer's adapters are told the rows of all ids.
         return _run(first.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+
+
+def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
+    """Whose adapter each id has, where each row has one; `counts` as in `mixed_logits`."""
+    from rolecall.adapters import Mixture
+
+    names = [model.adapter for model in rows if model.adapter is not None]
+    assert len(names) == len(rows), "policies that train all weights share no model"
+    return Mixture(names, counts.tolist(), device=rows[0].device)
 
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:

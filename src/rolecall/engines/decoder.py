@@ -7,7 +7,6 @@ Policies that train adapters of one base share its cache and its forward passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +22,7 @@ from rolecall.engines.rows import Row, rows_of
 from rolecall.engines.store import Owner, Store, pages_of
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Paged
-from rolecall.models import LanguageModel, mixed_logits
-
-if TYPE_CHECKING:
-    from rolecall.adapters import Mixture
+from rolecall.models import LanguageModel, mixed_logits, mixture_of
 
 PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads
 
@@ -180,21 +176,15 @@ class Decoder:
         return self._logits(rows, tokens, layout, keep=counts.cumsum(0)[:keep] - 1)
 
     def _logits(self, rows: list[Row], tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
-        if self.llama is not None:
-            mixture = self._mixture(rows, layout)
-            return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
+        if self.llama is not None and self.model.adapter is None:
+            return self.llama.logits(tokens, layout, keep=keep)
         policies = [self.policies[row.request.policy] for row in rows]
+        if self.llama is not None:
+            mixture = mixture_of(policies, layout.counts)
+            return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
         return mixed_logits(
             policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
         )
-
-    def _mixture(self, rows: list[Row], layout: Paged) -> Mixture | None:
-        if self.model.adapter is None:
-            return None
-        from rolecall.adapters import Mixture
-
-        owners = [str(self.policies[row.request.policy].adapter) for row in rows]
-        return Mixture(owners, layout.counts.tolist(), device=self.model.device)
 
     def _replays(self) -> Recorded:
         if self._recorded is None:
