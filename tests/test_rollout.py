@@ -76,7 +76,7 @@ def test_a_failing_world_is_retried_with_a_new_seed_then_dropped_and_counted(mod
     assert rollout.num_dropped == 2
     assert rollout.failures == {"ConnectionError": 2 * 3 * 3}
     assert [e.error is not None for e in rollout.unused] == [True] * 6
-    assert "the world went away" in rollout.last_error
+    assert "the world went away" in rollout.first_error
     sometimes = stage(model_folder, environment=Letters(fail_share=0.3))
     rollout = run(collect(sometimes, tasks(10), step=1, group_size=4, min_group=2))
     assert rollout.failures["ConnectionError"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,11 +66,16 @@ class Agent:
         if self.memory and earlier:
             messages = [*earlier[-1].messages, spoken(earlier[-1])]
         for part in said:
+            if not isinstance(part, Said):
+                raise TypeError(
+                    f"agent {self.name!r} was told {part!r}, a {type(part).__name__}; tell it "
+                    "texts, turns or observations"
+                    + (" (an await is missing)" if inspect.isawaitable(part) else "")
+                )
             if isinstance(part, Turn) and part.agent == self.name:
                 messages.append(spoken(part))
                 continue
-            text = part.text if isinstance(part, Observation | Quote) else str(part)
-            text = f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else text
+            text = part if isinstance(part, str) else _shown(part)
             if messages and messages[-1].role == "user":
                 messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
             else:
@@ -77,6 +83,11 @@ class Agent:
         if not messages or messages[-1].role != "user":
             raise ValueError(f"agent {self.name!r} was called without anything to answer")
         return messages
+
+
+def _shown(part: Turn | Observation | Quote) -> str:
+    """A teammate's words with its name; others' without."""
+    return f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else part.text
 
 
 def spoken(turn: Turn) -> Message:

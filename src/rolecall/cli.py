@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rolecall.config_errors import ConfigError
+from rolecall.errors import StoppedError
 from rolecall.memory import keep_freed_memory
 
 app = typer.Typer(
@@ -27,6 +28,9 @@ serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' 
 app.add_typer(serve_app, name="serve")
 
 Source = Annotated[str, typer.Argument(metavar="RECIPE|FILE", help="A recipe or a YAML file.")]
+SourceOrRun = Annotated[
+    str, typer.Argument(metavar="RECIPE|FILE|RUN", help="A recipe, a YAML file or a run folder.")
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="Override keys.")
 ]
@@ -40,17 +44,22 @@ INTERRUPTED = 130
 
 @app.command()
 def train(
-    source: Source,
+    source: SourceOrRun,
     overrides: Overrides = None,
     output: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Only continue a run.")] = False,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Continue a run with other values of any key.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
     from rolecall.commands import train as command
 
     with people_elsewhere(json_file):
-        found = command(source, overrides or [], output=output, resume=resume)
+        found = command(
+            source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
+        )
     emit(found, json_file)
 
 
@@ -334,6 +343,8 @@ def main() -> None:
         fail(str(error), status=2)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except StoppedError as stopped:
+        sys.exit(stopped.status)
     except (RuntimeError, OSError) as error:
         fail(str(error), status=1)
 

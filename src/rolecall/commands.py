@@ -6,10 +6,11 @@ import asyncio
 import json
 import logging
 import shlex
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from rolecall import checkpoint, learning, registry, runs
@@ -19,6 +20,7 @@ from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.errors import StoppedError
 from rolecall.evaluate import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
@@ -33,47 +35,97 @@ console = Console()
 
 
 def train(
-    source: str, overrides: list[str], *, output: Path | None, resume: bool
+    source: str,
+    overrides: list[str],
+    *,
+    output: Path | None,
+    resume: bool,
+    allow_changes: bool = False,
 ) -> dict[str, Any]:
-    """Train until the last step. Returns the summary."""
-    config = load(find(source), overrides)
-    folder = _folder(config, Path(source).stem, output=output, resume=resume)
-    if _is_finished(folder, config):
-        console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
-        return _summary(folder, config)
-    run = assemble(config)
-    folder.start(config)
-    logging.basicConfig(
-        filename=folder.log,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        force=True,
-    )
+    """Train until the last step; a run folder as `source` continues that run. Returns the summary.
+
+    Raises RunFailedError where nothing was trained or most episodes failed, and StoppedError
+    where the process was told to end.
+    """
+    with terminal.notices(console):
+        path = Path(source)
+        if _is_run(path):
+            folder = RunFolder.existing(path)
+            config = load(folder.config, overrides)
+        else:
+            config = load(find(source), overrides)
+            folder = _folder(config, path.stem, output=output, resume=resume)
+        folder.check(config, allow_changes=allow_changes)
+        if _is_finished(folder, config):
+            console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
+            return _summary(folder, config)
+        run = assemble(config)
+        with folder.started(config, allow_changes=allow_changes):
+            logging.basicConfig(
+                filename=folder.log,
+                level=logging.INFO,
+                format="%(asctime)s %(levelname)s %(message)s",
+                force=True,
+            )
+            _train(run, folder)
+            found = _summary(folder, config)
+        console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
+        summary.check_trained(found, folder.read_metrics())
+        return found
+
+
+def _train(run: Run, folder: RunFolder) -> None:
+    config = run.config
     trackers = [make_tracker(named, folder.path) for named in config.trackers]
-    with terminal.LiveTable(list(config.team), total_steps=config.trainer.steps) as table:
+    with terminal.LiveTable(
+        list(config.team), total_steps=config.trainer.steps, console=console
+    ) as table:
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
-            asyncio.run(trainer.train())
-        except KeyboardInterrupt:
-            again = ["rolecall", "train", source, *overrides, "--output", str(folder.path)]
-            console.print(
-                f"Stopped after step {trainer.done} and saved. Continue with: "
-                f"{shlex.join([*again, '--resume'])}",
-                soft_wrap=True,
-            )
+            asyncio.run(_until_told_to_end(trainer))
+        except (KeyboardInterrupt, StoppedError):
+            kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
+            again = shlex.join(["rolecall", "train", str(folder.path)])
+            console.print(f"Stopped and {kept}. Continue with: {again}", soft_wrap=True)
             raise
         finally:
             _close(run.stage)
-    found = _summary(folder, config)
-    console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
-    return found
+
+
+async def _until_told_to_end(trainer: Trainer) -> None:
+    """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    signals = threading.current_thread() is threading.main_thread()
+    if signals:
+        loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        await trainer.train()
+    except asyncio.CancelledError:
+        if told:
+            raise StoppedError(signal.SIGTERM) from None
+        raise
+    finally:
+        if signals:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether an argument means a run folder, there or not, and not a recipe or a config."""
+    return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix == "")
 
 
 def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict[str, Any]:
     """Score a run's checkpoint, or a config's untrained team."""
     path = Path(source)
-    is_run = path.is_dir() or (not path.exists() and "/" in source and path.suffix == "")
-    folder = RunFolder.existing(path) if is_run else None
+    folder = RunFolder.existing(path) if _is_run(path) else None
     config = load(folder.config if folder else find(source), overrides)
     if config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
@@ -150,8 +202,12 @@ def _continues(folder: RunFolder, config: Config) -> bool:
     """Whether an unnamed run would go on in this folder: same config, and not finished."""
     if not folder.config.is_file():
         return False
-    saved = yaml.safe_load(folder.config.read_text())
-    return not runs.differences(saved, runs.resolved(config)) and not _is_finished(folder, config)
+    try:
+        changes = folder.changes(config)
+    except ConfigError:  # it cannot be read, so it is no run to go on with
+        return False
+    same = all(runs.is_part(key, runs.UNNAMED_MAY_CHANGE) for key in changes)
+    return same and not _is_finished(folder, config)
 
 
 def make_tracker(named: Named, folder: Path) -> Tracker:
@@ -162,10 +218,7 @@ def make_tracker(named: Named, folder: Path) -> Tracker:
 
 
 def _is_finished(folder: RunFolder, config: Config) -> bool:
-    if not folder.summary.is_file():
-        return False
-    folder.start(config)  # the folder must belong to this config
-    return True
+    return folder.summary.is_file() and folder.num_steps() >= config.trainer.steps
 
 
 def _summary(folder: RunFolder, config: Config) -> dict[str, Any]:
@@ -178,14 +231,17 @@ def _summary(folder: RunFolder, config: Config) -> dict[str, Any]:
 
 
 def _checkpoint(folder: RunFolder, name: str) -> Path:
-    if name in (checkpoint.LATEST, checkpoint.BEST):
-        found = checkpoint.pointed(folder.checkpoints, name)
-    else:
-        found = folder.checkpoints / name
-        found = found if (found / "state.json").is_file() else None
-    if found is None:
-        there = sorted(path.name for path in folder.checkpoints.glob("step-*"))
-        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {', '.join(there)})")
+    """Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged."""
+    found = (
+        checkpoint.pointed(folder.checkpoints, name)
+        if name in (checkpoint.LATEST, checkpoint.BEST)
+        else folder.checkpoints / name
+    )
+    if found not in checkpoint.saved(folder.checkpoints):
+        there = ", ".join(sorted(path.name for path in checkpoint.saved(folder.checkpoints)))
+        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
+    if wrong := checkpoint.damage(found):
+        raise checkpoint.CheckpointError(f"{found}: {wrong}")
     return found
 
 

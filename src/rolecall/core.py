@@ -136,9 +136,14 @@ class Episode:
     @property
     def headline(self) -> float | None:
         """How well it went, as evaluations count it: what the world says under that name, where
-        nobody is paid for it (was the judge right?), else the team's score.
+        nobody is paid for it (was the judge right?), else the team's score, else the mean of the
+        agents' own.
         """
-        return self.metrics.get("headline", self.metrics.get("score"))
+        for name in ("headline", "score"):
+            if name in self.metrics:
+                return self.metrics[name]
+        own = [value for name, value in self.metrics.items() if name.startswith("score/")]
+        return sum(own) / len(own) if own else None
 
     def owner(self, agent: str) -> str:
         """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""

@@ -1,5 +1,7 @@
 """What a boundary raises when a part that the work depends on has failed."""
 
+import signal
+
 
 class InfrastructureError(RuntimeError):
     """What would have come out is unknown: an error on the episode, never a reward of 0."""
@@ -7,6 +9,18 @@ class InfrastructureError(RuntimeError):
 
 class RunEndingError(InfrastructureError):
     """No other episode would fare better: the run stops, and says why."""
+
+
+class RunFailedError(RuntimeError):
+    """The run came to its end, and what it was for did not happen."""
+
+
+class StoppedError(Exception):
+    """A signal told the process to end."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"stopped by {number.name}")
+        self.status = 128 + number  # as shells report it
 
 
 def first(error: BaseException) -> BaseException:

@@ -96,7 +96,7 @@ async def evaluate(
         replace(stage, agents=agents, tries_out=False), tasks, step="evaluation", group_size=samples
     )
     if not rollout.groups:
-        raise RuntimeError(f"every evaluation episode failed; the last: {rollout.last_error}")
+        raise RuntimeError(f"every evaluation episode failed; the first: {rollout.first_error}")
     found = summarise(rollout.groups, samples=samples, k=k)
     measures = getattr(stage.environment, "measures", None)  # of all episodes together
     if measures is not None:

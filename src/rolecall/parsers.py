@@ -14,11 +14,17 @@ def boxed(turn: Turn) -> str | None:
 
 
 def one_of(tag: str, *values: str) -> Parser:
-    """The content of `<tag>...</tag>` if it is one of the values, in any case."""
+    """The content of `<tag>...</tag>` if it is one of the values, in any case.
+
+    The turn's `info["verdict"]` keeps it, so that the shares of the values are among the metrics.
+    """
 
     def parse(turn: Turn) -> str | None:
         found = turn.tag(tag)
-        return found if found in values else None
+        if found not in values:
+            return None
+        turn.info["verdict"] = found
+        return found
 
     return parse
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -19,15 +18,24 @@ from typing import Any, Protocol
 from rolecall import scope
 from rolecall.agents import Agent
 from rolecall.core import Episode, Group, Swap, Task, Turn
-from rolecall.environments.base import Environment, World
+from rolecall.engines.base import ContextFullError
+from rolecall.environments.base import Environment, Observation, World
 from rolecall.errors import RunEndingError, first
 from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
 from rolecall.team import Team
 from rolecall.tools.use import OpenTools
+from rolecall.user_code import check_observation, numbers_of, place_of, text_of
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
+notices = logging.getLogger("rolecall.notices")
+MOST_TOLD = 5  # kinds of errors that a person is told of at once; the log has all
+# Errors of the code itself: the same words would raise them again, and with other words the team
+# would be trained on those episodes only that its code happens to bear.
+MISTAKES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
 Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
 
 
@@ -42,10 +50,11 @@ class Stage:
     rewards: dict[str, tuple[Reward, float]]  # name -> (function, weight)
     seed: int = 0  # of the run
     timeout_s: float = 600.0  # most seconds an episode may take
-    retries: int = 2  # repeats of an episode that raised
+    retries: int = 2  # repeats of an episode that something outside of the code let down
     concurrency: int = 256  # episodes under way at once
     quiet: scope.Quiet = field(default_factory=scope.Quiet)
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
+    told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
 
 
 class Journal(Protocol):
@@ -58,7 +67,7 @@ class Rollout:
 
     groups: list[Group]  # in the order of the tasks; within a group by attempt
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
-    last_error: str = ""
+    first_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
     num_refused: int = 0  # groups that the algorithm did not admit
     num_stale: int = 0  # groups sampled by weights that were too old
@@ -79,7 +88,7 @@ class Rollout:
         """Take over the groups and counts of another round."""
         self.groups += more.groups
         self.failures += more.failures
-        self.last_error = more.last_error or self.last_error
+        self.first_error = self.first_error or more.first_error
         self.num_dropped += more.num_dropped
         self.num_refused += more.num_refused
         self.unused += more.unused
@@ -97,8 +106,9 @@ async def collect(
 ) -> Rollout:
     """Play `group_size` attempts at each task; `finished` ones (of a resumed step) are taken over.
 
-    An episode that raised is repeated with a new seed `stage.retries` times, then dropped and
-    counted; a group left with fewer than `min_group` episodes is dropped whole.
+    An episode that something outside let down is repeated with a new seed `stage.retries` times;
+    then, or at once if it raised one of MISTAKES, it is dropped and counted. A group left with
+    fewer than `min_group` episodes is dropped whole.
     """
     played: dict[tuple[int, int], Episode] = {}
     place = {task.id: number for number, task in enumerate(tasks)}
@@ -153,9 +163,21 @@ async def _play_until_done(
         if episode.error is None:
             break
         failures.failures[episode.error.partition(":")[0]] += 1
-        failures.last_error = episode.error
+        failures.first_error = failures.first_error or episode.error
         log.warning("failed episode=%s error=%s", episode.id, episode.error)
+        _tell(stage, episode)
+        if episode.metrics["mistake"]:
+            break
     return episode
+
+
+def _tell(stage: Stage, episode: Episode) -> None:
+    """The first error of each kind."""
+    assert episode.error is not None
+    kind = episode.error.partition(":")[0] + episode.error.rpartition("(")[2]
+    if kind not in stage.told and len(stage.told) < MOST_TOLD:
+        stage.told.add(kind)
+        notices.warning("an episode failed: %s", episode.error)
 
 
 async def play(
@@ -199,11 +221,15 @@ async def _play(
         try:
             async with asyncio.timeout(stage.timeout_s):
                 await _run(stage, episode, team)
-        except Exception as error:  # the boundary to user code: a bad rollout is data
+        except BaseException as error:  # the boundary to user code: a bad rollout is data
+            if _is_from_outside(error):
+                raise
             cause = first(error)
             if isinstance(cause, RunEndingError):
                 raise cause from error
-            episode.error = f"{type(cause).__name__}: {cause}"
+            place = place_of(cause)
+            episode.error = f"{type(cause).__name__}: {cause}" + (f" ({place})" if place else "")
+            episode.metrics["mistake"] = float(isinstance(cause, MISTAKES))
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started
     return episode
@@ -214,20 +240,66 @@ async def _run(stage: Stage, episode: Episode, team: Team) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.close)
         team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
-        team.saw(await world.reset())
-        answer = await stage.workflow(team, episode.task, world, **stage.options)
-        episode.answer = "" if answer is None else str(answer)
+        team.saw(await _observed(world))
+        answer = await _answer(stage, episode, team, world)
+        episode.answer = text_of(answer, workflow=stage.workflow.play)
         if isinstance(answer, Turn) and answer.finish == "length":
             episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
         _order_turns(episode)
-        _check_choices(episode)
-        for owner, score in (await world.score(episode)).items():
+        for owner, score in (await _scores(stage, episode, world)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in stage.rewards.items():
-            for owner, value in (await reward(episode, world)).items():
-                if not math.isfinite(value):
-                    raise ValueError(f"reward {name!r} of {owner!r} in {episode.id} is {value}")
+            paid = await reward(episode, world)
+            checked = numbers_of(paid, names=stage.agents, what=f"reward {name!r}", call=reward)
+            for owner, value in checked.items():
+                episode.metrics[f"reward/{name}/{owner}"] = value
                 episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
+
+
+async def _observed(world: World) -> Observation:
+    found = await world.reset()
+    check_observation(found, call=world.reset)
+    return found
+
+
+async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> Any:
+    """What the workflow returns; None where the talk outgrew a model's context.
+
+    That is the team's own doing, so the episode counts as one that was cut: leaving it out would
+    praise a team for every conversation that it does not end.
+    """
+    try:
+        answer = await stage.workflow(team, episode.task, world, **stage.options)
+    except Exception as error:
+        if not episode.turns or not isinstance(first(error), ContextFullError):
+            raise
+        episode.count("context_full")
+        episode.metrics["truncated"] = 1.0
+        return None
+    _check_choices(episode)
+    return answer
+
+
+async def _scores(stage: Stage, episode: Episode, world: World) -> dict[str, float]:
+    try:
+        found = await world.score(episode)
+    except ValueError:
+        if "count/context_full" not in episode.metrics:
+            raise
+        found = {"team": 0.0}  # a world that cannot score what did not end
+    return numbers_of(found, names=stage.agents, what="score", call=world.score)
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether the run itself is told to end: by Ctrl-C, or because this very task is cancelled.
+
+    User code may raise CancelledError, SystemExit or GeneratorExit too.
+    """
+    task = asyncio.current_task()
+    cancelled = task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt) or (
+        cancelled and isinstance(error, asyncio.CancelledError)
+    )
 
 
 def _staleness(group: Group, versions: dict[str, int]) -> int:

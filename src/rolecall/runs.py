@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
 
-from rolecall.config import Config
+from rolecall.config import Config, load
 from rolecall.config_errors import ConfigError
 from rolecall.core import Episode
 from rolecall.episodes import from_json, to_json
 
-MAY_CHANGE = ("output", "trackers")  # keys that a resumed run may have otherwise
+notices = logging.getLogger("rolecall.notices")
+# What a run may go on with otherwise, because no step that is done depends on it.
+MAY_CHANGE = (
+    "output", "trackers", "evaluation", "trainer.steps", "trainer.save_every", "trainer.keep",
+)  # fmt: skip
+UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
+LOCK = ".lock"
 
 
 class RunFolder:
-    """`runs/NAME`: config.yaml, metrics.jsonl, summary.json, journal/, episodes/, checkpoints/."""
+    """`runs/NAME`: config.yaml, chapters.jsonl, metrics.jsonl, summary.json, journal/, episodes/,
+    checkpoints/.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
+        self.chapters = path / "chapters.jsonl"
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.journal = path / "journal"
         self.episodes = path / "episodes"
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
+        self._lock: TextIO | None = None
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
@@ -41,41 +55,125 @@ class RunFolder:
             raise ConfigError(f"{path} is not a run folder: it has no config.yaml")
         return folder
 
-    def start(self, config: Config) -> None:
-        """Make the folder, or check that it belongs to this very config.
+    @contextmanager
+    def started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
+        """`start`, and the lock is given back at the end."""
+        self.start(config, allow_changes=allow_changes)
+        try:
+            yield
+        finally:
+            self.release()
 
-        Raises ConfigError naming the keys that differ.
+    def start(self, config: Config, *, allow_changes: bool = False) -> None:
+        """Lock the folder; then make it, or check that it belongs to this run.
+
+        Keys of MAY_CHANGE, and with `allow_changes` all others, may differ from those of an
+        earlier start: `config.yaml` then has the new values, and `chapters.jsonl` says which keys
+        changed after which step. Raises ConfigError naming the keys that differ otherwise, and
+        where another process trains in the folder.
         """
-        if self.config.exists():
-            differing = differences(yaml.safe_load(self.config.read_text()), resolved(config))
-            if differing:
-                raise ConfigError(
-                    f"{self.path} belongs to a run with another config; these keys differ: "
-                    f"{', '.join(differing)}. Choose another --output, or the same values"
-                )
-        elif self.path.exists() and any(self.path.iterdir()):
+        if not self.config.exists() and self.path.exists() and self._holds_other_things():
             raise ConfigError(f"{self.path} is not empty and not a run folder")
-        for folder in (self.journal, self.episodes, self.checkpoints):
+        for folder in (self.path, self.journal, self.episodes, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
-        if not self.config.exists():
-            write_aside(self.config, yaml.safe_dump(resolved(config), sort_keys=False))
+        self._lock = self._locked()
+        try:
+            if changes := self.check(config, allow_changes=allow_changes):
+                self._begin_chapter(config, changes)
+            elif not self.config.exists():
+                write_aside(self.config, _yaml(config))
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let another process train here."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _holds_other_things(self) -> bool:
+        return any(entry.name != LOCK for entry in self.path.iterdir())
+
+    def _locked(self) -> TextIO:
+        """The lock file: held until it is closed or the process ends, in whatever way."""
+        file = (self.path / LOCK).open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise ConfigError(
+                f"{self.path}: another process ({file.read().strip() or 'unknown'}) trains here; "
+                "wait for it, stop it, or choose another --output"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()}\n")
+        file.flush()
+        return file
+
+    def check(self, config: Config, *, allow_changes: bool = False) -> dict[str, list[Any]]:
+        """The changes with which the run would go on; none for a new one.
+
+        Raises ConfigError for keys that may not change, and for fewer steps than are done.
+        """
+        changes = self.changes(config) if self.config.exists() else {}
+        refused = [key for key in changes if not is_part(key, MAY_CHANGE)]
+        if refused and not allow_changes:
+            raise ConfigError(
+                f"{self.path} belongs to a run with another config; these keys differ: "
+                f"{', '.join(refused)}. Choose another --output, or the same values; "
+                "--allow-changes continues the run with the new ones"
+            )
+        if config.trainer.steps < (done := self.num_steps()):
+            raise ConfigError(
+                f"trainer.steps: {config.trainer.steps} is less than the {done} steps that "
+                f"{self.path} has done"
+            )
+        return changes
+
+    def _begin_chapter(self, config: Config, changes: dict[str, list[Any]]) -> None:
+        with self.chapters.open("a") as file:
+            file.write(json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n")
+        write_aside(self.config, _yaml(config))
+        notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
+
+    def changes(self, config: Config) -> dict[str, list[Any]]:
+        """{"trainer.steps": [3, 6]}: keys whose values differ from those that the run has.
+
+        Raises ConfigError where its config.yaml cannot be read.
+        """
+        return differences(resolved(load(self.config)), resolved(config))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole records; a line that a crash cut short is no record."""
+        """All whole records: a line that a crash cut short is none, nor is one that is damaged."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in _whole(self.metrics.read_text()).splitlines()]
+        records = []
+        for number, line in enumerate(_whole(self.metrics).splitlines(), 1):
+            try:
+                record = json.loads(line)
+                int(record["step"]), str(record["kind"])
+            except (ValueError, KeyError, TypeError):
+                notices.warning("%s:%d is damaged and left out", self.metrics, number)
+            else:
+                records.append(record)
+        return records
+
+    def num_steps(self) -> int:
+        """The newest recorded step, 0 before the first."""
+        steps = [r["step"] for r in self.read_metrics() if r["kind"] == "step"]
+        return max(steps, default=0)
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics and episodes of steps above `step`: they will be done again."""
         kept = [r for r in self.read_metrics() if r["step"] <= step]
         write_aside(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
-        for file in self.episodes.glob("step-*.parquet"):
-            if _number(file) > step:
+        for number, file in numbered(self.episodes, "parquet"):
+            if number > step:
                 file.unlink()
 
     def episode_file(self, step: int) -> Path:
@@ -111,19 +209,33 @@ class Journal:
         write_aside(self.path, "".join(to_json(episode) + "\n" for episode in left))
 
     def read(self) -> list[Episode]:
-        """Finished episodes; a last line that a crash cut short is dropped from the file too."""
+        """Finished episodes. A last line that a crash cut short is dropped from the file too, and
+        so is one that is damaged: its episode is played again.
+        """
         if not self.path.exists():
             return []
-        text = self.path.read_text()
-        whole = _whole(text)
-        if whole != text:
-            write_aside(self.path, whole)
-        return [from_json(line) for line in whole.splitlines()]
+        episodes, whole = [], []
+        for number, line in enumerate(_whole(self.path).splitlines(keepends=True), 1):
+            try:
+                episodes.append(from_json(line))
+                whole.append(line)
+            except (ValueError, KeyError, TypeError):
+                notices.warning("%s:%d is damaged: it is played again", self.path, number)
+        text = "".join(whole)
+        if self.path.read_bytes() != text.encode():
+            write_aside(self.path, text)
+        return episodes
 
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
-    for path in sorted(folder.journal.glob("step-*.jsonl")):
-        yield _number(path), path
+    return numbered(folder.journal, "jsonl")
+
+
+def numbered(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+    """(3, step-000003.jsonl) for every such file of a folder; other files do not count."""
+    for path in sorted(folder.glob(f"step-*.{suffix}")):
+        if re.fullmatch(r"step-\d+", path.stem, re.ASCII):
+            yield int(path.stem.removeprefix("step-")), path
 
 
 def journal_path(folder: RunFolder, step: int) -> Path:
@@ -134,19 +246,28 @@ def resolved(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], *, prefix: str = "") -> list[str]:
-    """Dotted keys whose values differ, those that may change left out."""
-    found = []
+def differences(
+    old: dict[str, Any], new: dict[str, Any], *, prefix: str = ""
+) -> dict[str, list[Any]]:
+    """{dotted key: [old value, new value]} of all values that differ."""
+    found: dict[str, list[Any]] = {}
     for key in sorted({*old, *new}):
         name = f"{prefix}{key}"
         a, b = old.get(key), new.get(key)
-        if name in MAY_CHANGE or a == b:
-            continue
         if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, prefix=f"{name}.")
-        else:
-            found.append(name)
+            found |= differences(a, b, prefix=f"{name}.")
+        elif a != b:
+            found[name] = [a, b]
     return found
+
+
+def is_part(key: str, of: tuple[str, ...]) -> bool:
+    """Whether a dotted key is one of some keys, or lies below one."""
+    return any(key == name or key.startswith(f"{name}.") for name in of)
+
+
+def _yaml(config: Config) -> str:
+    return yaml.safe_dump(resolved(config), sort_keys=False)
 
 
 def write_aside(path: Path, text: str) -> None:
@@ -159,10 +280,7 @@ def write_aside(path: Path, text: str) -> None:
     os.replace(aside, path)
 
 
-def _whole(text: str) -> str:
-    """Text up to its last line end: a crash may cut the last line short."""
+def _whole(path: Path) -> str:
+    """A file up to its last line end: a crash may cut the last line short."""
+    text = path.read_text(errors="replace")
     return text[: text.rfind("\n") + 1]
-
-
-def _number(path: Path) -> int:
-    return int(path.stem.removeprefix("step-"))

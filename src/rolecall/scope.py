@@ -134,6 +134,16 @@ def task_factory(
         return asyncio.Task(coroutine, loop=loop, context=context, **options)
     child = Scope(parent.next_path(), quiet=parent.quiet, parent=parent)
     context.run(_current.set, child)
+    if isinstance(coroutine, Coroutine):
+        coroutine = _without_exit(coroutine)
     task = asyncio.Task(coroutine, loop=loop, context=context, **options)
     task.add_done_callback(lambda _: child.end())
     return task
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """A task's SystemExit would end the event loop, and with it all other episodes."""
+    try:
+        return await coroutine
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit({error.code!r}) was raised in a task") from error

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rolecall import checkpoint, learning
 from rolecall.assembly import Run
@@ -23,10 +24,12 @@ from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
 from rolecall.opponents import Kept
 from rolecall.rollout import Rollout
-from rolecall.runs import RunFolder, journals
+from rolecall.runs import RunFolder, journal_path, journals
 from rolecall.scope import task_factory
 
 log = logging.getLogger("rolecall")
+notices = logging.getLogger("rolecall.notices")
+T = TypeVar("T")
 LARGEST_MISMATCH = 1e-4  # of sampler and learner log-probs in float32 on a CPU, in nats
 
 
@@ -66,6 +69,7 @@ class Trainer:
         self.ahead: deque[asyncio.Task[Rollout]] = deque()  # rollouts of the next steps
         self.config = run.config
         self.done = 0  # steps whose update is in the weights
+        self.moves = 0  # optimizer steps of all policies, when the newest step was done
         self.saved = -1  # step of the newest checkpoint
         self.idle = 0  # steps in a row without anything to train on
         self.best = -1.0
@@ -79,18 +83,23 @@ class Trainer:
         self.earlier_s = 0.0
 
     async def train(self) -> None:
-        """Raises NothingTrainsError or DivergedError; it saves first, also when cancelled."""
+        """Raises NothingTrainsError or DivergedError; it saves first, also when cancelled.
+
+        Raises CheckpointError where the run has done steps and no checkpoint can be read.
+        """
         asyncio.get_running_loop().set_task_factory(task_factory)
         await self._resume()
         try:
             if self.done == 0:
                 await self._evaluate("before")
+            elif self._is_evaluated(self.done):  # unless the run was stopped in the middle of it
+                await self._evaluate("during")
             while self.done < self.config.trainer.steps:
                 await self._step(self.done + 1)
                 await self._after_step()
             await self._evaluate("after")
         except (asyncio.CancelledError, NothingTrainsError, DivergedError):
-            self._save()
+            self._save_whole_step()
             raise
         finally:
             for rollout in self.ahead:
@@ -100,20 +109,56 @@ class Trainer:
                 tracker.close()
 
     async def _resume(self) -> None:
-        found = checkpoint.pointed(self.folder.checkpoints, checkpoint.LATEST)
+        found = self._newest_checkpoint()
         if found is not None:
             self.run.restore(found)
             self.done = self.saved = checkpoint.step_of(found)
             log.info("resumed step=%d", self.done)
+        self.moves = self._num_moves()
         self.folder.forget_after(self.done)
         for step, path in journals(self.folder):
             if step <= self.done:
                 path.unlink()
         records = self.folder.read_metrics()
-        self.earlier_s = max((r["time/run_s"] for r in records), default=0.0)
+        recorded = {r["step"] for r in records if r["kind"] == "step"}
+        if lost := [step for step in range(1, self.done + 1) if step not in recorded]:
+            notices.warning(
+                "%s has no record of %d of the %d steps that are done (the first: step %d)",
+                self.folder.metrics, len(lost), self.done, lost[0],
+            )  # fmt: skip
+        self.earlier_s = max((r.get("time/run_s", 0.0) for r in records), default=0.0)
         evaluations = [r for r in records if r["kind"] == "evaluation"]
-        self.best = max((r[self._headline] for r in evaluations), default=-1.0)
+        self.best = max((r.get(self._headline, -1.0) for r in evaluations), default=-1.0)
         await learning.publish(self.run, list(self.run.learners))
+
+    def _newest_checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; damaged ones that are newer are set aside."""
+        found, passed = checkpoint.newest_whole(self.folder.checkpoints)
+        for name, wrong in passed.items():
+            notices.warning("%s is passed over: %s", self.folder.checkpoints / name, wrong)
+        if found is None:
+            self._refuse_to_start_again(damaged=bool(passed))
+            return None
+        for name in passed.keys() - {checkpoint.LATEST}:
+            checkpoint.set_aside(self.folder.checkpoints / name)
+        if passed:
+            checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(found))
+            notices.warning("continuing from %s, and doing the steps after it again", found)
+        return found
+
+    def _refuse_to_start_again(self, *, damaged: bool) -> None:
+        """Raise CheckpointError where starting at step 0 would throw away a run that had saved."""
+        done = self.folder.num_steps()
+        # The journal of step 1 stays until a first checkpoint holds that step. Pairs of a data
+        # set have no journal.
+        never_saved = journal_path(self.folder, 1).exists() or (
+            bool(self.run.data) and done <= self.config.trainer.save_every
+        )
+        if damaged or (done and not never_saved):
+            raise checkpoint.CheckpointError(
+                f"{self.folder.path} has {done} recorded steps and no whole checkpoint to "
+                "continue from. Put one back, or train in another --output"
+            )
 
     async def _step(self, step: int) -> None:
         """Hops 1 to 7."""
@@ -128,7 +173,21 @@ class Trainer:
         for tracker in self.trackers:
             if isinstance(tracker, EpisodeTracker):
                 tracker.episodes(step, played)
-        credited = time.monotonic()
+        updates = await _to_its_end(
+            self._update(step, rollout, opponents, clock=(started, collected, time.monotonic()))
+        )
+        self._check_progress(rollout, updates)
+
+    async def _update(
+        self,
+        step: int,
+        rollout: Rollout,
+        opponents: dict[str, Kept],
+        *,
+        clock: tuple[float, float, float],
+    ) -> dict[str, Update]:
+        """Hops 6 and 7: weights move, and the step is done and recorded."""
+        run = self.run
         await run.engine.sleep()
         updates, learned = await learning.update(
             run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
@@ -136,18 +195,21 @@ class Trainer:
         updated = time.monotonic()
         await run.engine.wake()
         await learning.publish(run, list(updates))
-        self.done = step
-        run.drawing.finished(step, played)
+        self.done, self.moves = step, self._num_moves()
+        run.drawing.finished(step, [*rollout.episodes, *rollout.unused])
         for pool in run.opponents.values():
             pool.finished(step)
         record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
         record |= {f"policy/{name}/of_step": kept for name, (kept, _) in opponents.items()}
-        record |= _pace(rollout, started, collected, credited, updated)
+        record |= _pace(rollout, *clock, updated)
         record["time/run_s"] = self._elapsed()
-        self._report(record)
-        self._check_progress(rollout, updates)
+        self._report(record, error=rollout.first_error)
+        return updates
+
+    def _num_moves(self) -> int:
+        return sum(learner.stepper.num_steps for learner in self.run.learners.values())
 
     async def _play_against(self, opponents: dict[str, Kept]) -> None:
         for name, (kept, weights) in opponents.items():
@@ -178,7 +240,7 @@ class Trainer:
                     log.warning("mismatch agent=%s max=%g", agent, gap)
         self.idle = 0 if updates else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
-            error = f"; the last error: {rollout.last_error}" if rollout.last_error else ""
+            error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
             raise NothingTrainsError(
                 f"nothing to train on in {self.idle} steps in a row (up to step {self.done}): "
                 f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
@@ -188,12 +250,27 @@ class Trainer:
     async def _after_step(self) -> None:
         config = self.config
         last = self.done == config.trainer.steps
-        every = config.evaluation.every
-        due = bool(every) and self.done % every == 0
+        due = self._is_evaluated(self.done)
         if self.done % config.trainer.save_every == 0 or due or last:
             self._save()
         if due and not last:
             await self._evaluate("during")
+
+    def _is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation comes after this step, beside those before and after the run."""
+        every = self.config.evaluation.every
+        return bool(every) and step % every == 0
+
+    def _save_whole_step(self) -> None:
+        """Save, unless a policy has begun the next step's update and another one has not ended."""
+        if self._num_moves() == self.moves:
+            self._save()
+        else:
+            notices.warning(
+                "the update of step %d has not ended: %s", self.done + 1,
+                f"the newest checkpoint is that of step {self.saved}" if self.saved > 0
+                else "the run will start again",
+            )  # fmt: skip
 
     def _save(self) -> None:
         if self.saved == self.done:
@@ -229,15 +306,17 @@ class Trainer:
         )
         record = {"kind": "evaluation", "step": self.done, "when": when, **found}
         record["time/run_s"] = self._elapsed()
+        # The pointer moves before the record is written: a run that is stopped between the two
+        # evaluates again, and comes to the same.
+        if found[self._headline] > self.best:
+            self.best = found[self._headline]
+            if self.saved == self.done:
+                checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
         self.folder.append_metrics(record)
         self.display.evaluation(record)
         for tracker in self.trackers:
             tracker.log(self.done, metrics.of_evaluation(found))
         log.info("evaluation=%s step=%d score=%.4f", when, self.done, found[self._headline])
-        if found[self._headline] > self.best:
-            self.best = found[self._headline]
-            if self.saved == self.done:
-                checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
 
     def _elapsed(self) -> float:
         """Seconds of this run, those before it was resumed included."""
@@ -247,14 +326,27 @@ class Trainer:
     def _headline(self) -> str:
         return f"avg@{self.config.evaluation.samples}"
 
-    def _report(self, record: dict[str, float]) -> None:
-        full = {"kind": "step", "step": self.done, **record}
+    def _report(self, record: dict[str, float], *, error: str) -> None:
+        full = {"kind": "step", "step": self.done, **record} | ({"error": error} if error else {})
         self.folder.append_metrics(full)
         self.display.step(full)
         score = record.get("score", float("nan"))
         log.info("step=%d score=%.4f step_s=%.2f", self.done, score, record["time/step_s"])
         for tracker in self.trackers:
             tracker.log(self.done, record)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await what must not be stopped halfway: a cancellation waits for its end.
+
+    A second cancellation does not.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _pace(

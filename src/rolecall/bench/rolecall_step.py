@@ -68,7 +68,7 @@ async def _step(run: Run, step: int) -> int:
     updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)
     await run.engine.wake()
     await learning.publish(run, list(updates))
-    assert not rollout.failures, rollout.last_error
+    assert not rollout.failures, rollout.first_error
     assert not updates["policy"].skipped
     return sum(len(turn.ids[1]) for episode in rollout.episodes for turn in episode.turns)
 

@@ -61,11 +61,15 @@ class Completion:
     finish: str  # stop | length
 
 
+class ContextFullError(ValueError):
+    """A prompt leaves no room for an answer in the model's context, or in the cache."""
+
+
 class Engine(Protocol):
     """Samples for many policies. Calls arrive one by one; the engine forms its own batches."""
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Raises ValueError if the prompt leaves no room in the model's context or the cache."""
+        """Raises ContextFullError if the prompt leaves no room."""
         ...
 
     async def cancel(self, request_id: str) -> None:

@@ -63,7 +63,7 @@ class Decoder:
         return self.lines.rows
 
     def add(self, request: Request) -> list[Row]:
-        """Let a request wait for its turn. Raises ValueError if the prompt leaves no room."""
+        """Let a request wait for its turn. Raises ContextFullError if there is no room for it."""
         limits = {"the model's context": self.model.max_length, "the cache": self.store.max_ids}
         rows = rows_of(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows

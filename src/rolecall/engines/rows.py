@@ -9,7 +9,7 @@ import numpy as np
 
 from rolecall.chat import Tokenizer
 from rolecall.core import Ids
-from rolecall.engines.base import Completion, Request
+from rolecall.engines.base import Completion, ContextFullError, Request
 from rolecall.seeds import seed_of
 
 
@@ -35,12 +35,12 @@ class Row:
 
 
 def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Row]:
-    """A row for each completion. Raises ValueError if the prompt reaches one of the limits."""
+    """A row for each completion. Raises ContextFullError if the prompt reaches a limit."""
     sampling = request.sampling
     limit = min(limits, key=lambda name: limits[name])
     room = limits[limit] - len(request.prompt)
     if room < 1:
-        raise ValueError(
+        raise ContextFullError(
             f"the prompt of {request.id} has {len(request.prompt)} ids; {limit} of policy "
             f"{request.policy!r} has room for {limits[limit] - 1}"
         )

@@ -5,9 +5,11 @@ It consumes steps and evaluations from the trainer, redraws on each, and blocks 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from statistics import fmean
 from types import TracebackType
@@ -21,6 +23,7 @@ from rich.text import Text
 
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
+from rolecall.monitor.dialogue import safe
 
 NUM_ROWS = 12
 PACE_OVER = 20  # newest steps whose mean duration the time left is estimated from
@@ -28,6 +31,28 @@ WIDTH = 34  # letters of the columns that every table has
 WIDTH_OF_AGENT = 20  # letters of an agent's two columns
 
 Record = dict[str, Any]
+
+
+class _Notices(logging.Handler):
+    """Prints what a person must know at once; the log has it too."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.console.print(Text(f"! {safe(record.getMessage())}", style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def notices(console: Console) -> Iterator[None]:
+    """While inside, notices of all parts are printed."""
+    logger, handler = logging.getLogger("rolecall.notices"), _Notices(console)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class LiveTable:

@@ -37,6 +37,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
         "rollout/refused_groups": rollout.num_refused,
         "rollout/stale_groups": rollout.num_stale,
         "rollout/failures": sum(rollout.failures.values()),
+        "rollout/lost_episodes": sum(e.error is not None for e in rollout.unused),
     }
     for name, count in rollout.failures.items():
         found[f"failures/{name}"] = count
@@ -45,6 +46,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             area, _, event = name.partition("/")
             if area == "count":
                 found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
+    found |= _of_rewards(episodes)
     if episodes:
         found["score"] = _mean(e.headline or 0.0 for e in episodes)
     for family in sorted({e.task.family for e in episodes} - {""}):
@@ -63,6 +65,16 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
     return found | of_coach(turn for episode in episodes for turn in episode.turns)
 
 
+def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
+    """`reward/correct/team`: the mean of what a reward function paid an agent, unweighted."""
+    paid: dict[str, list[float]] = defaultdict(list)
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            if name.startswith("reward/"):
+                paid[name].append(value)
+    return {name: _mean(values) for name, values in sorted(paid.items())}
+
+
 def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[str, float]:
     turns = [turn for _, turn in said]
     paid = [episode.total(turn) for episode, turn in said if not is_dropped(turn)]
@@ -72,6 +84,12 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
         "truncated": _mean(turn.finish == "length" for turn in turns),
         "invalid": _mean(not turn.valid for turn in turns),
     }
+    found |= {f"verdict/{name}": share for name, share in _verdicts(turns).items()}
+    own: dict[str, list[float]] = defaultdict(list)
+    for turn in turns:
+        for name, value in turn.rewards.items():
+            own[name].append(value)
+    found |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
     with_ids = [turn for turn in turns if turn.tokens is not None]
     if with_ids:
         found["ids"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
@@ -88,6 +106,15 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
         found["advantage_std"] = float(np.std(per_turn))
         found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
     return found
+
+
+def _verdicts(turns: list[Turn]) -> dict[str, float]:
+    """{"approve": 0.75, "reject": 0.2}: shares of the turns of an agent that must choose.
+
+    What is missing to 1 are turns whose verdict could not be read.
+    """
+    given = [turn.info["verdict"] for turn in turns if "verdict" in turn.info]
+    return {name: given.count(name) / len(turns) for name in sorted(set(given))}
 
 
 def of_update(policy: str, update: Update) -> dict[str, float]:

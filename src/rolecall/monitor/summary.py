@@ -5,16 +5,23 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from rolecall.errors import RunFailedError
+
 
 def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     """steps, wall_s, seed, before and after (fractions), and per agent reward and gradient norms.
 
-    `reward` is the mean of the last step; an agent that was never updated has no gradient norm.
+    `updates` counts the steps in which a policy was updated, `lost_episodes` those that failed for
+    good. `reward` is the mean of the last step; an agent that was never updated has no gradient
+    norm.
     """
     steps = [r for r in records if r["kind"] == "step"]
     evaluations = {r["when"]: r for r in records if r["kind"] == "evaluation"}
     found: dict[str, Any] = {
         "steps": len(steps),
+        "updates": sum(_was_updated(r) for r in steps),
+        "episodes": sum(int(r.get("rollout/episodes", 0)) for r in steps),
+        "lost_episodes": sum(int(r.get("rollout/lost_episodes", 0)) for r in steps),
         "wall_s": max((r.get("time/run_s", 0.0) for r in records), default=0.0),
         "seed": seed,
     }
@@ -25,6 +32,38 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
     found["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
     return found
+
+
+def _was_updated(step: dict[str, Any]) -> bool:
+    skipped = [value for name, value in step.items() if _is_policys(name, "skipped")]
+    return any(not value for value in skipped)
+
+
+def _is_policys(name: str, metric: str) -> bool:
+    return name.startswith("policy/") and name.endswith(f"/{metric}")
+
+
+def check_trained(found: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """Raises RunFailedError for a run in which nothing was trained, or most episodes failed.
+
+    `found` is the run's summary. The message is the last line that a person reads.
+    """
+    errors = [record["error"] for record in records if record.get("error")]
+    reason = f"; the first error: {errors[0]}" if errors else ""
+    lost, kept = found["lost_episodes"], found["episodes"]
+    if not found["updates"]:
+        why = reason or (
+            "; no turn was ever worth more or less than those that it is compared with"
+        )
+        raise RunFailedError(
+            f"nothing was trained in {found['steps']} steps: {lost} of {lost + kept} episodes "
+            f"failed{why}"
+        )
+    if lost > kept:
+        raise RunFailedError(
+            f"most episodes failed: {lost} of {lost + kept}, so the team was trained on those "
+            f"that did not{reason}"
+        )
 
 
 def _of_agent(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:

@@ -12,13 +12,13 @@ from rich.text import Text
 from rolecall.config_errors import ConfigError
 from rolecall.monitor.colours import colours
 from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
-from rolecall.monitor.live import LiveTable, evaluation_line
+from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
 
 if TYPE_CHECKING:
     from rolecall.runs import RunFolder
 
-__all__ = ["LiveTable", "show", "show_conversations", "show_evaluation", "show_group"]
+__all__ = ["LiveTable", "notices", "show", "show_conversations", "show_evaluation", "show_group"]
 
 
 def show(

@@ -168,7 +168,7 @@ class Coach:
         outcome = {
             name: value
             for name, value in episode.metrics.items()
-            if not name.startswith(("count/", "coach/"))
+            if not name.startswith(("count/", "coach/", "reward/"))
         }
         if self.hindsight and not outcome:
             raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
