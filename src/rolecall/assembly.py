@@ -34,6 +34,7 @@ from rolecall.parts import (
 )
 from rolecall.rollout import Stage
 from rolecall.scope import Quiet
+from rolecall.user_code import check_tasks
 from rolecall.weights import make_critic, make_learner, make_models
 from rolecall.workflows.base import Workflow
 
@@ -148,8 +149,11 @@ def assemble(config: Config) -> Run:
 def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:
     try:
         train = environment.tasks("train")
+        check_tasks(train, split="train")
         asked = config.evaluation.tasks
-        test = held_out(environment.tasks("test"), per_source=asked) if asked else []
+        test = environment.tasks("test") if asked else []
+        check_tasks(test, split="test")
+        test = held_out(test, per_source=asked) if asked else []
     except ConfigError:
         raise
     except ValueError as error:

@@ -85,7 +85,11 @@ def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
 async def evaluate(
     stage: Stage, tasks: list[Task], *, samples: int, k: int, greedy: bool
 ) -> tuple[dict[str, Any], Rollout]:
-    """Play every task `samples` times. The same seeds in every call, so that calls compare."""
+    """Play every task `samples` times. The same seeds in every call, so that calls compare.
+
+    `coverage` is the share of the attempts that could be scored: those that something outside of
+    the team let down are in no mean.
+    """
     agents = stage.agents
     if greedy:
         agents = {
@@ -101,4 +105,5 @@ async def evaluate(
     measures = getattr(stage.environment, "measures", None)  # of all episodes together
     if measures is not None:
         found |= measures(rollout.episodes)
-    return found | {"failures": dict(rollout.failures)}, rollout
+    coverage = len(rollout.episodes) / (len(tasks) * samples)
+    return found | {"coverage": coverage, "failures": dict(rollout.failures)}, rollout

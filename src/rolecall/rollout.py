@@ -25,7 +25,7 @@ from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
 from rolecall.team import Team
 from rolecall.tools.use import OpenTools
-from rolecall.user_code import check_observation, numbers_of, place_of, text_of
+from rolecall.user_code import awaited, check_observation, numbers_of, place_of, text_of
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
@@ -249,7 +249,7 @@ async def _run(stage: Stage, episode: Episode, team: Team) -> None:
         for owner, score in (await _scores(stage, episode, world)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in stage.rewards.items():
-            paid = await reward(episode, world)
+            paid = await awaited(reward(episode, world), what=f"reward {name!r}", call=reward)
             checked = numbers_of(paid, names=stage.agents, what=f"reward {name!r}", call=reward)
             for owner, value in checked.items():
                 episode.metrics[f"reward/{name}/{owner}"] = value
@@ -257,7 +257,7 @@ async def _run(stage: Stage, episode: Episode, team: Team) -> None:
 
 
 async def _observed(world: World) -> Observation:
-    found = await world.reset()
+    found = await awaited(world.reset(), what="reset", call=world.reset)
     check_observation(found, call=world.reset)
     return found
 
@@ -282,7 +282,7 @@ async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> A
 
 async def _scores(stage: Stage, episode: Episode, world: World) -> dict[str, float]:
     try:
-        found = await world.score(episode)
+        found = await awaited(world.score(episode), what="score", call=world.score)
     except ValueError:
         if "count/context_full" not in episode.metrics:
             raise

@@ -20,7 +20,7 @@ from rolecall.core import Task
 from rolecall.environments.base import ENDLESS, Observation
 
 _INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
-_LIBRARIES = tuple(str(Path(path).resolve()) for path in (Path(__file__).parent, *_INSTALLED))
+_LIBRARIES = tuple(str(Path(path).resolve()) for path in (str(Path(__file__).parent), *_INSTALLED))
 LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
 
 
@@ -52,6 +52,13 @@ def _shown(file: str) -> str:
     path = Path(file)
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:
+    """What an async function of the user's comes to. Raises TypeError where it is none."""
+    if not inspect.isawaitable(given):
+        raise TypeError(f"{what} ({defined(call)}) is not an async function: write `async def`")
+    return await given
 
 
 def text_of(answer: object, *, workflow: Callable[..., Any]) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from rolecall.monitor import metrics
+from rolecall.rollout import Rollout
 from tests.monitor.runs_for_tests import episode
 
 
 def measured(*episodes):
-    counts = dict.fromkeys(("num_dropped", "num_refused", "num_stale"), 0)
-    return metrics.of_rollout(SimpleNamespace(episodes=[*episodes], failures={}, **counts))
+    return metrics.of_rollout(Rollout(groups=[[*episodes]]))
 
 
 def test_an_action_without_a_coachs_score_is_in_no_mean_reward():

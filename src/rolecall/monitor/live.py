@@ -148,6 +148,8 @@ def evaluation_line(record: Record) -> str:
     parts = [f"{name} {m.mean:.3f} +- {m.margin:.3f}" for name, m in found if m is not None]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
     ending = f"; failures: {', '.join(failures)}" if failures else ""
+    if (coverage := record.get("coverage", 1.0)) < 1.0:
+        ending = f"; {100 * coverage:.0f} % of the attempts could be scored{ending}"
     return f"{when}: {', '.join(parts) or 'no score'} ({record.get('num_tasks', 0)} tasks){ending}"
 
 
