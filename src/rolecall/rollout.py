@@ -25,7 +25,7 @@ from rolecall.memory import seldom_collected
 from rolecall.seeds import seed_of
 from rolecall.team import Team
 from rolecall.tools.use import OpenTools
-from rolecall.user_code import awaited, check_observation, numbers_of, place_of, text_of
+from rolecall.user_code import awaited, numbers_of, observation_of, place_of, text_of
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
@@ -258,8 +258,7 @@ async def _run(stage: Stage, episode: Episode, team: Team) -> None:
 
 async def _observed(world: World) -> Observation:
     found = await awaited(world.reset(), what="reset", call=world.reset)
-    check_observation(found, call=world.reset)
-    return found
+    return observation_of(found, call=world.reset)
 
 
 async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> Any:

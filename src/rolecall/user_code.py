@@ -120,10 +120,11 @@ def check_tasks(tasks: object, *, split: str) -> None:
         seen.add(task.id)
 
 
-def check_observation(found: object, *, call: Callable[..., Any]) -> None:
-    """Raises TypeError for what `reset` or `step` must not return."""
+def observation_of(found: object, *, call: Callable[..., Any]) -> Observation:
+    """What `reset` returned. Raises TypeError for what it must not return."""
     if not isinstance(found, Observation):
         raise TypeError(f"{defined(call)} returned {_short(found)}; it must return an Observation")
+    return found
 
 
 def _short(value: object) -> str:
