@@ -47,13 +47,10 @@ def check_effects(config: Config) -> None:
         users = [a for a in config.team.values() if a.policy == name]
         if not users:
             raise ConfigError(f"policies.{name}: no agent speaks with it")
-        if name not in trained:
-            for option in ("optimizer", "adapter"):
-                if getattr(policy, option) is not None:
-                    raise ConfigError(
-                        f"policies.{name}.{option} has no effect: no agent that speaks with it "
-                        "is trainable"
-                    )
+        if name not in trained and policy.adapter is not None:
+            raise ConfigError(
+                f"policies.{name}.adapter has no effect: no agent that speaks with it is trainable"
+            )
     if not trained:
         raise ConfigError("team: no agent is trainable, so there is nothing to train")
     for name, agent in config.team.items():
@@ -68,7 +65,7 @@ def check_effects(config: Config) -> None:
     evaluation = config.evaluation
     if evaluation.tasks == 0 and evaluation.every:
         raise ConfigError("evaluation.every has no effect: evaluation.tasks is 0")
-    if evaluation.k > evaluation.samples:
+    if evaluation.pass_k > evaluation.samples:
         raise ConfigError(
             f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "
             f"{evaluation.k} (it is {evaluation.samples})"
@@ -76,7 +73,7 @@ def check_effects(config: Config) -> None:
     if evaluation.greedy and evaluation.samples > 1:
         raise ConfigError(
             "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
-            "same: set evaluation.samples=1 evaluation.k=1"
+            "same: set evaluation.samples=1"
         )
 
 

@@ -145,7 +145,7 @@ async def _evaluate(run: Run) -> dict[str, Any]:
     options = run.config.evaluation
     await learning.publish(run, list(run.learners))
     found, _ = await evaluate_team(
-        run.stage, run.test, samples=options.samples, k=options.k, greedy=options.greedy
+        run.stage, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
     )
     return found
 

@@ -23,7 +23,10 @@ from rolecall.tools.calls import Format
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 
 
 class Named(Section):
@@ -52,11 +55,11 @@ class ToolsConfig(Section):
     format: Format = "native"
     """How calls are written: `native` (the model's own chat template), `tags`
     (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
-    max_calls: int = Field(8, ge=1)
+    max_calls: int = Field(8, ge=1, le=10_000)
     """Answers with calls to one question, after which the agent is not asked again."""
-    timeout_s: float = Field(30.0, gt=0)
+    timeout_s: float = Field(30.0, gt=0, le=1e7)
     """Most seconds a call may take; `python` and `search` have limits of their own instead."""
-    result_chars: int = Field(4_000, ge=100)
+    result_chars: int = Field(4_000, ge=100, le=100_000_000)
     """Longer results keep their head and their tail."""
 
     @model_validator(mode="before")
@@ -78,7 +81,7 @@ class AgentConfig(Section):
     """How its ids are drawn."""
     parser: str | None = None
     """Import path of a function that reads its turns; by default the workflow's for the role."""
-    invalid_penalty: float = Field(0.0, ge=0)
+    invalid_penalty: float = Field(0.0, ge=0, le=1e6)
     """Taken from the reward of a turn that the parser cannot read."""
     memory: bool = False
     """Whether its earlier exchanges of the episode stand before each new call."""
@@ -93,9 +96,9 @@ class AgentConfig(Section):
 class Adapter(Section):
     """A LoRA adapter (PEFT): small trained matrices beside frozen base weights."""
 
-    rank: int = Field(32, ge=1)
+    rank: int = Field(32, ge=1, le=65_536)
     """Inner size of the two matrices."""
-    alpha: float = Field(64.0, gt=0)
+    alpha: float = Field(64.0, gt=0, le=1e6)
     """The adapter's output is multiplied by alpha / rank."""
     targets: str | list[str] = "all-linear"
     """Names of the modules that are adapted."""
@@ -106,9 +109,9 @@ class Past(Section):
 
     of: str
     """A trained policy of the same base."""
-    every: int = Field(5, ge=1)
+    every: int = Field(5, ge=1, le=1_000_000_000)
     """Steps after which its weights are kept."""
-    keep: int = Field(8, ge=2)
+    keep: int = Field(8, ge=2, le=10_000)
     """Most that are kept: those of the run's beginning, and the newest."""
 
 
@@ -151,16 +154,16 @@ class CurriculumConfig(Section):
     """Pass rate of what nobody has tried yet."""
     newest: float = Field(0.5, gt=0, le=1)
     """How far the mean score of a step moves the pass rate towards itself."""
-    floor: float = Field(0.05, gt=0, allow_inf_nan=False)
+    floor: float = Field(0.05, gt=0, le=1e6)
     """What every weight has, so that nothing starves."""
 
 
 class RolloutConfig(Section):
     """What a step collects."""
 
-    groups: int = Field(32, ge=1)
+    groups: int = Field(32, ge=1, le=1_000_000)
     """Tasks in a step."""
-    group_size: int = Field(8, ge=1)
+    group_size: int = Field(8, ge=1, le=100_000)
     """Attempts at each task, which are compared with one another."""
     stratify: bool = False
     """Each source of a finite train split has the same share of every step's tasks."""
@@ -168,11 +171,11 @@ class RolloutConfig(Section):
     """Draw tasks by how often the team passes them; `{}` turns it on."""
     data: str | None = None
     """File of preferences (JSON Lines or Parquet) that is trained on instead of episodes."""
-    timeout_s: float = Field(600.0, gt=0)
+    timeout_s: float = Field(600.0, gt=0, le=1e7)
     """Most seconds an episode may take."""
-    retries: int = Field(2, ge=0)
+    retries: int = Field(2, ge=0, le=1000)
     """Repeats, with new seeds, of an episode that raised an error."""
-    concurrency: int = Field(256, ge=1)
+    concurrency: int = Field(256, ge=1, le=10_000_000)
     """Episodes under way at once."""
     allow_filtered_sampling: bool = False
     """Train although top_p, top_k or temperature 0 make the sampler another distribution."""
@@ -183,7 +186,7 @@ class RewardConfig(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    weight: float = 1.0
+    weight: Weight = 1.0
     """What its numbers are multiplied by."""
 
     @property
@@ -194,44 +197,48 @@ class RewardConfig(Section):
 class TrainerConfig(Section):
     """The run."""
 
-    steps: int = Field(200, ge=1)
+    steps: int = Field(200, ge=1, le=1_000_000_000)
     """Steps: each collects episodes, gives credit and updates every policy once."""
-    seed: int = 0
+    seed: int = Field(0, ge=-(2**63), lt=2**63)
     """Every task, draw and shuffle derives from it."""
-    max_staleness: int = Field(0, ge=0)
+    max_staleness: int = Field(0, ge=0, le=1000)
     """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
     runs, and the engine needs its own copy of the weights (engine.copy)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
     default so unless max_staleness is above 0."""
-    save_every: int = Field(10, ge=1)
+    save_every: int = Field(10, ge=1, le=1_000_000_000)
     """Steps between checkpoints; the last step is always saved."""
-    keep: int = Field(2, ge=1)
+    keep: int = Field(2, ge=1, le=1_000_000_000)
     """Newest checkpoints to keep, beside the best."""
-    idle_steps: int = Field(3, ge=1)
+    idle_steps: int = Field(3, ge=1, le=1_000_000_000)
     """Steps in a row without anything to train on after which the run stops."""
 
 
 class MetricsConfig(Section):
     """What is measured beside what is free."""
 
-    grad_norm_every: int = Field(1, ge=0)
+    grad_norm_every: int = Field(1, ge=0, le=1_000_000_000)
     """Steps between exact gradient norms per agent, where agents share a policy; 0: never."""
 
 
 class EvaluationConfig(Section):
     """Held-out tasks."""
 
-    tasks: int = Field(200, ge=0)
+    tasks: int = Field(200, ge=0, le=1_000_000_000)
     """Most tasks per source; 0 turns evaluation off."""
-    samples: int = Field(8, ge=1)
+    samples: int = Field(8, ge=1, le=100_000)
     """Attempts at each task, n of avg@n and pass@k."""
-    k: int = Field(8, ge=1)
-    """k of pass@k."""
-    every: int = Field(0, ge=0)
+    k: int | None = Field(None, ge=1, le=100_000)
+    """k of pass@k; by default 8, and `samples` where that is less."""
+    every: int = Field(0, ge=0, le=1_000_000_000)
     """Steps between evaluations during the run; 0: only before and after it."""
     greedy: bool = False
     """Take the most likely ids instead of sampling."""
+
+    @property
+    def pass_k(self) -> int:
+        return min(8, self.samples) if self.k is None else self.k
 
 
 with warnings.catch_warnings():
@@ -242,9 +249,9 @@ with warnings.catch_warnings():
 
         name: Literal["torch"] = "torch"
         """torch: the embedded engine, over the very weights being trained."""
-        max_rows: int = Field(256, ge=1)
+        max_rows: int = Field(256, ge=1, le=1_000_000)
         """Most completions sampled at once for one policy."""
-        cache_gb: float = Field(2.0, gt=0)
+        cache_gb: float = Field(2.0, gt=0, le=1e5)
         """Memory for keys and values, per base model."""
         copy: bool = False  # type: ignore[assignment]
         """Sample with a copy of the weights, which each update publishes to, instead of the very
@@ -256,7 +263,7 @@ class LearnerConfig(Section):
 
     name: Literal["local"] = "local"
     """local: in this process."""
-    ids_per_batch: int = Field(4096, ge=1)
+    ids_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
     """Most prompt and sampled ids in one forward and backward pass."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
@@ -285,7 +292,7 @@ class Config(Section):
     """How the agents talk."""
     environment: Named
     """What they work on."""
-    rewards: dict[str, float | RewardConfig] = {"correct": 1.0}
+    rewards: dict[str, Weight | RewardConfig] = {"correct": 1.0}
     """Reward functions and their weights."""
     algorithm: Named
     """How credit is given."""
@@ -322,8 +329,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _fill_in_optimizers(self) -> Config:
         """So that the stored config says what was used: lr 1e-6, 2e-5 for an adapter, 1e-5 for a
-        critic.
+        critic. Weights that nobody trains have no optimizer, so freezing an agent takes one key.
         """
+        for name in set(self.policies) - self.trained:
+            self.policies[name].optimizer = None
         for critic in self.critics.values():
             if critic.optimizer.lr is None:
                 critic.optimizer = critic.optimizer.model_copy(update={"lr": 1e-5})
@@ -380,6 +389,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
     try:
         return Config.model_validate(plain)
     except ValidationError as error:

@@ -157,7 +157,9 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
         p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
         for p in parameters
     }
-    return create_model("Options", __config__=ConfigDict(extra="forbid"), **fields)
+    return create_model(
+        "Options", __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields
+    )
 
 
 def checked_options(

@@ -297,7 +297,11 @@ class Trainer:
         if self.config.deterministic:
             await self.run.engine.sleep()
         found, rollout = await evaluate(
-            self.run.stage, self.run.test, samples=config.samples, k=config.k, greedy=config.greedy
+            self.run.stage,
+            self.run.test,
+            samples=config.samples,
+            k=config.pass_k,
+            greedy=config.greedy,
         )
         write_parquet(
             self.folder.path / f"evaluation-{self.done:06d}.parquet",

@@ -53,7 +53,7 @@ class Loss:
 class Algorithm(BaseModel, ABC):
     """Hyperparameters that every algorithm here has, the hooks, and the clipped policy loss."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     min_group: ClassVar[int] = 2
     """Fewest episodes of a task that can be compared."""
@@ -77,9 +77,9 @@ class Algorithm(BaseModel, ABC):
 
     clip_low: float = Field(0.2, ge=0, lt=1)
     """The probability ratio counts no lower than 1 - clip_low."""
-    clip_high: float = Field(0.2, ge=0)
+    clip_high: float = Field(0.2, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
-    dual_clip: float | None = Field(None, gt=1)
+    dual_clip: float | None = Field(None, gt=1, le=1000)
     """A negative advantage counts at most this many times."""
     anchor: Literal["learner", "sampler"] = "learner"
     """Denominator of the ratio: the learner's log-probs at the start of the update, or the
@@ -89,25 +89,25 @@ class Algorithm(BaseModel, ABC):
     anchor and none with the sampler."""
     agg: Aggregation = "token"
     """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
-    turn_length: int | None = Field(None, ge=1)
+    turn_length: int | None = Field(None, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`; by default the largest max_tokens of the team."""
     mask_truncated: bool = False
     """Leave turns that were cut by length out of loss and statistics."""
-    kl: float = Field(0.0, ge=0)
+    kl: float = Field(0.0, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Whether the KL is a loss, or taken from the reward of the turn (as old - ref)."""
     kl_form: Estimator = "k3"
     """Estimator of the KL as a loss."""
-    entropy: float = Field(0.0, ge=0)
+    entropy: float = Field(0.0, ge=0, le=1000)
     """Coefficient of an entropy bonus."""
     per_family: bool = False
     """Give the advantages of each task family mean 0 and spread 1 over a policy's ids, after the
     algorithm's own, so that no family drowns the others. Families are the parts of a mixed
     environment; without one, all tasks are one family."""
-    passes: int = Field(1, ge=1)
+    passes: int = Field(1, ge=1, le=1000)
     """Passes over the turns of a step."""
-    minibatches: int = Field(1, ge=1)
+    minibatches: int = Field(1, ge=1, le=100_000)
     """Optimizer steps in a pass, each on its share of the turns."""
 
     @model_validator(mode="after")

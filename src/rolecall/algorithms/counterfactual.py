@@ -29,7 +29,7 @@ class Counterfactual(Algorithm):
     """What stands in the turn's place: a new sample of the same policy, or `text`."""
     text: str = ""
     """The text of `baseline: text`."""
-    replays: int = Field(1, ge=1)
+    replays: int = Field(1, ge=1, le=1000)
     """Replays of each turn that is probed."""
     fraction: float = Field(0.25, gt=0, le=1)
     """Share of the turns that are probed."""

@@ -19,14 +19,14 @@ class Dapo(Grpo):
 
     refuses: ClassVar[bool] = True
 
-    clip_high: float = Field(0.28, ge=0)
+    clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
     agg: Aggregation = "token"
     """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
-    longest: int | None = Field(None, ge=1)
+    longest: int | None = Field(None, ge=1, le=10_000_000)
     """Ids from which a turn pays the whole length penalty of 1; by default the largest
     max_tokens of the team."""
-    length_cache: int | None = Field(None, ge=0)
+    length_cache: int | None = Field(None, ge=0, le=10_000_000)
     """Ids below `longest` at which the penalty begins; by default a fifth of it."""
 
     def admit(self, group: Group) -> bool:

@@ -32,7 +32,7 @@ class Dpo(Algorithm):
         "kl_in", "kl_form", "entropy", "per_family",
     )  # fmt: skip
 
-    beta: float = Field(0.1, gt=0)
+    beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""
     pair_up: Literal["best_worst", "all"] = "best_worst"
     """The best with the worst of each group, or every two with different scores."""

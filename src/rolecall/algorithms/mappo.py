@@ -39,9 +39,9 @@ class Mappo(Algorithm):
     """1 trusts returns, 0 trusts values."""
     whiten: bool = True
     """Give the advantages of all turns of a step mean 0 and spread 1."""
-    passes: int = Field(4, ge=1)
+    passes: int = Field(4, ge=1, le=1000)
     """Passes over the turns of a step."""
-    critic_passes: int = Field(4, ge=1)
+    critic_passes: int = Field(4, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:

@@ -23,9 +23,9 @@ class MGrpo(Algorithm):
 
     min_group: ClassVar[int] = 2
 
-    clip_high: float = Field(0.28, ge=0)
+    clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
-    calls: int | None = Field(1, ge=1)
+    calls: int | None = Field(1, ge=1, le=1_000_000)
     """As how many calls of an agent a rollout counts in mean and spread, however many it made;
     null: every call is one, and rollouts that call more often count more, in the loss too."""
 

@@ -40,7 +40,7 @@ class Vdn(Algorithm):
     eta: float = Field(1.0, ge=0, le=1)
     """1: credit from utilities only; below, the rest is the target less the mixed v, which all
     agents of a stage share."""
-    critic_passes: int = Field(20, ge=1)
+    critic_passes: int = Field(20, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:

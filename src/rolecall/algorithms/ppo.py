@@ -33,13 +33,13 @@ class Ppo(Algorithm):
     """Discount from the last id of a turn to the first of the agent's next turn."""
     lam: float = Field(0.95, ge=0, le=1)
     """1 trusts returns, 0 trusts values."""
-    clip_value: float = Field(0.2, gt=0)
+    clip_value: float = Field(0.2, gt=0, le=1e6)
     """The value may move this far in one update."""
-    value_coef: float = Field(0.1, ge=0)
+    value_coef: float = Field(0.1, ge=0, le=1000)
     """Weight of the value loss beside the policy's."""
     whiten: bool = True
     """Give the advantages of a policy's ids mean 0 and spread 1."""
-    passes: int = Field(4, ge=1)
+    passes: int = Field(4, ge=1, le=1000)
     """Passes over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:

@@ -24,13 +24,13 @@ class ReinforcePlusPlus(Algorithm):
 
     min_group: ClassVar[int] = 1
 
-    kl: float = Field(0.01, ge=0)
+    kl: float = Field(0.01, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Whether the KL is a loss, or taken from the reward of each id (as old - ref)."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one id of a turn to the next."""
-    reward_clip: float = Field(10.0, gt=0)
+    reward_clip: float = Field(10.0, gt=0, le=1e6)
     """Scores count within plus and minus this."""
 
     def credit(self, episodes: list[Episode]) -> None:
@@ -51,11 +51,11 @@ class ReinforcePlusPlusBaseline(Algorithm):
 
     min_group: ClassVar[int] = 2
 
-    kl: float = Field(0.01, ge=0)
+    kl: float = Field(0.01, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_form: Estimator = "k2"
     """Estimator of the KL as a loss."""
-    reward_clip: float = Field(10.0, gt=0)
+    reward_clip: float = Field(10.0, gt=0, le=1e6)
     """Scores count within plus and minus this."""
 
     def credit(self, episodes: list[Episode]) -> None:

@@ -26,7 +26,7 @@ class Rloo(Grpo):
 
     agg: Aggregation = "turn_sum"
     """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
-    turn_length: int | None = Field(1, ge=1)
+    turn_length: int | None = Field(1, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`."""
 
     def objective(

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 class Sampling(BaseModel):
     """How one agent's ids are drawn."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
-    temperature: float = Field(1.0, ge=0.0)
+    temperature: float = Field(1.0, ge=0.0, le=100.0)
     """Logits are divided by it; 0 takes the most likely id (evaluation only)."""
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     """Keep the most likely ids that together reach this probability. Training needs 1."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=1_000_000_000)
     """Keep this many most likely ids; 0 keeps all. Training needs 0."""
-    max_tokens: int = Field(512, ge=1)
+    max_tokens: int = Field(512, ge=1, le=10_000_000)
     """Most ids a turn may have; a turn that reaches it has finish `length`."""
     stop: tuple[str, ...] = ()
     """Texts that end a turn; they stay in its ids."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,24 +12,27 @@ if TYPE_CHECKING:
     import torch
 
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Optimizer(BaseModel):
     """AdamW with gradient clipping and a schedule."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    lr: float | None = Field(None, gt=0)
+    lr: float | None = Field(None, gt=0, le=10)
     """Learning rate; by default 1e-6, and 2e-5 for an adapter."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay of the running means of gradient and squared gradient."""
-    eps: float = Field(1e-8, gt=0)
+    eps: float = Field(1e-8, gt=0, le=1)
     """Added to the root of the second moment."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=10)
     """Decoupled weight decay."""
-    clip: float = Field(1.0, gt=0)
+    clip: float = Field(1.0, gt=0, le=1e9)
     """Largest norm of a policy's gradient; a larger one is scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """What the learning rate does after the warm-up, down to 0 at the last step."""
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
     """Updates over which the learning rate rises from 0."""
 
     def make(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.AdamW:
