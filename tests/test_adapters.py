@@ -17,7 +17,7 @@ from rolecall.config import load
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from tests.test_every_algorithm import case, train
-from tests.toy import write
+from tests.toy import alike, write
 
 PROMPT, TOKENS = np.arange(10, 20, dtype=np.int32), np.arange(30, 36, dtype=np.int32)
 
@@ -76,5 +76,5 @@ def test_a_trained_adapter_loads_into_plain_peft(model_folder, tmp_path):
             logits = peft_model(ids[None]).logits[0, len(PROMPT) - 1 : -1]
         theirs = logits.log_softmax(-1).gather(-1, ids[len(PROMPT) :, None])[:, 0].numpy()
         ours = asyncio.run(says(run, policy))
-        assert ours == pytest.approx(theirs, abs=1e-5)
+        assert alike(ours, theirs)
         base = peft_model.unload()

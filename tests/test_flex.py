@@ -10,7 +10,7 @@ from rolecall.branches import Branches
 from rolecall.flex import Flex
 from rolecall.packing import join
 from tests.test_packing import conversations, flat
-from tests.toy import CPU, turn
+from tests.toy import CPU, alike, turn
 
 # That it is slow uncompiled is no news here.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -30,7 +30,7 @@ def test_flex_attention_equals_attention_branch_by_branch(heads, kind):
     given = (batch.parent, batch.positions)
     found = Flex(*given, device=CPU).attend(0, query, key, value, scale=0.3)
     expected = Branches(*given).attend(0, query, key, value, scale=0.3)
-    assert torch.allclose(found, expected, atol=1e-5)
+    assert alike(found, expected)
 
 
 def test_blocks_that_no_id_sees_are_not_computed():

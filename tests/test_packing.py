@@ -15,7 +15,7 @@ from rolecall.core import NO_PARENT, Batch, Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import join, one_turn, pack, split
-from tests.toy import language_model, turn
+from tests.toy import alike, language_model, turn
 
 
 def turns_of(number: int, *, agents=("solver",), seed: int = 0, zeros: int = 0):
@@ -59,7 +59,7 @@ def test_packed_equals_one_by_one(any_model_folder, algorithm):
     packed = gradient(any_model_folder, [flat(turns)], algorithm)
     single = gradient(any_model_folder, [flat([t]) for t in turns], algorithm)
     assert packed[0] == pytest.approx(single[0], abs=1e-6)
-    assert torch.allclose(packed[1], single[1], atol=1e-6)
+    assert alike(packed[1], single[1])
     assert packed[1].abs().max() > 1e-3
 
 
@@ -72,7 +72,7 @@ def test_packed_log_probs_equal_those_of_single_turns(any_model_folder):
         for number, one in enumerate(turns):
             alone = flat([one])
             single = learner.forward(alone).logprobs.numpy()
-            assert np.allclose(packed[batch.turn == number], single, atol=1e-5)
+            assert alike(packed[batch.turn == number], single)
 
 
 def test_attention_across_turns_would_be_noticed(model_folder):
@@ -96,7 +96,7 @@ def test_micro_batches_equal_whole(model_folder, budget):
     parts = pack(turns, budget=budget, skip_zero=True)
     found = gradient(model_folder, parts, DrMas())
     assert found[0] == pytest.approx(whole[0], abs=1e-6)
-    assert torch.allclose(found[1], whole[1], atol=1e-6)
+    assert alike(found[1], whole[1])
     assert sum(b.num_tokens for b in parts) == sum(len(t.tokens) for t in turns)
     assert sum(b.num_turns for b in parts) == 12
     assert all(len(b.tokens) <= budget or len(b.turn_ids) == 1 for b in parts)
@@ -107,7 +107,7 @@ def test_skipped_turns_of_no_advantage_still_count_in_every_normaliser(model_fol
     for algorithm in (DrMas(), Grpo()):
         kept = gradient(model_folder, pack(turns, budget=500, skip_zero=False), algorithm)
         skipped = gradient(model_folder, pack(turns, budget=500, skip_zero=True), algorithm)
-        assert torch.allclose(kept[1], skipped[1], atol=1e-7)
+        assert alike(kept[1], skipped[1])
     assert pack(turns[:3], budget=500, skip_zero=True) == []
 
 

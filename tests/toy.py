@@ -29,6 +29,18 @@ def language_model(folder: Path) -> LanguageModel:
     return LanguageModel(model, load_tokenizer(str(folder)))
 
 
+def alike(found: object, wanted: object, *, rounding: float = 1e-5) -> bool:
+    """Whether numbers are equal but for the rounding of float32.
+
+    Differences are measured by the largest number, because a sum of large and small terms rounds
+    at the scale of the large ones, and in another order on another processor.
+    """
+    pair = [x.detach() if isinstance(x, torch.Tensor) else torch.tensor(x) for x in (found, wanted)]
+    one, other = (x.double() for x in pair)
+    assert one.shape == other.shape
+    return float((one - other).abs().max()) <= rounding * float(other.abs().max())
+
+
 def turn(
     agent: str = "solver",
     *,

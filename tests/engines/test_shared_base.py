@@ -14,7 +14,7 @@ from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.engines.torch import TorchEngine
 from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
 from rolecall.scope import Quiet
-from tests.toy import CPU, language_model
+from tests.toy import CPU, alike, language_model
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84]]
 ENDS = tuple(range(200, 220))  # so that rows end at different times
@@ -64,10 +64,7 @@ def generate(made: TorchEngine, asked: list[Request]) -> dict[str, Completion]:
 
 
 def same(one: Completion, other: Completion) -> bool:
-    return (
-        one.tokens.tolist() == other.tokens.tolist()
-        and np.abs(one.logprobs - other.logprobs).max() <= 1e-5
-    )
+    return one.tokens.tolist() == other.tokens.tolist() and alike(one.logprobs, other.logprobs)
 
 
 def test_two_adapters_of_one_base_share_every_batch(model_folder, monkeypatch):

@@ -16,7 +16,7 @@ from rolecall.learners.optim import Optimizer
 from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
 from rolecall.packing import join, pack
 from tests.test_packing import gradient, turns_of
-from tests.toy import CPU, language_model
+from tests.toy import CPU, alike, language_model
 
 
 def learner_of(folder, **options) -> LocalLearner:
@@ -154,7 +154,7 @@ def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder,
             .forward(batch)
             .logprobs
         )
-    assert torch.allclose(ours, theirs, atol=1e-5)
+    assert alike(ours, theirs)
 
 
 def test_mismatch_is_measured_on_sampled_ids(model_folder):

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rolecall.algorithms.ppo import Ppo
 from rolecall.learners import logprobs
 from tests.test_trees import conversation, learner_of, measured
+from tests.toy import alike
 
 ROWS, CHUNK, WIDTH, VOCABULARY = 96, 16, 8, 50_000
 
@@ -40,7 +41,7 @@ def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
         (total * torch.linspace(-1, 1, ROWS)).sum().backward()
         found.append([total.detach(), states.grad, head.weight.grad, head.bias.grad])
     for whole, chunks in zip(*found, strict=True):
-        assert torch.allclose(whole, chunks, rtol=1e-5, atol=1e-5)
+        assert alike(chunks, whole)
 
 
 class Largest(TorchDispatchMode):
@@ -104,5 +105,5 @@ def test_an_adapter_is_off_in_chunks_too(model_folder, monkeypatch):
         whole = learner.forward(batch, reference=True).logprobs
         own = learner.forward(batch).logprobs
         monkeypatch.setattr(logprobs, "LARGEST_LOGITS", 7 * learner.model.vocabulary)
-        assert torch.allclose(learner.forward(batch, reference=True).logprobs, whole, atol=1e-5)
+        assert alike(learner.forward(batch, reference=True).logprobs, whole)
     assert float((own - whole).abs().max()) > 1e-2
