@@ -45,7 +45,7 @@ def settings(app: FastAPI, **options: Any) -> Config:
     uvicorn = optional("uvicorn", extra="serve")
     h11_impl = optional("uvicorn.protocols.http.h11_impl", extra="serve")
 
-    class Closing(h11_impl.H11Protocol):  # type: ignore[misc,name-defined]
+    class Closing(h11_impl.H11Protocol):  # type: ignore[name-defined]
         """Closes itself when no request begins for HEAD_S."""
 
         def connection_made(self, transport: Any) -> None:

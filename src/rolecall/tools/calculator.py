@@ -154,7 +154,7 @@ def _lcm(*given: int) -> int:
 
 
 def _rounded(value: Number, digits: Number = Fraction(0)) -> Number:
-    if abs(digits) > MAX_ROUND_DIGITS:
+    if not -MAX_ROUND_DIGITS <= digits <= MAX_ROUND_DIGITS:
         raise ToolError(f"round takes at most {MAX_ROUND_DIGITS} digits")
     return Fraction(round(Fraction(value), int(digits)))
 
