@@ -283,7 +283,10 @@ def serve_sandbox(
 
 @serve_app.command("search")
 def serve_search(
-    index: Annotated[Path, typer.Option(help="Folder of the index; made if it is not there.")],
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the index; made if it is not there, beside the corpus."),
+    ] = None,
     corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
     model: Annotated[
         str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")

@@ -170,7 +170,7 @@ def make_app(
 
 def serve(
     *,
-    index: Path,
+    index: Path | None = None,
     corpus: Path | None = None,
     model: str | None = None,
     e5: bool | None = None,
@@ -180,7 +180,8 @@ def serve(
     topk: int = 3,
     token: str = "",
 ) -> None:
-    """Run until interrupted. The index is built from the corpus first where the folder has none.
+    """Run until interrupted. The index is built from the corpus first where the folder has none;
+    without `index` the folder stands beside the corpus (wiki.jsonl: wiki.jsonl.index).
 
     `reranker`: a cross-encoder of sentence-transformers, which then orders whatever is found.
     Raises ValueError for an index or a model that cannot be opened, ConfigError for a missing
@@ -190,10 +191,21 @@ def serve(
     check_address(host, token=token)
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
-    retriever = open_index(index, corpus, model=model, e5=e5, show=True)
+    folder = index if index is not None else beside(corpus)
+    retriever = open_index(folder, corpus, model=model, e5=e5, show=True)
     orders = None if reranker is None else load_reranker(reranker)
     app = make_app(retriever, reranker=orders, topk=topk, token=token, local=is_local(host))
     answer_at(host, port, app, token=token, access_log=False)
+
+
+def beside(corpus: Path | None) -> Path:
+    """The folder of a corpus's index where none is named: a/wiki.jsonl -> a/wiki.jsonl.index.
+
+    Raises ConfigError where neither is named.
+    """
+    if corpus is None:
+        raise ConfigError("there is nothing to search: name --corpus, --index or both")
+    return corpus.with_name(f"{corpus.name}.index")
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
