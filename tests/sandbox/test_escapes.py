@@ -209,7 +209,7 @@ for line in open("/proc/self/mountinfo"):
     assert "Read-only file system" in told or "Permission denied" in told
 
 
-def test_a_program_of_the_same_user_cannot_change_the_limits_of_its_supervisor(sandbox):
+def test_a_program_of_the_same_user_has_no_hold_on_its_supervisor(sandbox):
     """As where rolecall is not run by root, and pid 1 of a sandbox is of the program's user."""
     code = """
 import errno, os, resource
@@ -224,6 +224,16 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
     same._pool = Pool(same.blueprint, warm=0, disk_mb=256)
     for box in (sandbox, same):
         assert run(box, code, fetch=["*"]).stdout == "EPERM\nEPERM\n(100, 100)\n"
+    touch = """
+import os, signal
+for name in ("mem", "environ", "maps"):
+    try: print(open(f"/proc/1/{name}", "rb").read(1))
+    except OSError: pass
+for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGCHLD, signal.SIGSTOP): os.kill(1, number)
+print("still here")
+"""
+    ran = run(same, touch)
+    assert (ran.return_code, ran.stdout) == (0, "still here\n")
     shell = run(same, f"exec python3 -c '{code}' || ulimit -n 50; ulimit -n", language="bash")
     assert "(3, 3)" not in shell.stdout
 
