@@ -125,7 +125,7 @@ def keep_limits() -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.POINTER(Step)))
 
-    filter = Program(len(steps), (Step * len(steps))(*steps))
+    filter = Program(len(steps), (Step * len(steps))(*(Step(*step) for step in steps)))
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter), 0, 0):
         raise OSError(ctypes.get_errno(), "no filter of system calls")
