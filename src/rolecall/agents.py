@@ -10,6 +10,7 @@ from rolecall.chat import Tokenizer
 from rolecall.core import Message, Turn
 from rolecall.engines.base import Engine, Sampling
 from rolecall.environments.base import Observation
+from rolecall.tags import encodable
 from rolecall.tools.base import Tool
 from rolecall.tools.calls import described
 from rolecall.tools.use import ToolUse
@@ -75,7 +76,8 @@ class Agent:
             if isinstance(part, Turn) and part.agent == self.name:
                 messages.append(spoken(part))
                 continue
-            text = part if isinstance(part, str) else _shown(part)
+            # What a server or a program said may be no text.
+            text = encodable(part if isinstance(part, str) else _shown(part))
             if messages and messages[-1].role == "user":
                 messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
             else:

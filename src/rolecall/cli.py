@@ -37,6 +37,12 @@ Overrides = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
 ]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(
+        help="Environment variable with a token that clients must send; needed off loopback."
+    ),
+]
 Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
 INTERRUPTED = 130
@@ -247,11 +253,12 @@ def tiny_build(
 def serve_sandbox(
     host: Host = "127.0.0.1",
     port: Port = 8080,
-    token_env: Annotated[
-        str | None, typer.Option(help="Environment variable with a token that clients must send.")
-    ] = None,
+    token_env: TokenEnv = None,
     concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: one a core.")] = 0,
     memory_mb: Annotated[int, typer.Option(min=16, help="Most memory of a run.")] = 4096,
+    wall_s: Annotated[
+        float, typer.Option(min=1, help="Most seconds of a run, whatever a request asks for.")
+    ] = 300.0,
     unenforced: Annotated[
         list[str] | None,
         typer.Option(help="A limit it need not hold: memory, syscalls."),
@@ -260,16 +267,14 @@ def serve_sandbox(
     """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
     from rolecall.serve.sandbox import serve
 
-    token = "" if token_env is None else os.environ.get(token_env, "")
-    if token_env is not None and not token:
-        raise ConfigError(f"--token-env: the environment variable {token_env} is not set")
     try:
         serve(
             host,
             port,
-            token=token,
+            token=token_in(token_env),
             concurrency=concurrency,
             memory_mb=memory_mb,
+            most_wall_s=wall_s,
             unenforced=tuple(unenforced or ()),
         )
     except ValueError as error:
@@ -278,7 +283,10 @@ def serve_sandbox(
 
 @serve_app.command("search")
 def serve_search(
-    index: Annotated[Path, typer.Option(help="Folder of the index; made if it is not there.")],
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the index; made if it is not there, beside the corpus."),
+    ] = None,
     corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
     model: Annotated[
         str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")
@@ -289,6 +297,7 @@ def serve_search(
     topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    token_env: TokenEnv = None,
 ) -> None:
     """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
     from rolecall.serve.search import serve
@@ -302,9 +311,18 @@ def serve_search(
             host=host,
             port=port,
             topk=topk,
+            token=token_in(token_env),
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def token_in(variable: str | None) -> str:
+    """Raises ConfigError for a variable that is named and not set."""
+    token = "" if variable is None else os.environ.get(variable, "")
+    if variable is not None and not token:
+        raise ConfigError(f"--token-env: the environment variable {variable} is not set")
+    return token
 
 
 def people_elsewhere(json_file: str | None) -> AbstractContextManager[Any]:

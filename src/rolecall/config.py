@@ -57,10 +57,14 @@ class ToolsConfig(Section):
     (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
     max_calls: int = Field(8, ge=1, le=10_000)
     """Answers with calls to one question, after which the agent is not asked again."""
+    calls_per_turn: int = Field(16, ge=1, le=10_000)
+    """Calls that one answer may make; the agent is told that those beyond it were not made."""
     timeout_s: float = Field(30.0, gt=0, le=1e7)
     """Most seconds a call may take; `python` and `search` have limits of their own instead."""
     result_chars: int = Field(4_000, ge=100, le=100_000_000)
     """Longer results keep their head and their tail."""
+    chars_per_turn: int = Field(16_000, ge=100, le=100_000_000)
+    """Characters of all results of one answer together; long ones are cut alike."""
 
     @model_validator(mode="before")
     @classmethod

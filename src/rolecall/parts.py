@@ -20,7 +20,9 @@ from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, Toolkit, ToolUse
 from rolecall.workflows.base import Workflow, workflow
 
-TOOL_LIMITS = ("format", "max_calls", "timeout_s", "result_chars")
+TOOL_LIMITS = (
+    "format", "max_calls", "calls_per_turn", "timeout_s", "result_chars", "chars_per_turn",
+)  # fmt: skip
 
 
 def resolve_workflow(named: Named) -> Workflow:

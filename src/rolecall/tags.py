@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 THINK_START, THINK_END = "<think>", "</think>"
-FENCE = re.compile(r"^```(?:python|py)[^\S\n]*\n(.*?)^```[^\S\n]*$", re.DOTALL | re.MULTILINE)
+FENCES = ("```python", "```py")  # lines that open a block
 
 
 def visible(text: str) -> str:
@@ -43,5 +43,17 @@ def find_tag(text: str, name: str) -> str | None:
 
 def code_of(text: str) -> str | None:
     """The last fenced python block of a text."""
-    blocks = FENCE.findall(text)
-    return blocks[-1] if blocks else None
+    lines = text.split("\n")
+    opened: int | None = None
+    found: list[str] | None = None
+    for number, line in enumerate(lines):
+        if opened is None and line.rstrip() in FENCES:
+            opened = number + 1
+        elif opened is not None and line.rstrip() == "```":
+            found, opened = lines[opened:number], None
+    return None if found is None else "".join(f"{line}\n" for line in found)
+
+
+def encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes `?`."""
+    return text.encode(errors="replace").decode()

@@ -121,6 +121,20 @@ def test_an_invalid_submission_scores_0_and_is_counted(submission, count):
     assert (score, metrics) == (0.0, {f"count/{count}": 1.0})
 
 
+def test_a_submission_is_read_beside_the_event_loop():
+    """Other episodes go on meanwhile: the loop has come round before the score is there."""
+    task, passed = table(), []
+    world = DataScienceWorld(task, nothing_runs, limits=Limits())
+    world.files[SUBMISSION] = b"no,table\n"
+
+    async def main() -> bool:
+        asyncio.get_running_loop().call_soon(passed.append, "the loop has turned")
+        await world.score(Episode("e", task, 0, 0))
+        return bool(passed)
+
+    assert asyncio.run(main())
+
+
 def test_files_stay_from_call_to_call_and_inputs_as_they_are(sandbox):
     world, [_, said, failed] = calls(
         sandbox, table(),

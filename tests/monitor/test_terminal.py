@@ -130,6 +130,10 @@ def test_an_evaluation_of_mixed_environments_is_shown_by_family_first():
 
 
 def test_control_characters_are_shown_and_not_sent(tmp_path):
+    unseen = "\u200b\u200f\u061c\u2060\ufeff\u00ad\u2028\u3164\U000e0041\U000e0101\ud800"
+    assert safe(unseen) == "\ufffd" * len(unseen)
+    seen = "gr\u00fcn \u4e2d\u6587 \U0001f600\ufe0f \u05d0 e\u0301\n"
+    assert safe(seen) == seen
     assert safe("a\x1b[2Jb\x9b\u202ec\n\td") == "a\u241b[2Jb\ufffd\ufffdc\n\td"
     console = plain()
     folder = make_run(tmp_path / "run", episodes=[episode("2+2\x1b", 0, text="\x1b]0;title\x07")])
@@ -137,3 +141,12 @@ def test_control_characters_are_shown_and_not_sent(tmp_path):
     terminal.show(folder, task="2+2\x1b", console=console)
     assert "\x1b" not in output(console)
     assert "\x07" not in output(console)
+
+
+def test_an_evaluations_line_shows_what_would_move_the_cursor():
+    console = plain(200)
+    with terminal.LiveTable([], total_steps=1, console=console) as table:
+        table.evaluation({"when": "after\x1b[2J\u202e"})
+    terminal.show_evaluation({"when": "now\x1b\u200b"}, console=console)
+    assert "after\u241b[2J\ufffd" in output(console)
+    assert "now\u241b\ufffd" in output(console)

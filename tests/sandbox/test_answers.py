@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits
-from rolecall.sandbox.inside.calls import Strange
+from rolecall.sandbox.inside.calls import Strange, decode
 
 
 def asked(sandbox, program, *calls, wall_s=10.0):
@@ -63,6 +63,21 @@ def test_a_program_that_writes_answers_of_its_own_says_nothing_that_can_be_read(
     )
     [found] = asked(sandbox, program, [1])
     assert found.missing.startswith("gives what cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("value", "same"), [("set", set), ("frozenset", frozenset), ("dict", dict.fromkeys)]
+)
+def test_values_that_all_have_one_hash_are_not_collected(value, same):
+    """Each would be compared with all before it. A few do no harm, and are right."""
+    alike = [number * (2**61 - 1) for number in range(40_000)]
+    listed = alike if value != "dict" else [[number, None] for number in alike]
+    with pytest.raises(Strange, match="have the same hash"):
+        decode({value: listed})
+    assert decode({value: listed[:100]}) == same(alike[:100])
+    assert decode({value: [[n, None] for n in range(9)] if value == "dict" else [*range(9)]}) == (
+        same(range(9))
+    )
 
 
 def test_an_equal_of_everything_crosses_as_a_plain_number(sandbox):

@@ -1,5 +1,6 @@
 """What a program may try in the sandbox, and what it gets."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rolecall.sandbox import base
-from tests.sandbox.places import run
+from rolecall.sandbox.pool import Pool
+from tests.sandbox.places import run, working_sandbox
 
 
 def test_the_hosts_environment_is_not_there(sandbox, monkeypatch):
@@ -149,6 +151,91 @@ print({os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(8)})
     assert "-9" in run(sandbox, swarm, memory_mb=150).stdout
     files = "open('/dev/shm/x', 'wb').write(bytes(200 << 20))"
     assert run(sandbox, files, memory_mb=100).limit == "memory"
+
+
+TCP = """
+import socket
+server, clients = socket.create_server(("127.0.0.1", 0), backlog=400), []
+try:
+    for _ in range(200):
+        clients += [socket.create_connection(server.getsockname()), server.accept()[0]]
+except OSError: pass
+"""
+PAIRS = """
+import socket
+clients = [client for _ in range(1000) for client in socket.socketpair()]
+"""
+DATAGRAMS = """
+import socket
+clients, kept = [], []
+for _ in range(2000):
+    kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)); kept[-1].bind(("127.0.0.1", 0))
+    clients.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    clients[-1].connect(kept[-1].getsockname())
+"""
+FILLED = """
+held = 0
+for client in clients:
+    client.setblocking(False)
+    try:
+        for _ in range(200): held += client.send(bytes(1 << 15))
+    except OSError: pass
+kinds = [line.split() for line in open("/proc/net/sockstat") if "mem" in line]
+print([4 * int(words[-1]) >> 10 for words in kinds if words[0] in ("TCP:", "UDP:")])
+"""
+
+
+@pytest.mark.parametrize("opened", [TCP, PAIRS, DATAGRAMS])
+def test_the_buffers_of_sockets_are_limited(sandbox, opened):
+    """Version 1 of control groups counts those of TCP apart from all other memory."""
+    ran = run(sandbox, opened + FILLED, memory_mb=128, wall_s=30)
+    if ran.limit != "memory":
+        assert max(eval(ran.stdout)) <= 128, "megabytes in the kernel"
+
+
+def test_no_place_but_its_own_can_be_filled(sandbox):
+    code = """
+for line in open("/proc/self/mountinfo"):
+    before, _, after = line.partition(" - ")
+    if after.split()[0] == "tmpfs" and "rw" in before.split()[5].split(","):
+        print(before.split()[4], "size=" in after)
+"""
+    bare = working_sandbox(packages=False, warm=0)
+    for box in (sandbox, bare):
+        assert run(box, code).stdout == "/tmp True\n"
+    hidden = "import sys; sys.path; import site; print(site.getsitepackages()[0])"
+    folder = run(bare, hidden).stdout.strip()
+    told = run(bare, f"open({folder!r} + '/x', 'w')").stderr
+    assert "Read-only file system" in told or "Permission denied" in told
+
+
+def test_a_program_of_the_same_user_has_no_hold_on_its_supervisor(sandbox):
+    """As where rolecall is not run by root, and pid 1 of a sandbox is of the program's user."""
+    code = """
+import errno, os, resource
+for pid in (1, os.getppid()):
+    try: print(resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3)))
+    except OSError as error: print(errno.errorcode[error.errno])
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    same = working_sandbox(concurrency=1, warm=0)
+    same.blueprint = dataclasses.replace(same.blueprint, change_user=False)
+    same._pool = Pool(same.blueprint, warm=0, disk_mb=256)
+    for box in (sandbox, same):
+        assert run(box, code, fetch=["*"]).stdout == "EPERM\nEPERM\n(100, 100)\n"
+    touch = """
+import os, signal
+for name in ("mem", "environ", "maps"):
+    try: print(open(f"/proc/1/{name}", "rb").read(1))
+    except OSError: pass
+for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGCHLD, signal.SIGSTOP): os.kill(1, number)
+print("still here")
+"""
+    ran = run(same, touch)
+    assert (ran.return_code, ran.stdout) == (0, "still here\n")
+    shell = run(same, f"exec python3 -c '{code}' || ulimit -n 50; ulimit -n", language="bash")
+    assert "(3, 3)" not in shell.stdout
 
 
 def test_a_full_disk_is_contained_and_gone(sandbox):

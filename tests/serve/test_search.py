@@ -16,11 +16,12 @@ import httpx
 import pytest
 import uvicorn
 
+from rolecall.config_errors import ConfigError
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25 import Bm25
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.reranking import Reranker
-from rolecall.serve.search import make_app
+from rolecall.serve.search import make_app, serve
 
 PASSAGES = [
     Passage("a", "Ada", "Ada wrote the first program."),
@@ -212,6 +213,19 @@ def test_the_server_builds_the_index_on_its_first_start_and_ends_with_an_interru
     assert "reading passages 4/?" in said
     assert f"running on http://127.0.0.1:{port}" in said
     assert (tmp_path / "index/manifest.json").is_file()
+
+
+def test_a_corpus_alone_is_enough_and_its_index_lies_beside_it(tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(json.dumps({"id": "a", "title": "Ada", "contents": "She wrote."}))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for _ in range(2):  # built, and then opened
+            with pytest.raises(ConfigError, match="cannot listen"):
+                serve(corpus=corpus, port=taken.getsockname()[1])
+    [hit] = Bm25.open(tmp_path / "c.jsonl.index").search(["wrote"], 1)[0]
+    assert (hit.title, hit.text) == ("Ada", "She wrote.")
+    with pytest.raises(ConfigError, match="--corpus"):
+        serve()
 
 
 class Slow:

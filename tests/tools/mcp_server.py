@@ -33,5 +33,17 @@ def sleep(seconds: float) -> str:
     return "awake"
 
 
+@server.tool()
+def say(length: int) -> str:
+    """The letter a, so many times."""
+    return "a" * length
+
+
+@server.tool()
+def parts(number: int) -> list[str]:
+    """So many parts."""
+    return ["part"] * number
+
+
 if __name__ == "__main__":
     server.run()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rolecall.tools.base import ToolError
-from rolecall.tools.calculator import calculator
+from rolecall.tools.calculator import _lcm, calculator
 
 
 def said(expression: str) -> str:
@@ -47,6 +47,8 @@ def said(expression: str) -> str:
         ("cos(0) + sin(pi)", "1"),
         ("1e3 + .5", "1000.5"),
         ("1_000 + 1", "1001"),
+        ("round(1234.5, -2) + lcm(4, 6, 10)", "1260"),
+        ("round(1/3, 1000)", "0.333333333333"),
     ],
 )
 def test_values_are_right(expression, value):
@@ -79,6 +81,14 @@ def test_values_are_right(expression, value):
         ("(10^6000)^6", "too large"),
         ("10^2000", "more than a thousand digits"),
         ("1e999999", "must be decimal"),
+        ("round(1.5, 100000)", "round takes at most 1000 digits"),
+        ("round(1.5, -100000)", "round takes at most 1000 digits"),
+        ("round(1.5, 1e300)", "round takes at most 1000 digits"),
+        ("round(1.5, exp(1000))", "range"),
+        (f"lcm({','.join(f'factorial({n})' for n in range(980, 1000))},1/2)", "whole number"),
+        (f"lcm({','.join(f'1e{n}+{n}' for n in range(900, 990))})", "too large"),
+        ("(10^2000 + 1)/3", "not a finite number"),
+        ("1" * 900 + "e9999", "must be decimal"),
         ("1" * 1001, "1000 is the most"),
         ("(" * 400 + "1" + ")" * 400, "not an arithmetic expression"),
         ("-" * 990 + "1", "not an arithmetic expression"),
@@ -89,6 +99,23 @@ def test_what_is_no_arithmetic_is_refused_at_once(expression, told):
     with pytest.raises(ToolError, match=told.replace("(", "\\(")):
         said(expression)
     assert time.process_time() - started < 0.5
+
+
+def test_an_expression_is_computed_beside_the_event_loop():
+    """Other episodes go on meanwhile: the loop has come round before the value is there."""
+    passed = []
+
+    async def main() -> tuple[str, bool]:
+        asyncio.get_running_loop().call_soon(passed.append, "the loop has turned")
+        return await calculator.call(expression="6*7"), bool(passed)
+
+    assert asyncio.run(main()) == ("42", True)
+
+
+def test_a_least_common_multiple_is_refused_before_it_is_complete():
+    """What comes after the number that made it too large is not looked at."""
+    with pytest.raises(ToolError, match="too large"):
+        _lcm(1, 2**19_000 - 1, 2**19_001 - 1, "not a number")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"expression": 3}, {"expression": "1", "more": 2}])

@@ -53,12 +53,21 @@ def test_tags_hold_calls(text, expected, format):
         ('<tool_call>{"name": 3}</tool_call>', "a call is an object"),
         ('<tool_call>{"name": "add", "arguments": [1]}</tool_call>', "no JSON object"),
         ('<tool_call>{"name": "add", "arguments": "1 2"}</tool_call>', "no JSON object"),
+        ("<tool_call>" + "[" * 100_000 + "</tool_call>", "nested too deeply"),
+        ('<tool_call>{"name": "add", "arguments": {"a": ' + "[" * 90 + "]" * 90 + "}}</tool_call>",
+         "nested more than 64 deep"),
+        ('<tool_call>{"name": "add", "arguments": {"a": ' + "1" * 5000 + "}}</tool_call>",
+         "not JSON that can be read: Exceeds the limit"),
+        ('<tool_call>{"name": "add", "arguments": {"a": NaN}}</tool_call>', "NaN and Infinity"),
+        ('<tool_call>{"name": "add", "arguments": {"a\\udead": 1}}</tool_call>', "surrogate pair"),
+        ('<tool_call>{"name": "' + "a" * 201 + '"}</tool_call>', "at most 200 characters"),
+        ("<tool_call><function=add</tool_call>", "<function=NAME> without </function>"),
         (f"<tool_call>{ADD}", "without </tool_call>"),
         (f"{ADD}</tool_call>", "without <tool_call>"),
         (f"</tool_call>{ADD}<tool_call>", "without <tool_call>"),
         (f"<tool_call><tool_call>{ADD}</tool_call>", "without </tool_call>"),
     ],
-)
+)  # fmt: skip
 def test_malformed_calls_say_what_is_wrong(text, problem):
     [call] = calls_of(said(text), "tags")
     assert problem in call.problem
@@ -84,6 +93,9 @@ def test_a_turn_that_was_cut_makes_no_calls():
         ('{"answer": 3}', []),
         ("[1, 2]", []),
         ("[]", []),
+        ("[" * 100_000, []),
+        ("1" * 5000, []),
+        ("[" + "1" * 5000 + "]", []),
         ("{1, 2}", []),
         (f"It is {ADD}", []),
     ],

@@ -85,6 +85,26 @@ def test_no_path_leads_out(root, operation, path):
     assert sorted(root.parent.rglob("*")) == before
 
 
+def test_an_episode_writes_no_more_than_it_may():
+    def write(path, content="12345"):
+        return {"operation": "write", "path": path, "content": content}
+
+    kit = Files(max_files=3, max_total_bytes=20)
+    calls = [write("a"), write("b"), write("./b", "1234567890"), write("c"), write("d")]
+    said = use(kit, *calls, write("a", "1234567"), write("/".join("x" * 17)), write("a", ""))
+    assert said == [
+        "wrote 5 bytes to a",
+        "wrote 5 bytes to b",
+        "wrote 10 bytes to ./b",
+        "wrote 5 bytes to c",
+        "Error: at most 3 files may be written",
+        "Error: all files together may have 20 bytes",
+        f"Error: {'/'.join('x' * 17)}: at most 16 folders may lie inside one another",
+        "wrote 0 bytes to a",
+    ]
+    assert use(kit, write("d")) == ["wrote 5 bytes to d"], "the next episode begins anew"
+
+
 def test_links_are_not_listed(root):
     [said] = use(Files(str(root)), {"operation": "list"})
     assert said == "sub/"

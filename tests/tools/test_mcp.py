@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def in_episode(kit: Mcp, work):
 
 def test_the_servers_tools_are_the_agents_tools():
     async def work(tools):
-        assert sorted(tools) == ["add", "die", "fail", "sleep"]
+        assert sorted(tools) == ["add", "die", "fail", "parts", "say", "sleep"]
         assert tools["add"].signature.startswith("add(a: integer, b: integer): The sum")
         answers = await asyncio.gather(*(tools["add"].call(a=n, b=1) for n in range(20)))
         assert answers == [str(n + 1) for n in range(20)]
@@ -77,6 +79,66 @@ def test_a_server_that_dies_is_an_infrastructure_error_and_the_next_episode_has_
             assert await episode(lambda tools: tools["add"].call(a=2, b=2)) == "4"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [{"a": "\ud800"}, {"a\udead": 1}, {"a": float("nan")}])
+def test_what_cannot_be_sent_is_told_and_the_connection_stays_with_the_others(wrong):
+    async def work(tools):
+        with pytest.raises(ToolError, match="cannot be sent"):
+            await tools["add"].call(**wrong)
+        assert await tools["add"].call(a=1, b=2) == "3"
+
+    in_episode(Mcp(command=SERVER), work)
+
+
+def test_a_result_is_bounded():
+    async def work(tools):
+        assert len(await tools["say"].call(length=100_000)) == 100_000
+        said = await tools["say"].call(length=1_500_000)
+        assert "500000 characters left out" in said
+        assert (await tools["parts"].call(number=1_200)).endswith("part\n[200 parts left out]")
+        with pytest.raises(InfrastructureError, match="went while it ran 'say'"):
+            await tools["say"].call(length=9_000_000)
+
+    in_episode(Mcp(command=SERVER), work)
+
+
+@pytest.mark.parametrize("stream", ["io.StringIO()", "None"])
+def test_a_server_starts_where_stderr_is_no_file(stream):
+    """As in a notebook, whose stderr is an object that draws, from before anything is imported."""
+    code = f"""
+import asyncio, io, sys
+sys.stderr = {stream}
+from rolecall.environments.base import World
+from rolecall.tools.mcp import Mcp
+
+async def main():
+    async with Mcp(command={SERVER}).open(World(), seed=0) as tools:
+        print(await next(tool for tool in tools if tool.name == "add").call(a=1, b=2))
+
+asyncio.run(main())
+"""
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert said.stdout == "3\n"
+
+
+def test_a_server_and_what_it_started_end_with_the_connection(tmp_path):
+    """One that ignores the end of its input, and has a child of its own."""
+    told = tmp_path / "pids"
+    code = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = os.fork()\n"
+        f"if child: open({str(told)!r}, 'w').write(f'{{os.getpid()}} {{child}}')\n"
+        "time.sleep(300)"
+    )
+    with pytest.raises(InfrastructureError, match="no tools within"):
+        in_episode(Mcp(command=[sys.executable, "-c", code], start_s=3.0), lambda tools: tools)
+    for pid in map(int, told.read_text().split()):
+        while Path(f"/proc/{pid}/stat").exists():
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+                break
+            time.sleep(0.01)
 
 
 def test_a_call_that_is_given_up_leaves_the_connection_to_the_others():

@@ -16,6 +16,7 @@ from rolecall.core import Episode
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import World
+from rolecall.episodes import from_json, to_json
 from rolecall.errors import InfrastructureError
 from rolecall.models import load_tokenizer
 from rolecall.parsers import boxed
@@ -66,7 +67,7 @@ def play_with(folder, replies: list[str], *kits, flow=solo, environment=None, **
     use = ToolUse(kits=tuple(kits), **({"format": "tags"} | options))
     team = {
         name: agent(
-            name, policy, tools=use, sampling=Sampling(max_tokens=500), invalid_penalty=0.25
+            name, policy, tools=use, sampling=Sampling(max_tokens=200_000), invalid_penalty=0.25
         )
         for name in ("solver", "other")
     }
@@ -198,6 +199,63 @@ def test_an_agent_that_never_stops_calling_is_stopped(model_folder):
     assert len(episode.turns) == 4
     assert "calls" not in episode.turns[-1].info, "the last calls are not made"
     assert episode.metrics["count/tool_limit"] == 1
+
+
+def test_one_turn_makes_no_more_calls_than_it_may(model_folder):
+    replies = [call("calculator", expression="6*7") * 300, "c"]
+    episode = play_with(model_folder, replies, Stateless(calculator), calls_per_turn=3)
+    first, last = episode.turns
+    told = last.messages[-1].content
+    assert told.count("42") == 3
+    assert "you made 300 calls in one message. Only the first 3 were made" in told
+    assert [c.get("problem") for c in first.info["calls"]] == [None, None, None, "too_many"]
+    assert episode.metrics["count/tool_calls"] == 3
+    assert episode.metrics["count/tool_too_many"] == 1
+    assert first.valid
+
+
+def test_the_results_of_one_turn_share_its_characters(model_folder):
+    @tool
+    def say(letter: str, times: int) -> str:
+        """A letter, as often as asked."""
+        return letter * times
+
+    replies = [call("say", letter="a", times=900) * 8 + call("say", letter="b", times=20), "c"]
+    episode = play_with(model_folder, replies, Stateless(say), chars_per_turn=1000)
+    told = episode.turns[1].messages[-1].content
+    assert "b" * 20 in told
+    assert "[778 characters left out]" in told  # (1000 - 20) / 8 = 122 of 900 are kept
+    assert episode.metrics["count/tool_results_cut"] == 1
+
+
+def test_a_tools_name_of_any_length_does_not_flood_the_prompt(model_folder):
+    for name in ("x" * 150, "x" * 100_000):
+        replies = [call(name), "c"]
+        episode = play_with(model_folder, replies, Stateless(calculator), result_chars=100)
+        assert episode.error is None
+        assert len(episode.turns[1].messages[-1].content) < 300
+
+
+def test_half_of_a_surrogate_pair_is_told_and_the_episode_is_scored(model_folder):
+    @tool
+    def broken() -> str:
+        """Says what is no text."""
+        return "\ud800"
+
+    replies = [
+        '<tool_call>{"name": "calculator", "arguments": {"expression": "\\ud800"}}</tool_call>',
+        '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "calculator", "arguments": "{\\"expression\\": \\"\\\\udc00\\"}"}'
+        "</tool_call>",
+        call("broken"),
+        "c",
+    ]
+    episode = play_with(model_folder, replies, Stateless(calculator), Stateless(broken))
+    assert episode.error is None
+    assert "score" in episode.metrics
+    assert episode.metrics["count/tool_malformed"] == 3
+    assert episode.turns[4].messages[-1].content == "<tool_response>\n?\n</tool_response>"
+    assert from_json(to_json(episode)).turns[0].info == episode.turns[0].info
 
 
 def test_long_results_are_cut(model_folder):

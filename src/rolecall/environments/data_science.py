@@ -174,7 +174,9 @@ class DataScienceWorld(World):
             if lacking:
                 episode.count(f"missing_{role}")
         try:
-            raw = grade(self.files.get(SUBMISSION), self.truth, self.grading)
+            # In a thread: a table may have 64 MB, and other episodes go on meanwhile.
+            submission = self.files.get(SUBMISSION)
+            raw = await asyncio.to_thread(grade, submission, self.truth, self.grading)
         except Invalid as invalid:
             episode.count(f"submission_{invalid.kind}")
             return {"team": 0.0}

@@ -5,6 +5,7 @@ For summaries, translations and whatever else has no single right answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from rolecall.core import Episode, Task
@@ -78,14 +79,15 @@ class TextWorld(World):
 
     async def step(self, agent: str, action: str) -> Observation:
         """Each action is a draft, which earns the team what it would score."""
-        return Observation(visible(action), team=self._likeness(action))
+        return Observation(visible(action), team=await self._likeness(action))
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """An empty answer, and one that the length limit cut, scores 0."""
         if episode.metrics.get("truncated"):
             return {"team": 0.0}
-        return {"team": self._likeness(episode.answer)}
+        return {"team": await self._likeness(episode.answer)}
 
-    def _likeness(self, text: str) -> float:
+    async def _likeness(self, text: str) -> float:
+        """In a thread: ROUGE-L takes the product of two lengths."""
         said = visible(text)
-        return self.measure(said, self.references) if said else 0.0
+        return await asyncio.to_thread(self.measure, said, self.references) if said else 0.0

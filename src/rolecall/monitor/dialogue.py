@@ -6,6 +6,8 @@ are shown, not sent. It is never read as markup.
 
 from __future__ import annotations
 
+import unicodedata
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -16,15 +18,28 @@ from rolecall.monitor.colours import Colour
 from rolecall.monitor.reading import Talk, TalkTurn
 
 NARROWEST = 28  # letters of a column in which an attempt can still be read
-# Control characters become their pictures; those of the second block, and those that turn the
-# direction of what follows, become U+FFFD. Line ends and tabs stay.
-PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-TURNING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-SIGNS = PICTURES | {127: 0x2421} | dict.fromkeys((*range(0x80, 0xA0), *TURNING), 0xFFFD)
+# Control characters become their pictures; whatever else is not seen, or turns the direction of
+# what follows, becomes U+FFFD. Line ends and tabs stay.
+PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
+UNSEEN_KINDS = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # Unicode's categories
+FILLERS = (0x115F, 0x1160, 0x3164, 0xFFA0, 0x034F)  # letters and marks without a shape
+SELECTORS = (*range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0))  # of variants; not the emoji's
+
+
+class Signs(dict[int, int]):
+    """What each character is shown as, found when it is first met."""
+
+    def __missing__(self, code: int) -> int:
+        unseen = unicodedata.category(chr(code)) in UNSEEN_KINDS and chr(code) not in "\n\t"
+        self[code] = 0xFFFD if unseen else code
+        return self[code]
+
+
+SIGNS = Signs(PICTURES | dict.fromkeys((*FILLERS, *SELECTORS), 0xFFFD))
 
 
 def safe(text: str) -> str:
-    """What rich may print: escape (27) becomes U+241B."""
+    """What rich may print: escape (27) becomes U+241B, a zero-width space U+FFFD."""
     return text.translate(SIGNS)
 
 

@@ -91,10 +91,10 @@ class LiveTable:
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
         else:
-            self.console.print(Text(self._line(record)), soft_wrap=True)
+            self.console.print(Text(safe(self._line(record))), soft_wrap=True)
 
     def evaluation(self, record: Record) -> None:
-        self.console.print(Text(evaluation_line(record), style="bold"), soft_wrap=True)
+        self.console.print(Text(safe(evaluation_line(record)), style="bold"), soft_wrap=True)
 
     def _table(self) -> Table:
         """A narrow terminal keeps the rewards and goes without the gradient norms."""

@@ -86,7 +86,7 @@ def show_group(
 def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
     """One line for the whole, one for each family and data source where there are several."""
     console = console or Console()
-    console.print(Text(evaluation_line(record)), soft_wrap=True)
+    console.print(Text(safe(evaluation_line(record))), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:

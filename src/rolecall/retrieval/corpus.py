@@ -34,12 +34,18 @@ def read_corpus(path: Path) -> Iterator[Passage]:
 def passage_of(row: Row) -> Passage:
     r"""{"id": 7, "contents": "\"Ada\"\nAda wrote."} -> Passage("7", "Ada", "Ada wrote.")
 
+    A `title` beside `contents` is the passage's; the contents may repeat it as their first line.
+
     Raises ValueError for a row without text.
     """
     name = "" if row.get("id") is None else str(row["id"])
     title, text, contents = row.get("title"), row.get("text"), row.get("contents")
     if isinstance(text, str):
         return Passage(name, title if isinstance(title, str) else "", text)
+    if isinstance(contents, str) and isinstance(title, str) and title:
+        inside = parted(contents, name=name)
+        repeated = inside.title == title.strip('"')
+        return Passage(name, title, inside.text if repeated else contents)
     if isinstance(contents, str):
         return parted(contents, name=name)
     raise ValueError(f"no `contents` and no `text`; columns: {', '.join(row)}")

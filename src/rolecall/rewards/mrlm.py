@@ -7,6 +7,9 @@ MRLM paid for each call of a tool is left out: five calls were worth more than t
 
 from __future__ import annotations
 
+import sys
+from fractions import Fraction
+
 from rolecall.core import Episode
 from rolecall.environments.base import World
 from rolecall.rewards.answers import extract, references
@@ -15,6 +18,7 @@ from rolecall.rewards.tidy import tidy
 from rolecall.rewards.values import Number, read
 from rolecall.tags import find_tag
 
+LARGEST = Fraction(sys.float_info.max)  # 1e9999 is a number, and no float
 STEPS = ("first", "then", "therefore", "so", "because", "=")  # also inside of other words
 
 
@@ -94,4 +98,6 @@ class Tool:
 def number(text: str | None) -> float | None:
     """What a text is worth as a number, if it is one: "1/2" -> .5."""
     found = None if text is None else read(tidy(text))
-    return float(found.value) if isinstance(found, Number) else None
+    if not isinstance(found, Number):
+        return None
+    return float(found.value) if abs(found.value) <= LARGEST else None

@@ -30,7 +30,8 @@ SYMBOLS = str.maketrans(
         "\n": " ",
     }
 )
-WORDS = r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*"
+MOST_CHARS = 2_000  # of what is read as an answer
+WORDS = r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*+"
 REPLACEMENTS = [
     (re.compile(r"\\!\s*"), ""),
     (re.compile(r"(?<!\\)\\[()\[\]]"), " "),
@@ -39,9 +40,17 @@ REPLACEMENTS = [
     (re.compile(r"\\\$|\$"), ""),
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle)(?![A-Za-z])"), ""),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])"), ""),
-    (re.compile(r"^\s*" + WORDS + r"\{([^{}]*\d[^{}]*)\}\s*$"), r"\1"),
-    (re.compile(r",?\s*" + WORDS + r"\{\s*,?\s*(?:and|or)\s*\}"), ","),
+    (
+        re.compile(
+            r"(?<!\s)\s*+\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])"
+        ),
+        "",
+    ),
+    (re.compile(r"^\s*+" + WORDS + r"\{(?=[^{}\d]*+\d)([^{}]*+)\}\s*$"), r"\1"),
+    (
+        re.compile(r"(?:,|(?<!\s))\s*+" + WORDS + r"\{\s*+,?+\s*+(?:and|or)\s*+\}"),
+        ",",
+    ),
 ]
 SCALE = r"(?:thousand|million|billion|trillion|hundred|dozen)"
 NO_UNIT = r"(?:" + SCALE + r"|sqrt|sinh|cosh|tanh|arc|alpha|beta|gamma|delta|theta|lambda|omega)"
@@ -58,7 +67,12 @@ SPACES = re.compile(r"(\\\\)\s*|(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=\d)|\s
 
 
 def tidy(answer: str) -> str:
-    """One spelling for answers that differ only in typography or unit."""
+    """One spelling for answers that differ only in typography or unit.
+
+    A text of more than 2,000 characters is no answer and stays as it is.
+    """
+    if len(answer) > MOST_CHARS:
+        return answer.strip()
     text = answer.translate(SYMBOLS).strip()
     for pattern, replacement in REPLACEMENTS:
         text = pattern.sub(replacement, text)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rolecall.rewards.tidy import WORDS
+from rolecall.rewards.tidy import MOST_CHARS, WORDS
 
 MAX_DEPTH = 8  # nested brackets that are read; deeper ones stay a formula
 
@@ -65,6 +65,8 @@ Value = Number | Numeral | Text | Series | Formula
 
 def read(text: str, depth: int = 0) -> Value:
     """What a tidy answer plainly is; a formula where only algebra can tell."""
+    if len(text) > MOST_CHARS:
+        return Formula(text)
     marked = MARKED.fullmatch(text)
     if marked:
         words = marked[1].strip(" .")

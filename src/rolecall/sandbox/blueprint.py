@@ -68,7 +68,7 @@ class Blueprint:
             "/opt",
         ]
         for inside, outside in {**self.python.mounts, INIT: init.__file__}.items():
-            arguments += ["--ro-bind", outside, inside] if outside else ["--tmpfs", inside]
+            arguments += ["--ro-bind", outside, inside] if outside else _empty(inside)
         arguments += [
             *("--perms", "1777", "--size", str(disk_mb << 20), "--tmpfs", "/tmp"),
             *("--perms", "0777", "--dir", WORK, "--chdir", WORK, "--remount-ro", "/"),
@@ -146,6 +146,11 @@ def _system() -> list[str]:
     for name in SETTINGS:
         arguments += ["--ro-bind-try", name, name]
     return arguments
+
+
+def _empty(folder: str) -> list[str]:
+    """A folder with nothing in it, in which nothing can be written: it would be memory."""
+    return ["--perms", "0555", "--size", "4096", "--tmpfs", folder, "--remount-ro", folder]
 
 
 def _devices() -> list[str]:

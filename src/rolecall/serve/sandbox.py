@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-import hmac
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,10 +20,11 @@ from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.cells import run_cells
-from rolecall.serve.binding import answer_at
+from rolecall.serve.binding import answer_at, check_address
+from rolecall.serve.guard import Guard, Rules, is_local, while_connected
 
 try:
-    from fastapi import Depends, FastAPI, HTTPException, Request
+    from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import JSONResponse
 except ImportError as error:
     raise ImportError('the sandbox server needs: pip install "rolecall[serve]"') from error
@@ -60,6 +60,7 @@ class Notebook(Job):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
+Result = TypeVar("Result")
 
 
 class Queue:
@@ -70,22 +71,25 @@ class Queue:
         self._most = most
         self._waiting = 0
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        if self._waiting >= self._most:
-            raise HTTPException(504, "too many requests wait; try again")
-        self._waiting += 1
+    async def hold(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What `work` comes to, which begins when a place is free."""
         try:
-            async with asyncio.timeout(WAIT_S):
-                await self._places.acquire()
-        except TimeoutError as error:
-            raise HTTPException(504, "no place became free; try again") from error
+            if self._waiting >= self._most:
+                raise HTTPException(504, "too many requests wait; try again")
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await self._places.acquire()
+            except TimeoutError as error:
+                raise HTTPException(504, "no place became free; try again") from error
+            finally:
+                self._waiting -= 1
+            try:
+                return await work
+            finally:
+                self._places.release()
         finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._places.release()
+            work.close()  # of what never began
 
 
 def app(
@@ -95,14 +99,11 @@ def app(
     token: str = "",  # asked for as a bearer token; "": anybody may run programs
     queue: int = 256,  # requests that may wait
     body_mb: int = 128,  # of one request
+    most_wall_s: float = 300.0,  # of a run, whatever a request asks for
+    local: bool = True,  # it listens on loopback
 ) -> FastAPI:
     held = limits or Limits()
     places = Queue(places=sandbox.concurrency, most=queue)
-
-    def authorised(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode()
-        if token and not hmac.compare_digest(given, f"Bearer {token}".encode()):
-            raise HTTPException(401, "this server asks for a bearer token")
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[None]:
@@ -110,48 +111,75 @@ def app(
         await sandbox.close()
 
     application = FastAPI(title="rolecall sandbox", lifespan=lifespan)
-    guarded = [Depends(authorised)]
+    rules = Rules(
+        token=token,
+        local=local,
+        body_bytes=body_mb << 20,
+        requests=sandbox.concurrency + queue,
+        open_paths=("/v1/ping",),
+        busy=504,
+    )
+    application.add_middleware(Guard, rules)
 
     @application.get("/v1/ping")
     async def ping() -> JSONResponse:
         return JSONResponse("pong")
 
-    @application.get("/v1/capabilities", dependencies=guarded)
+    @application.get("/v1/capabilities")
     async def capabilities() -> dict[str, Any]:
         return {
             "globs": True,
             "max_output_bytes": held.output_bytes,
             "max_file_bytes": held.file_mb << 20,
+            "max_run_timeout": most_wall_s,
             "isolation": sandbox.blueprint.isolation,
             "languages": sandbox.languages,
         }
 
-    @application.post("/run_code", dependencies=guarded)
+    def told(job: Code | Notebook) -> str:
+        """Which limits are not those that were asked for."""
+        asked_s = job.run_timeout if isinstance(job, Code) else job.total_timeout
+        words = [f"a run may take {most_wall_s:g} s here"] if asked_s > most_wall_s else []
+        if job.memory_limit_MB > held.memory_mb:
+            words.append(f"memory is limited to {held.memory_mb} MB here")
+        elif job.memory_limit_MB > 0 and sandbox.blueprint.groups is None:
+            words.append(sandbox.blueprint.isolation)
+        return "; ".join(words)
+
+    @application.post("/run_code")
     async def run_code(request: Request) -> JSONResponse:
-        job = await _read(request, Code, most=body_mb << 20)
+        job = await _read(request, Code)
         run = await _checked(
-            sandbox, job, held, wall_s=job.run_timeout, code=job.code, language=job.language
+            sandbox,
+            job,
+            held,
+            wall_s=min(job.run_timeout, most_wall_s),
+            code=job.code,
+            language=job.language,
         )
         run = dataclasses.replace(run, stdin=job.stdin)
         try:
-            async with places.place():
-                ran = await sandbox.run(run)
+            ran = await while_connected(request.receive, places.hold(sandbox.run(run)))
+        except ValueError as error:  # files that cannot lie beside one another
+            raise HTTPException(422, str(error)) from error
         except SandboxError as error:
             return JSONResponse({"compile_result": None, "run_result": FAILED} | _failed(error))
         answer = {"compile_result": None, "run_result": _result(ran)}
-        return await asyncio.to_thread(_answer, answer, ran, job, sandbox, held.memory_mb)
+        return await asyncio.to_thread(_answer, answer, ran, job, told=told(job))
 
-    @application.post("/run_jupyter", dependencies=guarded)
+    @application.post("/run_jupyter")
     async def run_jupyter(request: Request) -> JSONResponse:
-        job = await _read(request, Notebook, most=body_mb << 20)
-        run = await _checked(sandbox, job, held, wall_s=job.total_timeout)
+        job = await _read(request, Notebook)
+        run = await _checked(sandbox, job, held, wall_s=min(job.total_timeout, most_wall_s))
         try:
-            async with places.place():
-                cells, ran = await run_cells(sandbox, job.cells, run=run, cell_s=job.cell_timeout)
+            playing = run_cells(sandbox, job.cells, run=run, cell_s=job.cell_timeout)
+            cells, ran = await while_connected(request.receive, places.hold(playing))
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
         except SandboxError as error:
             return JSONResponse({"driver": FAILED, "cells": []} | _failed(error))
         answer = {"driver": _result(ran), "cells": [dataclasses.asdict(cell) for cell in cells]}
-        return await asyncio.to_thread(_answer, answer, ran, job, sandbox, held.memory_mb)
+        return await asyncio.to_thread(_answer, answer, ran, job, told=told(job))
 
     return application
 
@@ -163,23 +191,26 @@ def serve(
     token: str = "",
     concurrency: int = 0,  # runs at once; 0: one for each processor
     memory_mb: int = 4096,  # most of a run
+    most_wall_s: float = 300.0,  # of a run
     unenforced: Collection[str] = (),  # limits this machine may do without
 ) -> None:
-    """Run programs for whoever asks, until interrupted. Raises SandboxError if it cannot."""
+    """Run programs for whoever asks, until interrupted. Raises SandboxError if it cannot, and
+    ConfigError for an address that others can reach without a token.
+    """
+    check_address(host, token=token)
     # Clients expect all of what is printed.
     held = Limits(memory_mb=memory_mb, output_bytes=1 << 20)
     sandbox = Bubblewrap(concurrency=concurrency, disk_mb=held.disk_mb, unenforced=unenforced)
-    answer_at(host, port, app(sandbox, limits=held, token=token), log_level="warning")
+    application = app(
+        sandbox, limits=held, token=token, most_wall_s=most_wall_s, local=is_local(host)
+    )
+    answer_at(host, port, application, token=token, log_level="warning")
 
 
-async def _read(request: Request, kind: type[AnyJob], *, most: int) -> AnyJob:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise HTTPException(413, f"a request may have {most} bytes")
+async def _read(request: Request, kind: type[AnyJob]) -> AnyJob:
+    body = await request.body()
     try:
-        return await asyncio.to_thread(kind.model_validate_json, bytes(body))
+        return await asyncio.to_thread(kind.model_validate_json, body)
     except ValidationError as error:
         told = error.errors(include_url=False, include_input=False, include_context=False)
         raise HTTPException(422, told) from error
@@ -247,14 +278,7 @@ def _result(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _answer(
-    part: dict[str, Any], ran: Ran, job: Job, sandbox: Bubblewrap, most_mb: int
-) -> JSONResponse:
-    told = ""
-    if job.memory_limit_MB > most_mb:
-        told = f"memory is limited to {most_mb} MB here"
-    elif job.memory_limit_MB > 0 and sandbox.blueprint.groups is None:
-        told = sandbox.blueprint.isolation
+def _answer(part: dict[str, Any], ran: Ran, job: Job, *, told: str) -> JSONResponse:
     asked = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
     files = {
         asked.get(path, path): base64.b64encode(content).decode()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rolecall.config_errors import ConfigError
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
@@ -23,12 +23,17 @@ from rolecall.retrieval.embedded import Embedded
 from rolecall.retrieval.extras import optional
 from rolecall.retrieval.opening import open_index
 from rolecall.retrieval.reranking import Reranker, load_reranker
-from rolecall.serve.binding import answer_at
+from rolecall.serve.binding import answer_at, check_address
+from rolecall.serve.guard import Guard, Rules, is_local
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request, Response
 
 RETRY_AFTER_S = "1"
+MOST_WAITING = 256  # requests beside those whose queries are under way
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
 
 
 class Retrieve(BaseModel):
@@ -79,13 +84,26 @@ def make_app(
     topk: int = 3,
     most_queries: int = 1024,
     deadline_s: float = 30.0,
+    token: str = "",
+    body_mb: int = 8,
+    local: bool = True,
 ) -> FastAPI:
     """`topk`: documents a query gets if the request does not say; `most_queries` may be under
-    way, beyond which requests are sent away with 503.
+    way, beyond which requests are sent away with 503; `token`: asked for as a bearer token;
+    `local`: the server listens on loopback.
     """
     fastapi = optional("fastapi", extra="serve")
+    answered = optional("fastapi.responses", extra="serve").JSONResponse
     client = SearchClient(Embedded(retriever), deadline_s=deadline_s, most_failures=None)
     app: FastAPI = fastapi.FastAPI(title="rolecall search")
+    rules = Rules(
+        token=token,
+        local=local,
+        body_bytes=body_mb << 20,
+        requests=most_queries + MOST_WAITING,
+        open_paths=("/health",),
+    )
+    app.add_middleware(Guard, rules)
     scoring = asyncio.Lock()  # a model scores for one request at a time
     under_way = 0
 
@@ -102,9 +120,17 @@ def make_app(
         async with scoring:
             return await asyncio.to_thread(reranker, queries, found)
 
-    @app.post("/retrieve")
-    async def retrieve(asked: Retrieve) -> dict[str, Any]:
+    async def read(request: Request, kind: type[Asked]) -> Asked:
+        """As pydantic reads JSON: NaN and half of a surrogate pair are no values of it."""
+        try:
+            return kind.model_validate_json(await request.body())
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_input=False, include_context=False)
+            raise fastapi.HTTPException(422, told) from error
+
+    async def retrieve(request: Request) -> Response:
         nonlocal under_way
+        asked = await read(request, Retrieve)
         texts, most = asked.texts, asked.topk or asked.topk_rerank or topk
         among = max(most, asked.topk_retrieval or RERANKED) if reranks(asked) else most
         if len(texts) > most_queries:
@@ -121,28 +147,30 @@ def make_app(
         finally:
             under_way -= len(texts)
         form = contents_of if asked.reranks else _document
-        return {"result": _items(found, form, scored=asked.return_scores)}
+        return answered({"result": _items(found, form, scored=asked.return_scores)})
 
-    @app.post("/rerank")
-    async def rerank(asked: Rerank) -> dict[str, Any]:
+    async def rerank(request: Request) -> Response:
+        asked = await read(request, Rerank)
         try:
             given = [[_passage(item) for item in items] for items in asked.documents]
         except ValueError as error:
             raise fastapi.HTTPException(422, f"documents: {error}") from error
         found = await reranked(asked.queries, given)
         cut = [hits[: asked.rerank_topk or topk] for hits in found]
-        return {"result": _items(cut, contents_of, scored=asked.return_scores)}
+        return answered({"result": _items(cut, contents_of, scored=asked.return_scores)})
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
         return {"status": "ok", "index": retriever.identity, "queries": under_way}
 
+    app.add_route("/retrieve", retrieve, methods=["POST"])
+    app.add_route("/rerank", rerank, methods=["POST"])
     return app
 
 
 def serve(
     *,
-    index: Path,
+    index: Path | None = None,
     corpus: Path | None = None,
     model: str | None = None,
     e5: bool | None = None,
@@ -150,19 +178,34 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     topk: int = 3,
+    token: str = "",
 ) -> None:
-    """Run until interrupted. The index is built from the corpus first where the folder has none.
+    """Run until interrupted. The index is built from the corpus first where the folder has none;
+    without `index` the folder stands beside the corpus (wiki.jsonl: wiki.jsonl.index).
 
     `reranker`: a cross-encoder of sentence-transformers, which then orders whatever is found.
     Raises ValueError for an index or a model that cannot be opened, ConfigError for a missing
     package.
     """
     optional("uvicorn", extra="serve")  # before an index is built
+    check_address(host, token=token)
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
-    retriever = open_index(index, corpus, model=model, e5=e5, show=True)
+    folder = index if index is not None else beside(corpus)
+    retriever = open_index(folder, corpus, model=model, e5=e5, show=True)
     orders = None if reranker is None else load_reranker(reranker)
-    answer_at(host, port, make_app(retriever, reranker=orders, topk=topk), access_log=False)
+    app = make_app(retriever, reranker=orders, topk=topk, token=token, local=is_local(host))
+    answer_at(host, port, app, token=token, access_log=False)
+
+
+def beside(corpus: Path | None) -> Path:
+    """The folder of a corpus's index where none is named: a/wiki.jsonl -> a/wiki.jsonl.index.
+
+    Raises ConfigError where neither is named.
+    """
+    if corpus is None:
+        raise ConfigError("there is nothing to search: name --corpus, --index or both")
+    return corpus.with_name(f"{corpus.name}.index")
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:

@@ -20,6 +20,9 @@ Number = Fraction | float
 MAX_CHARS = 1_000
 MAX_BITS = 20_000  # of a number on the way; the result of 2**20000 is the largest power of two
 MAX_RESULT_BITS = 3_320  # of a whole result: a thousand digits
+MAX_ROUND_DIGITS = 1_000  # `round` computes 10 to that power in one call, which nothing can stop
+# Possessive quantifiers: what one part has taken it does not give back, so the time is linear.
+DECIMAL = re.compile(r"[\d_]*+\.?+\d*+(?:[eE][+-]?\d{1,3})?")
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e, "tau": math.tau}
 SIGNS = {"^": "**", "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u03c0": "pi"}
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -29,7 +32,7 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 @tool
-async def calculator(expression: str) -> str:
+def calculator(expression: str) -> str:  # a plain function: it runs in a thread
     """Value of an arithmetic expression: + - * / // % ^ ( ), sqrt, abs, min, max, log, sin, pi."""
     return shown(value_of(expression))
 
@@ -62,7 +65,10 @@ def shown(value: Number) -> str:
             if value.numerator.bit_length() > MAX_RESULT_BITS:
                 raise ToolError("the result has more than a thousand digits")
             return str(value.numerator)
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError as error:
+            raise ToolError("the result is not a finite number") from error
     if not math.isfinite(value):
         raise ToolError("the result is not a finite number")
     return f"{value:.12g}"
@@ -72,7 +78,7 @@ def _value(node: ast.expr, text: str) -> Number:
     match node:
         case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
             source = ast.get_source_segment(text, node) or ""
-            if not re.fullmatch(r"[\d_]*\.?\d*([eE][+-]?\d{1,3})?", source):
+            if not DECIMAL.fullmatch(source):
                 raise ToolError(f"a number must be decimal: {source}")
             return _bounded(Fraction(source.replace("_", "")))  # 0.1 is one tenth
         case ast.Name(id=name) if name in CONSTANTS:
@@ -138,7 +144,18 @@ def _whole(function: Callable[..., int], most: int | None = None) -> Callable[..
     return call
 
 
+def _lcm(*given: int) -> int:
+    """One number after the other, so that what becomes too large is seen while it grows."""
+    found = 1
+    for value in given:
+        found = math.lcm(found, value)
+        _bounded(Fraction(found))
+    return found
+
+
 def _rounded(value: Number, digits: Number = Fraction(0)) -> Number:
+    if not -MAX_ROUND_DIGITS <= digits <= MAX_ROUND_DIGITS:
+        raise ToolError(f"round takes at most {MAX_ROUND_DIGITS} digits")
     return Fraction(round(Fraction(value), int(digits)))
 
 
@@ -150,5 +167,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": _real(math.sin), "cos": _real(math.cos), "tan": _real(math.tan),
     "asin": _real(math.asin), "acos": _real(math.acos), "atan": _real(math.atan),
     "factorial": _whole(math.factorial, 1000), "comb": _whole(math.comb, 2000),
-    "perm": _whole(math.perm, 2000), "gcd": _whole(math.gcd), "lcm": _whole(math.lcm),
+    "perm": _whole(math.perm, 2000), "gcd": _whole(math.gcd), "lcm": _whole(_lcm),
 }  # fmt: skip

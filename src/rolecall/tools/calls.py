@@ -20,10 +20,13 @@ from rolecall.tools.base import Tool
 
 Format = Literal["native", "tags", "code"]
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+TAG = re.compile(r"<(/?)tool_call>")
 # Function and parameters as Qwen3-Coder writes them between the tags.
-FUNCTION = re.compile(r"<function=([^>\n]+)>(.*)</function>", re.DOTALL)
-PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 BARE = ("<|python_tag|>", "[TOOL_CALLS]")  # before JSON in templates of Llama and Mistral
+MOST_NAME = 200  # characters of a tool's name
+MOST_DEPTH = 64  # of arguments inside arguments: records nest them deeper, and must be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +79,31 @@ def cut(text: str, most: int) -> str:
     return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[head - most :]}"
 
 
+def shared(texts: list[str], most: int) -> list[str]:
+    """Long texts cut alike until all have `most` characters together; short ones stay whole."""
+    found, left = list(texts), most
+    by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    for done, number in enumerate(by_length):
+        share = left // (len(texts) - done)
+        left -= min(share, len(texts[number]))
+        found[number] = cut(texts[number], share)
+    return found
+
+
 def _tagged(text: str) -> list[Call]:
     calls: list[Call] = []
-    rest = text
-    while OPEN in rest or CLOSE in rest:
-        before, _, rest = rest.partition(OPEN)
-        if CLOSE in before:
+    inside: int | None = None
+    for tag in TAG.finditer(text):
+        if tag[1] and inside is None:
             return [*calls, Call("", problem=f"{CLOSE} without {OPEN}")]
-        body, closed, rest = rest.partition(CLOSE)
-        if not closed or OPEN in body:
-            return [*calls, Call("", problem=f"{OPEN} without {CLOSE}")]
-        calls.append(_call(body))
-    return calls
+        if not tag[1] and inside is not None:
+            break
+        if inside is None:
+            inside = tag.end()
+        else:
+            calls.append(_call(text[inside : tag.start()]))
+            inside = None
+    return calls if inside is None else [*calls, Call("", problem=f"{OPEN} without {CLOSE}")]
 
 
 def _bare(text: str) -> list[Call]:
@@ -98,7 +114,7 @@ def _bare(text: str) -> list[Call]:
         return []
     try:
         found = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return []
     listed = found if isinstance(found, list) else [found]
     named = [entry for entry in listed if isinstance(entry, dict) and "name" in entry]
@@ -106,13 +122,30 @@ def _bare(text: str) -> list[Call]:
 
 
 def _call(body: str) -> Call:
-    function = FUNCTION.search(body)
-    if function is not None:
-        return Call(function[1].strip(), dict(PARAMETER.findall(function[2])))
+    if body.lstrip().startswith(FUNCTION):
+        return _function(body)
     try:
         return _read(json.loads(body))
     except json.JSONDecodeError as error:
         return Call("", problem=f"not JSON: {error.msg} at character {error.pos}")
+    except RecursionError:
+        return Call("", problem="the JSON is nested too deeply")
+    except ValueError as error:  # a whole number of more digits than Python reads
+        return Call("", problem=f"not JSON that can be read: {error}")
+
+
+def _function(body: str) -> Call:
+    """`<function=add>`, a `<parameter=a>` with each value, `</function>`."""
+    name, named, rest = body.partition(FUNCTION)[2].partition(">")
+    inside, ended, _ = rest.rpartition(FUNCTION_END)
+    if not named or not ended:
+        return Call("", problem=f"{FUNCTION}NAME> without {FUNCTION_END}")
+    arguments = {}
+    for part in inside.split(PARAMETER_END)[:-1]:
+        key, opened, value = part.partition(PARAMETER)[2].partition(">")
+        if opened and key:
+            arguments[key] = value.removeprefix("\n").removesuffix("\n")
+    return _checked(Call(name.strip(), arguments))
 
 
 def _read(found: Any) -> Call:
@@ -123,11 +156,39 @@ def _read(found: Any) -> Call:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             arguments = None
     if not isinstance(arguments, dict):
-        return Call(found["name"], problem="the arguments are no JSON object")
-    return Call(found["name"], arguments)
+        return _checked(Call(found["name"], problem="the arguments are no JSON object"))
+    return _checked(Call(found["name"], arguments))
+
+
+def _checked(call: Call) -> Call:
+    """The call, unless what it holds could not be written down or sent to a tool's server."""
+    if len(call.name) > MOST_NAME:
+        return Call("", problem=f"a tool's name has at most {MOST_NAME} characters")
+    if _depth(call.arguments) > MOST_DEPTH:
+        return Call("", problem=f"the arguments are nested more than {MOST_DEPTH} deep")
+    try:
+        json.dumps([call.name, call.arguments], ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return Call("", problem="half of a surrogate pair, such as \\ud800 alone, is no character")
+    except ValueError:
+        return Call("", problem="NaN and Infinity are not JSON")
+    return call
+
+
+def _depth(value: Any) -> int:
+    """Of lists and objects inside one another: {"a": [1]} has 2."""
+    level, depth = [value], 0
+    while level := [outer for outer in level if isinstance(outer, dict | list)]:
+        depth += 1
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return depth
 
 
 def _without(name: str, text: str) -> str:

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from rolecall.environments.base import World
 from rolecall.tools.base import Tool, ToolError
 from rolecall.tools.functions import tool
 
-MAX_FILES = 1_000
+MAX_FILES = 1_000  # that are listed
+MAX_DEPTH = 16  # parts of a path that is written
 READ = os.O_RDONLY | os.O_NONBLOCK  # a pipe that lies there must not be waited for
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -33,13 +35,22 @@ class Files:
     """
 
     def __init__(
-        self, root: str | None = None, writable: bool = True, max_bytes: int = 1_000_000
+        self,
+        root: str | None = None,
+        writable: bool = True,
+        max_bytes: int = 1_000_000,
+        max_files: int = 100,
+        max_total_bytes: int = 10_000_000,
     ) -> None:
+        """`max_bytes` of one file; an episode may write `max_files` of together at most
+        `max_total_bytes`.
+        """
         if root is not None and not Path(root).expanduser().is_dir():
             raise ValueError(f"files: there is no folder {root}")
         if root is None and not writable:
             raise ValueError("files: writable=false has no effect without a root: nothing is there")
         self.root, self.writable, self.max_bytes = root, writable, max_bytes
+        self.max_files, self.max_total_bytes = max_files, max_total_bytes
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
@@ -50,6 +61,8 @@ class Files:
             yield [self._tool(Path(folder))]
 
     def _tool(self, root: Path) -> Tool:
+        written = Written(self.max_files, self.max_total_bytes)
+
         def file_system(
             operation: Literal["read", "write", "list"], path: str = "", content: str = ""
         ) -> str:
@@ -60,9 +73,31 @@ class Files:
                 return read(root, path, most=self.max_bytes)
             if not self.writable:
                 raise ToolError("the files are read-only")
+            written.add(path, len(content.encode()))
             return write(root, path, content, most=self.max_bytes)
 
         return tool(file_system)
+
+
+class Written:
+    """What an episode has written; more than it may is a ToolError before anything is changed."""
+
+    def __init__(self, most_files: int, most_bytes: int) -> None:
+        self._most_files, self._most_bytes = most_files, most_bytes
+        self._sizes: dict[str, int] = {}  # path -> bytes; of a write that failed, too
+        self._lock = threading.Lock()  # calls of one turn run at once
+
+    def add(self, path: str, size: int) -> None:
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if len(parts) > MAX_DEPTH:
+            raise ToolError(f"{path[:80]}: at most {MAX_DEPTH} folders may lie inside one another")
+        with self._lock:
+            sizes = self._sizes | {"/".join(parts): size}
+            if len(sizes) > self._most_files:
+                raise ToolError(f"at most {self._most_files} files may be written")
+            if sum(sizes.values()) > self._most_bytes:
+                raise ToolError(f"all files together may have {self._most_bytes} bytes")
+            self._sizes = sizes
 
 
 def listed(root: Path, path: str = "") -> str:

@@ -7,7 +7,8 @@ InfrastructureError, and the next one connects again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any
@@ -15,7 +16,10 @@ from typing import Any
 from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError, first
 from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.calls import cut
+from rolecall.tools.mcp_stdio import started
 
+MOST_CHARS, MOST_PARTS = 1_000_000, 1_000  # of one result
 CONNECTION_CLOSED = -32000  # a JSON-RPC code that the mcp package makes itself
 
 
@@ -35,13 +39,15 @@ class Mcp:
         if (command is None) == (url is None):
             raise ValueError("mcp: either command or url is needed, and not both")
         try:
-            import mcp
+            import mcp  # noqa: F401
         except ImportError as error:
             raise ValueError('mcp: install it with pip install "rolecall[mcp]"') from error
         if command is not None:
-            self._target: Any = mcp.StdioServerParameters(command=command[0], args=command[1:])
+            if not command:
+                raise ValueError("mcp: command is empty; give a program and its arguments")
+            self._target: Callable[[], Any] = lambda: started(command)
         else:
-            self._target = url
+            self._target = lambda: url
         self.only, self.start_s = only, start_s
         self._connection: _Connection | None = None
 
@@ -71,7 +77,7 @@ def _caller(connection: _Connection, name: str) -> Callable[..., Any]:
 class _Connection:
     """A client that a task of its own holds open: what opens it must also close it."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Callable[[], Any]) -> None:
         self.loop = asyncio.get_running_loop()
         self._described: asyncio.Future[list[Any]] = self.loop.create_future()
         self._client: Any = None
@@ -96,6 +102,7 @@ class _Connection:
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         from mcp import MCPError
 
+        _check(arguments)
         if self.lost:
             raise InfrastructureError("the MCP server has gone")
         calling = self.loop.create_task(self._client.call_tool(name, arguments), context=Context())
@@ -114,7 +121,7 @@ class _Connection:
             raise self._loss(name, error) from error
         except Exception as error:  # whatever its transport raises
             raise self._loss(name, error) from error
-        text = "\n".join(_text_of(part) for part in result.content)
+        text = _joined(result.content)
         if result.is_error:
             raise ToolError(text)
         return text
@@ -123,11 +130,11 @@ class _Connection:
         self._ended.set()
         return InfrastructureError(f"the MCP server went while it ran {name!r}: {error}")
 
-    async def _hold(self, target: Any) -> None:
+    async def _hold(self, target: Callable[[], Any]) -> None:
         from mcp import Client
 
         try:
-            async with Client(target) as self._client:
+            async with Client(target()) as self._client:
                 described = []
                 page = await self._client.list_tools()
                 described += page.tools
@@ -142,6 +149,26 @@ class _Connection:
                 self._described.set_exception(failure)
         finally:
             self._ended.set()
+
+
+def _check(arguments: dict[str, Any]) -> None:
+    """Raises ToolError for what cannot be sent, which would end the connection for all episodes."""
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments cannot be sent: {error}") from error
+
+
+def _joined(parts: Sequence[Any]) -> str:
+    """The first parts of a result, up to a bound that no agent is shown more of."""
+    texts, left = [], MOST_CHARS
+    for number, part in enumerate(parts):
+        if left <= 0 or number == MOST_PARTS:
+            texts.append(f"[{len(parts) - number} parts left out]")
+            break
+        texts.append(cut(_text_of(part), left))
+        left -= len(texts[-1])
+    return "\n".join(texts)
 
 
 def _text_of(part: Any) -> str:

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from rolecall.core import Episode, Turn
 from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError
+from rolecall.tags import encodable
 from rolecall.tools.base import Tool, ToolError
-from rolecall.tools.calls import Call, Format, calls_of, cut
+from rolecall.tools.calls import Call, Format, calls_of, cut, shared
 
 
 class Toolkit(Protocol):
@@ -55,8 +56,10 @@ class ToolUse:
     kits: tuple[Toolkit, ...]
     format: Format = "native"
     max_calls: int = 8  # answers with calls, after which the agent is not asked again
+    calls_per_turn: int = 16  # of one answer; those beyond it are not made
     timeout_s: float = 30.0  # of one call of a tool that does not end itself
     result_chars: int = 4_000  # longer results keep their head and their tail
+    chars_per_turn: int = 16_000  # of all results of one answer together, shared alike
 
 
 @dataclass(slots=True)
@@ -91,24 +94,38 @@ async def use_tools(
     if not calls:
         return []
     by_name = {tool.name: tool for tool in tools}
+    made = calls[: use.calls_per_turn]
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_make(call, by_name, use)) for call in calls]
+        running = [group.create_task(_make(call, by_name, use)) for call in made]
     results = [task.result() for task in running]
     turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
-    turn.info["calls"] = [
-        _written(call, text, problem) for call, (text, problem) in zip(calls, results, strict=True)
-    ]
-    for _, problem in results:
+    if len(made) < len(calls):
+        made.append(Call(calls[len(made)].name))
+        results.append((_too_many(len(calls), use.calls_per_turn), "too_many"))
+    texts = shared([text for text, _ in results], use.chars_per_turn)
+    if texts != [text for text, _ in results]:
+        episode.count("tool_results_cut")
+    told = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]
+    turn.info["calls"] = [_written(call, *said) for call, said in zip(made, told, strict=True)]
+    for _, problem in told:
         episode.count(f"tool_{problem or 'calls'}")
-    return [(call, text) for call, (text, _) in zip(calls, results, strict=True)]
+    return [(call, text) for call, (text, _) in zip(made, told, strict=True)]
+
+
+def _too_many(number: int, most: int) -> str:
+    return (
+        f"Error: you made {number} calls in one message. Only the first {most} were made; "
+        f"make at most {most} at once"
+    )
 
 
 async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, str]:
     """-> (what the agent is told, the kind of problem or "")."""
     if call.problem:
-        return f"Error: {call.problem}", "malformed"
+        return cut(f"Error: {call.problem}", use.result_chars), "malformed"
     if call.name not in tools:
-        return f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}", "unknown"
+        told = f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}"
+        return cut(told, use.result_chars), "unknown"
     tool = tools[call.name]
     try:
         async with asyncio.timeout(None if tool.ends_itself else use.timeout_s):
@@ -118,10 +135,10 @@ async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, 
     except TimeoutError:
         return f"Error: no answer within {use.timeout_s:g} s", "timeouts"
     except ToolError as error:
-        return cut(f"Error: {error}", use.result_chars), "refused"
+        return cut(encodable(f"Error: {error}"), use.result_chars), "refused"
     except (Exception, SystemExit) as error:  # the boundary to tools: what they raise is data
-        return cut(f"Error: {type(error).__name__}: {error}", use.result_chars), "raised"
-    return cut(said, use.result_chars), ""
+        return cut(encodable(f"Error: {type(error).__name__}: {error}"), use.result_chars), "raised"
+    return cut(encodable(said), use.result_chars), ""
 
 
 def _written(call: Call, text: str, problem: str) -> dict[str, Any]:

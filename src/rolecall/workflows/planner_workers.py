@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 
 from pydantic import PositiveInt
 
@@ -18,8 +19,8 @@ from rolecall.environments.base import World
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
-TAGS = re.compile(r"<subtask>(.*?)</subtask>", re.DOTALL | re.IGNORECASE)
-CALLS = re.compile(r"<use_mcp_tool>.*?<arguments>(.*?)</arguments>.*?</use_mcp_tool>", re.DOTALL)
+TAG = re.compile(r"<(/?)subtask>", re.IGNORECASE)
+CALL = ("<use_mcp_tool>", "<arguments>", "</arguments>", "</use_mcp_tool>")
 UNREADABLE = "Your call could not be read: write it again, or answer without one."
 OPENED = re.compile(r"(?i:<subtask>)|<use_mcp_tool>")
 
@@ -62,11 +63,36 @@ def subtasks_of(plan: Turn) -> list[str]:
     if plan.finish == "length":
         return []
     text = plan.visible
-    found = [(match.start(), match[1].strip()) for match in TAGS.finditer(text)]
-    for match in CALLS.finditer(text):
+    found = list(_tagged(text))
+    for place, arguments in _called(text):
         try:
-            subtask = json.loads(match[1]).get("subtask")
-        except (json.JSONDecodeError, AttributeError):
+            subtask = str(json.loads(arguments).get("subtask") or "")
+        except (ValueError, RecursionError, AttributeError):
             continue
-        found.append((match.start(), str(subtask or "").strip()))
+        found.append((place, subtask.strip()))
     return [subtask for _, subtask in sorted(found) if subtask]
+
+
+def _tagged(text: str) -> Iterator[tuple[int, str]]:
+    """Place and content of each `<subtask>` that is closed."""
+    opened: re.Match[str] | None = None
+    for tag in TAG.finditer(text):
+        if opened is None and not tag[1]:
+            opened = tag
+        elif opened is not None and tag[1]:
+            yield opened.start(), text[opened.end() : tag.start()].strip()
+            opened = None
+
+
+def _called(text: str) -> Iterator[tuple[int, str]]:
+    """Place and arguments of each whole call. One that lacks a part has none whole behind it."""
+    at = 0
+    while True:
+        places = []
+        for mark in CALL:
+            place = text.find(mark, at)
+            if place < 0:
+                return
+            places.append(place)
+            at = place + len(mark)
+        yield places[0], text[places[1] + len(CALL[1]) : places[2]]

@@ -15,14 +15,15 @@ from rolecall.tags import visible
 NUM_LAST_LINES = 5
 KEYS = ("REQUEST", "PROCESS_SCORE", "ANSWER_CORRECT")
 
-_MARKS = r"[\s*_`\[\]]*"  # emphasis and brackets that a coach puts around key and value
+# Emphasis and brackets that a coach puts around key and value. Nothing gives back what it took
+# (`*+`), so an unreadable line takes no longer than a readable one.
+_MARKS = r"[\s*_`\[\]]*+"
 KEY_LINE = re.compile(
     rf"{_MARKS}({'|'.join(KEYS)}){_MARKS}[:=](.*)", re.IGNORECASE | re.ASCII | re.DOTALL
 )
 NUMBER = re.compile(
-    rf"{_MARKS}([0-9]+(?:\.[0-9]+)?){_MARKS}(?:/{_MARKS}10{_MARKS})?[\s*_`\[\].]*", re.ASCII
+    rf"{_MARKS}([0-9]+(?:\.[0-9]+)?){_MARKS}(?:/{_MARKS}10{_MARKS})?[\s*_`\[\].]*+", re.ASCII
 )
-FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n```\s*", re.DOTALL)
 
 
 def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
@@ -32,11 +33,18 @@ def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
     whether the coach also has to say if the answer is correct. Raises FormatError.
     """
     for candidate in (text, visible(text)):
-        found = FENCED.fullmatch(candidate)
-        inner = (found[1] if found else candidate).strip()
+        inner = _unfenced(candidate.strip())
         if inner.startswith("{") and inner.endswith("}"):
             return read_json(inner, nonce, ground_truth=ground_truth)
     return read_text(text, nonce, ground_truth=ground_truth)
+
+
+def _unfenced(text: str) -> str:
+    """What stands between "```json" and "```", if that is all."""
+    first, _, rest = text.partition("\n")
+    if first.rstrip() in ("```", "```json") and rest.endswith("\n```"):
+        return rest.removesuffix("```").strip()
+    return text
 
 
 def read_json(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 MOST_WORDS = 2000  # characters of an error's text
+MOST_ALIKE = 100  # elements of a set, or keys, of one hash; each is compared with all before it
 
 
 class Ended(BaseException):
@@ -161,12 +162,28 @@ def decode(value: Any) -> Any:
         return value
     [(name, content)] = value.items()
     if name == "dict":
-        return {decode(key): decode(item) for key, item in content}
+        pairs = [(decode(key), decode(item)) for key, item in content]
+        check_hashes([key for key, _ in pairs])
+        return dict(pairs)
     if name == "bytes":
         return bytes.fromhex(content)
     if name == "complex":
         return complex(*content)
-    return {"tuple": tuple, "set": set, "frozenset": frozenset}[name](map(decode, content))
+    values = [decode(item) for item in content]
+    if name != "tuple":
+        check_hashes(values)
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[name](values)
+
+
+def check_hashes(values: list[Any]) -> None:
+    """Raise Strange if many values have one hash, as all multiples of 2**61 - 1 have.
+
+    A set of them takes quadratic time to build, and is no answer that anybody asked for.
+    """
+    hashes = sorted(map(hash, values))
+    for first, last in zip(hashes, hashes[MOST_ALIKE:], strict=False):
+        if first == last:
+            raise Strange(f"more than {MOST_ALIKE} values of one collection have the same hash")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ PROGRAM = "__program__.py"  # a FIFO on which a Python, already started, waits f
 USER = 1000  # the program's, where pid 1 may change it
 MOST_SEEN = 20_000  # files looked at for those to fetch
 FAILED = 255  # exit status of a step that failed without an error number
+PRLIMIT = {"x86_64": 302, "aarch64": 261}  # the call's number
 LENGTH = 8  # bytes before each part of a message that say how long it is
 
 
@@ -33,7 +34,13 @@ def main(control: int, change_user: bool, python: str) -> None:
     os.umask(0)
     os.mkfifo(PROGRAM, 0o666)
     os.umask(0o022)
-    waiting = spawn(lambda: os.execv(python, [python, PROGRAM]), change_user=change_user)
+
+    def execute(command: list[str]) -> None:
+        if not change_user:
+            keep_limits()
+        os.execv(command[0], command)
+
+    waiting = spawn(lambda: execute([python, PROGRAM]), change_user=change_user)
     job = [receive(control) for _ in range(int(receive(control)))]
     command, patterns = job[0].decode().split("\0"), job[2].decode().split("\0")
     cpu_s, processes, address_space, num_files, num_bytes = (int(word) for word in job[1].split())
@@ -52,7 +59,7 @@ def main(control: int, change_user: bool, python: str) -> None:
 
     def start() -> None:
         hold(0)
-        os.execv(command[0], command)
+        execute(command)
 
     if not waits:
         os.kill(waiting, signal.SIGKILL)
@@ -90,6 +97,38 @@ def hide() -> None:
 
     PR_SET_DUMPABLE = 4
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def keep_limits() -> None:
+    """Keep this process, and what it will start, from changing the limits of others.
+
+    Another process of the same user is free to be changed by `prlimit`, this file's process too. A
+    filter of system calls refuses that call for all but the caller itself (0).
+    """
+    import ctypes
+
+    PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+    number = PRLIMIT.get(os.uname().machine)
+    if number is None:
+        return
+    steps = (  # load the call's number; if it is prlimit, load its first argument; EPERM or allow
+        (0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, 16), (0x15, 1, 0, 0),
+        (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000),
+    )  # fmt: skip
+
+    class Step(ctypes.Structure):
+        _fields_ = (
+            ("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8),
+            ("operand", ctypes.c_uint32),
+        )  # fmt: skip
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.POINTER(Step)))
+
+    filter = Program(len(steps), (Step * len(steps))(*(Step(*step) for step in steps)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter), 0, 0):
+        raise OSError(ctypes.get_errno(), "no filter of system calls")
 
 
 def receive(control: int) -> bytes:

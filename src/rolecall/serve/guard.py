@@ -1,0 +1,215 @@
+"""HTTP requests in; those that may be asked here go on to an application, with a bounded body.
+
+Consumes connections, produces requests whose body has been read. A request takes its place in the
+queue before its body is read, and gives it back when it is answered or its client has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BODY_S = 60.0  # from a request's head to the end of its body
+HELD = 4  # bodies of the largest size that may be in memory at once
+
+
+class Refused(Exception):
+    """A request that is answered with a status and a sentence."""
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status, self.told = status, told
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may ask, how much, and how many at once."""
+
+    token: str = ""  # asked for; "": anybody who reaches the server may ask
+    local: bool = True  # the server listens on loopback, and answers to no other name
+    body_bytes: int = 8 << 20  # of one request
+    requests: int = 256  # that are read, wait or run at once
+    open_paths: Collection[str] = ()  # answered without a token
+    busy: int = 503  # status that sends a client away to try again
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, inner: Application, rules: Rules) -> None:
+        self.inner, self.rules = inner, rules
+        self._requests = 0
+        self._bytes = 0  # of bodies that are held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.inner(scope, receive, send)
+            return
+        started = False
+
+        async def sent(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._admit(scope, receive, sent)
+        except Refused as refused:
+            await _answer(send, refused)
+        except asyncio.CancelledError:  # the server ends and waits for nobody
+            if not started:
+                await _answer(send, Refused(503, "the server ends"))
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value for name, value in reversed(scope["headers"])}
+        said = {name: value.decode("latin-1") for name, value in headers.items()}
+        _check_page(said, local=self.rules.local)
+        if scope["path"] not in self.rules.open_paths:
+            _check_token(said.get("authorization", ""), self.rules.token)
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            await self.inner(scope, receive, send)
+            return
+        _check_type(said)
+        size = said.get("content-length", "")
+        if size.isdecimal() and int(size) > self.rules.body_bytes:
+            raise self._too_large()
+        if self._requests >= self.rules.requests:
+            raise Refused(self.rules.busy, "too many requests wait; try again")
+        self._requests += 1
+        body = bytearray()
+        try:
+            if await self._read(receive, body):
+                await self.inner(scope, _again(bytes(body), receive), send)
+        finally:
+            self._requests -= 1
+            self._bytes -= len(body)
+
+    async def _read(self, receive: Receive, body: bytearray) -> bool:
+        """Whether the client stayed until its body was there."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return False
+                    chunk = message.get("body", b"")
+                    if len(body) + len(chunk) > self.rules.body_bytes:
+                        raise self._too_large()
+                    if self._bytes + len(chunk) > HELD * self.rules.body_bytes:
+                        raise Refused(self.rules.busy, "too many large requests; try again")
+                    body += chunk
+                    self._bytes += len(chunk)
+                    if not message.get("more_body", False):
+                        return True
+        except TimeoutError as error:
+            told = f"the request's body did not come within {BODY_S:g} s"
+            raise Refused(408, told) from error
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"a request may have {self.rules.body_bytes} bytes")
+
+
+async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+    """What `work` comes to; it is cancelled, and has ended, when the client leaves before that."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refused(499, "the client has left")
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is of loopback alone: 127.0.0.1, ::1, localhost."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+
+
+def _check_page(said: dict[str, str], *, local: bool) -> None:
+    """No page of a browser may ask, unless it is the server's own.
+
+    A page of any site can send requests to loopback. Its own name, or one that its owner lets
+    point to loopback for that moment, then stands in the request's head.
+    """
+    host = urlsplit(f"//{said.get('host', '')}").hostname or ""
+    if local and host and not is_local(host):
+        raise Refused(403, f"this server is local and does not answer to the name {host!r}")
+    origin = said.get("origin")
+    if origin is not None and urlsplit(origin).netloc != said.get("host"):
+        raise Refused(403, "pages of other sites may not ask this server")
+    if said.get("sec-fetch-site") in ("cross-site", "same-site"):
+        raise Refused(403, "pages of other sites may not ask this server")
+
+
+def _check_token(authorization: str, token: str) -> None:
+    """`Bearer TOKEN`; or `Basic` with it as the password, which any client takes from its URL."""
+    if not token:
+        return
+    kind, _, given = authorization.partition(" ")
+    word = given.encode("latin-1")
+    if kind.lower() == "basic":
+        try:
+            word = base64.b64decode(given, validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            word = b""
+    if kind.lower() not in ("bearer", "basic") or not hmac.compare_digest(word, token.encode()):
+        raise Refused(401, "this server asks for a bearer token")
+
+
+def _check_type(said: dict[str, str]) -> None:
+    """JSON, which a page of another site cannot send unasked; or a client that says nothing."""
+    kind = said.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Refused(415, "send the header Content-Type: application/json")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, and then whatever else comes: that the client leaves."""
+    told = False
+
+    async def following() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return following
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _answer(send: Send, refused: Refused) -> None:
+    content = json.dumps({"detail": refused.told}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    if refused.status in (503, 504):
+        headers.append((b"retry-after", b"1"))
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    headers.append((b"connection", b"close"))  # what is left of its body is not read
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

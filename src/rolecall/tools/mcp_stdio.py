@@ -1,0 +1,120 @@
+"""A command in; the two streams of messages with the MCP server that it starts out.
+
+As the mcp package's own transport, with two differences: a line that the server writes is bounded,
+so that no result fills the memory, and what it says on stderr needs no file of ours to go to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+MOST_LINE = 4 << 20  # bytes of one message
+END_S = 2.0  # that a server has after its input has ended, and again after SIGTERM
+
+
+class TooLongError(ValueError):
+    """A message of more bytes than are read."""
+
+
+@asynccontextmanager
+async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
+    """Raises OSError if the command cannot be started."""
+    import anyio
+    from mcp.client.stdio import get_default_environment
+
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=_errors(),
+        env=get_default_environment(),
+        limit=MOST_LINE,
+        start_new_session=True,  # so that what the server starts ends with it
+    )
+    to_session, heard = anyio.create_memory_object_stream[Any](0)
+    said, from_session = anyio.create_memory_object_stream[Any](0)
+    tasks = [
+        asyncio.create_task(_read(process, to_session)),
+        asyncio.create_task(_write(process, from_session, to_session)),
+    ]
+    try:
+        yield heard, said
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.shield(_end(process))
+        for stream in (heard, said, to_session, from_session):
+            stream.close()
+
+
+def _errors() -> int:
+    """Where the server's stderr goes: ours, or nowhere where ours is no file (notebooks)."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return asyncio.subprocess.DEVNULL
+
+
+async def _read(process: asyncio.subprocess.Process, to_session: Any) -> None:
+    """The server's lines, until it ends or one is too long; what is no message is passed on."""
+    import mcp_types
+    from mcp.shared.message import SessionMessage
+
+    assert process.stdout is not None
+    async with to_session:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError as error:
+                told = f"a message of more than {MOST_LINE} bytes"
+                await to_session.send(TooLongError(told))
+                raise TooLongError(told) from error
+            if not line:
+                return
+            try:
+                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError as error:
+                await to_session.send(error)
+            else:
+                await to_session.send(SessionMessage(message))
+
+
+async def _write(process: asyncio.subprocess.Process, from_session: Any, to_session: Any) -> None:
+    assert process.stdin is not None
+    try:
+        async for message in from_session:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.stdin.write(text.encode() + b"\n")
+            await process.stdin.drain()
+    except OSError:  # it does not listen any more: the session is told, instead of waiting
+        await to_session.aclose()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Its input ends, then SIGTERM, then SIGKILL, for it and what it started."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if await _ends(process):
+            break
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+    await _ends(process)
+
+
+async def _ends(process: asyncio.subprocess.Process) -> bool:
+    """Whether it ends in time. What it wrote is thrown away: a full pipe must not keep it."""
+    assert process.stdout is not None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            while await process.stdout.read(1 << 16):
+                continue
+            await process.wait()
+    return process.returncode is not None
