@@ -17,7 +17,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 ROOT = Path(__file__).resolve().parents[1] / "src/rolecall"
 # From the ground up: layers of rooms, each a folder or some files of the package.
 LAYERS: list[dict[str, list[str]]] = [
-    {"nouns": ["core", "tags", "seeds", "scope", "memory", "config_errors", "errors"]},
+    {"nouns": ["core", "tags", "seeds", "scope", "memory", "config_errors", "errors", "places"]},
     {
         "settings": ["config", "registry", "learners.optim"],
         "interfaces": ["engines.base", "environments.base", "tools.base", "tools.calls"],
@@ -56,7 +56,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "learners": ["learners"],
     },
     {
-        "rollout": ["rollout", "evaluate"],
+        "rollout": ["rollout", "evaluate", "user_code"],
         "drawing": ["drawing", "curriculum"],
         "opponents": ["opponents"],
         "run folder": ["runs", "episodes", "checkpoint"],
@@ -66,7 +66,7 @@ LAYERS: list[dict[str, list[str]]] = [
     {"monitor": ["monitor"], "serve": ["serve"]},
     {
         "assembly": ["assembly", "parts", "credit", "weights", "needs", "checks"],
-        "trainer": ["trainer", "collecting", "learning"],
+        "trainer": ["trainer", "collecting", "learning", "held_loop"],
     },
     {"bench": ["bench"], "elsewhere": ["elsewhere"]},
     {"commands": ["commands", "cli", "info", "__main__", "", "tiny.build", "tiny.demonstrations"]},

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from rolecall.core import Turn as Turn
     from rolecall.environments.base import Observation as Observation
     from rolecall.environments.base import World as World
+    from rolecall.scope import Lock as Lock
+    from rolecall.scope import Semaphore as Semaphore
     from rolecall.team import Team as Team
     from rolecall.tools.functions import tool as tool
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
+    "Lock": "scope",
+    "Semaphore": "scope",
     "Team": "team",
     "Algorithm": "algorithms.base",
     "Episode": "core",
@@ -30,6 +34,10 @@ _PLACES = {
     "workflow": "workflows.base",
 }
 __all__ = sorted(_PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -22,10 +22,11 @@ from rolecall.engines.base import ContextFullError
 from rolecall.environments.base import Environment, Observation, World
 from rolecall.errors import RunEndingError, first
 from rolecall.memory import seldom_collected
+from rolecall.places import place_of
 from rolecall.seeds import seed_of
 from rolecall.team import Team
 from rolecall.tools.use import OpenTools
-from rolecall.user_code import awaited, numbers_of, observation_of, place_of, text_of
+from rolecall.user_code import awaited, numbers_of, observation_of, text_of
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")

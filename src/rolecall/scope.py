@@ -19,30 +19,59 @@ import asyncio
 from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, Literal
+
+from rolecall.errors import RunEndingError
+from rolecall.places import waits_for_another
 
 _current: ContextVar[Scope | None] = ContextVar("rolecall_scope", default=None)
 
 
+STILL_S = 5.0  # without movement, after which a circle of waits is looked for
+
+
 class Quiet:
-    """Counts the coroutines that could still ask an engine for something by themselves."""
+    """Knows the coroutines that could still ask an engine for something by themselves."""
 
     def __init__(self) -> None:
-        self.running = 0
+        self._live: set[Scope] = set()
         self._zero = asyncio.Event()
         self._zero.set()
 
-    def add(self, change: int) -> None:
-        self.running += change
-        assert self.running >= 0, "a coroutine ended twice"
-        if self.running:
-            self._zero.clear()
-        else:
+    @property
+    def running(self) -> int:
+        return len(self._live)
+
+    def runs(self, scope: Scope) -> None:
+        self._live.add(scope)
+        self._zero.clear()
+
+    def rests(self, scope: Scope) -> None:
+        self._live.remove(scope)
+        if not self._live:
             self._zero.set()
 
     async def wait(self) -> None:
-        while self.running:
-            await self._zero.wait()
+        """Raises RunEndingError where all that still run wait for those that wait here."""
+        while self._live:
+            before = set(self._live)
+            try:
+                async with asyncio.timeout(STILL_S):
+                    await self._zero.wait()
+            except TimeoutError:
+                if before == self._live and (place := self._circle()):
+                    raise RunEndingError(
+                        f"no episode can go on: {place} waits for an episode that itself waits "
+                        "for an agent's answer, which comes when all episodes wait for one. Use "
+                        "rolecall.Lock and rolecall.Semaphore there, which say that they wait"
+                    ) from None
+
+    def _circle(self) -> str:
+        """Where user code waits for other coroutines, if all that run do; "" otherwise."""
+        places = [
+            waits_for_another(scope.task) if scope.task is not None else "" for scope in self._live
+        ]
+        return places[0] if all(places) else ""
 
 
 class Scope:
@@ -52,7 +81,7 @@ class Scope:
     its children cannot act before they do.
     """
 
-    __slots__ = ("_children", "_ended", "_next", "_parent", "_waiting", "path", "quiet")
+    __slots__ = ("_children", "_ended", "_next", "_parent", "_waiting", "path", "quiet", "task")
 
     def __init__(self, path: tuple[int, ...], *, quiet: Quiet, parent: Scope | None = None) -> None:
         self.path = path
@@ -62,9 +91,10 @@ class Scope:
         self._waiting = False
         self._ended = False
         self._parent = parent
+        self.task: asyncio.Task[Any] | None = None  # that runs it
         if parent is not None:
             parent._change(children=1)
-        quiet.add(1)
+        quiet.runs(self)
 
     def end(self) -> None:
         self._change(ended=True)
@@ -86,7 +116,10 @@ class Scope:
         self._children += children
         self._waiting = self._waiting if waiting is None else waiting
         self._ended = self._ended or ended
-        self.quiet.add(int(self._counts()) - int(before))
+        if before and not self._counts():
+            self.quiet.rests(self)
+        elif self._counts() and not before:
+            self.quiet.runs(self)
 
 
 def current() -> Scope:
@@ -99,6 +132,7 @@ def current() -> Scope:
 def entered(path: tuple[int, ...], *, quiet: Quiet) -> Iterator[Scope]:
     """Run a block as a scope of its own, inside the current one if there is one."""
     scope = Scope(path, quiet=quiet, parent=_current.get())
+    scope.task = asyncio.current_task()
     token = _current.set(scope)
     try:
         yield scope
@@ -136,7 +170,7 @@ def task_factory(
     context.run(_current.set, child)
     if isinstance(coroutine, Coroutine):
         coroutine = _without_exit(coroutine)
-    task = asyncio.Task(coroutine, loop=loop, context=context, **options)
+    task = child.task = asyncio.Task(coroutine, loop=loop, context=context, **options)
     task.add_done_callback(lambda _: child.end())
     return task
 
@@ -147,3 +181,19 @@ async def _without_exit(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return await coroutine
     except SystemExit as error:
         raise RuntimeError(f"SystemExit({error.code!r}) was raised in a task") from error
+
+
+class Lock(asyncio.Lock):
+    """An `asyncio.Lock` for workflows, worlds and tools: who waits for it is known to wait."""
+
+    async def acquire(self) -> Literal[True]:
+        with waiting():
+            return await super().acquire()
+
+
+class Semaphore(asyncio.Semaphore):
+    """The same for `asyncio.Semaphore`."""
+
+    async def acquire(self) -> Literal[True]:
+        with waiting():
+            return await super().acquire()

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rolecall import checkpoint, learning
+from rolecall import checkpoint, held_loop, learning
 from rolecall.assembly import Run
 from rolecall.collecting import Collector
 from rolecall.core import Episode
@@ -88,6 +88,10 @@ class Trainer:
         Raises CheckpointError where the run has done steps and no checkpoint can be read.
         """
         asyncio.get_running_loop().set_task_factory(task_factory)
+        with held_loop.watched():
+            await self._train()
+
+    async def _train(self) -> None:
         await self._resume()
         try:
             if self.done == 0:

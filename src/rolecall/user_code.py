@@ -1,4 +1,4 @@
-"""Errors and returned values of user code in, what the rest relies on out.
+"""What user code returned in, what the rest relies on out.
 
 A workflow, a world or a reward that returns something else than it should is told so by name, with
 the file and the line where it stands.
@@ -8,50 +8,16 @@ from __future__ import annotations
 
 import inspect
 import math
-import sysconfig
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from numbers import Real
-from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from rolecall.core import Task
 from rolecall.environments.base import ENDLESS, Observation
+from rolecall.places import defined
 
-_INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
-_LIBRARIES = tuple(str(Path(path).resolve()) for path in (str(Path(__file__).parent), *_INSTALLED))
 LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
-
-
-def is_users(code: CodeType) -> bool:
-    """Whether code stands outside of this package, of Python and of installed packages."""
-    return not code.co_filename.startswith(("<", *_LIBRARIES))
-
-
-def place_of(error: BaseException) -> str:
-    """`team.py:12 in debate`: where user code was when the error arose; "" if it was not there."""
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_users(code):
-            found = f"{_shown(code.co_filename)}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return found
-
-
-def defined(call: Callable[..., Any]) -> str:
-    """`reward.py:7`: where a function, or the method that a class calls, begins."""
-    function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
-    code = getattr(function, "__code__", None)
-    return f"{_shown(code.co_filename)}:{code.co_firstlineno}" if code else repr(call)
-
-
-def _shown(file: str) -> str:
-    """As seen from the current folder, where that is shorter."""
-    path = Path(file)
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:

@@ -113,10 +113,12 @@ def test_a_tool_with_limits_of_its_own_is_waited_for(model_folder):
             raise InfrastructureError("the server is down")
         return "here"
 
-    for fails, error in ((False, None), (True, "InfrastructureError: the server is down")):
+    for fails in (False, True):
         replies = [call("patient", fails=fails), "c"]
         episode = play_with(model_folder, replies, Stateless(patient), timeout_s=0.1)
-        assert episode.error == error
+        said = episode.error or ""
+        assert said.startswith("InfrastructureError: the server is down") == fails
+        assert bool(said) == fails
         assert "count/tool_timeouts" not in episode.metrics
 
 
@@ -172,7 +174,7 @@ def test_bad_calls_are_told_counted_and_written_down(model_folder, said, told, c
 
 def test_a_broken_tool_ends_the_episode_with_its_error(model_folder):
     episode = play_with(model_folder, [call("fails", how="broken"), "c"], Stateless(fails))
-    assert episode.error == "InfrastructureError: this way"
+    assert episode.error.startswith("InfrastructureError: this way")
     assert episode.rewards == {}
 
 
@@ -329,12 +331,12 @@ def test_a_world_can_bring_tools(model_folder):
     episode = play_with(model_folder, [call("now"), "c"], WorldTools(), environment=Clock())
     assert episode.metrics["score"] == 1.0
     without = play_with(model_folder, ["c"], WorldTools())
-    assert without.error == "ValueError: LettersWorld offers no tools"
+    assert without.error.startswith("ValueError: LettersWorld offers no tools")
 
 
 def test_two_tools_of_one_name_are_an_error(model_folder):
     episode = play_with(model_folder, ["c"], Stateless(calculator), Stateless(calculator))
-    assert episode.error == "ValueError: two tools of an agent are called calculator"
+    assert episode.error.startswith("ValueError: two tools of an agent are called calculator")
 
 
 @pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_2"])

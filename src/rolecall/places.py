@@ -1,0 +1,78 @@
+"""Code objects, errors and tasks in, the line of the user's own code that they are at out."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+OURS = str(Path(__file__).resolve().parent)
+_INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
+_LIBRARIES = (OURS, *(str(Path(path).resolve()) for path in _INSTALLED))
+# Where a coroutine waits for another one of this process, and not for the world outside.
+_PRIMITIVES = tuple(str(Path(asyncio.__file__).parent / name) for name in ("locks.py", "queues.py"))
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code stands outside of this package, of Python and of installed packages."""
+    return not code.co_filename.startswith(("<", *_LIBRARIES))
+
+
+def place_of(error: BaseException) -> str:
+    """`team.py:12 in debate`: where user code was when the error arose; "" if it was not there."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        if is_users(trace.tb_frame.f_code):
+            found = _at(trace.tb_frame.f_code, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
+    """The innermost place of a stack that is the user's; else one in these folders of ours."""
+    own = ""
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code):
+            return _at(code, frame.f_lineno)
+        inside = code.co_filename.removeprefix(f"{OURS}/")
+        if not own and inside != code.co_filename and inside.startswith(ours):
+            own = _at(code, frame.f_lineno)
+        frame = frame.f_back
+    return own
+
+
+def waits_for_another(task: asyncio.Task[Any]) -> str:
+    """The user's line at which a task waits for a lock, an event or a queue; "" if for others."""
+    awaited: Any = task.get_coro()
+    place, innermost = "", ""
+    while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:
+        frame = awaited.cr_frame
+        innermost = frame.f_code.co_filename
+        if is_users(frame.f_code):
+            place = _at(frame.f_code, frame.f_lineno)
+        elif innermost not in _PRIMITIVES:
+            place = ""
+        awaited = awaited.cr_await
+    return place if innermost in _PRIMITIVES else ""
+
+
+def defined(call: Callable[..., Any]) -> str:
+    """`reward.py:7`: where a function, or the method that a class calls, begins."""
+    function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
+    code = getattr(function, "__code__", None)
+    return f"{_shown(code.co_filename)}:{code.co_firstlineno}" if code else repr(call)
+
+
+def _at(code: CodeType, line: int) -> str:
+    return f"{_shown(code.co_filename)}:{line} in {code.co_name}"
+
+
+def _shown(file: str) -> str:
+    """As seen from the current folder, where that is shorter."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
