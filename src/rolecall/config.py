@@ -268,7 +268,8 @@ class LearnerConfig(Section):
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights."""
+    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
+    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
     share_prefixes: bool = True
     """Compute what turns have in common (a group's prompt) once."""
     checkpoint_activations: bool = False
