@@ -33,6 +33,8 @@ class Mappo(Algorithm):
     min_group: ClassVar[int] = 1
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "team"
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_passes"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
     lam: float = Field(0.95, ge=0, le=1)

@@ -33,6 +33,8 @@ class Vdn(Algorithm):
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_passes"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
     lam: float = Field(0.8, ge=0, le=1)
