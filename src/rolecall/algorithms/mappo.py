@@ -65,6 +65,8 @@ class Mappo(Algorithm):
         self, episode: Episode, chain: list[list[Turn]], agent: str
     ) -> tuple[gae.Doubles, gae.Doubles]:
         """Values and advantages of an agent at each stage, [stages]."""
+        if not chain:
+            return np.zeros(0), np.zeros(0)
         rewards = np.array([sum(self.own_reward(episode, t) for t in stage) for stage in chain])
         rewards[-1] += episode.outcome(agent)
         values = np.array([value_at(stage, agent) for stage in chain])

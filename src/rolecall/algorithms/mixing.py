@@ -64,6 +64,8 @@ class Vdn(Algorithm):
     def targets(self, episode: Episode) -> list[float]:
         """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
         chain = stages(episode)
+        if not chain:
+            return []
         rewards = [sum(self.own_reward(episode, turn) for turn in stage) for stage in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))

@@ -49,11 +49,13 @@ class LocalLearner:
         reference: LanguageModel | Literal["base"] | None = None,
         head: Optimizer | None = None,
         checkpoint_activations: bool = False,
+        share_prefixes: bool = True,
     ) -> None:
+        self.share_prefixes = share_prefixes
         self.model, self.reference = model, reference
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
-        self.stepper = Stepper(self.parameters, optimizer, total=total_updates)
+        self.stepper = Stepper(self.parameters, optimizer, total=total_updates, module=model.model)
         self.head: ValueHead | None = None
         self.head_stepper: Stepper | None = None
         if head is not None:
@@ -113,7 +115,10 @@ class LocalLearner:
             raise ValueError("the policy has no reference")
         own = what - {"ref_logprobs"}
         with torch.no_grad():
-            for batch in pack(turns, budget=budget, by_agent=False) if turns and what else []:
+            share = self.share_prefixes
+            wanted = turns if what else []
+            packed = pack(wanted, budget=budget, share=share, by_agent=False) if wanted else []
+            for batch in packed:
                 columns: dict[Annotation, Tensor] = {}
                 if own:
                     found = self.forward(batch)

@@ -32,7 +32,7 @@ class Optimizer(BaseModel):
     eps: float = Field(1e-8, gt=0, le=1)
     """Added to the root of the second moment."""
     weight_decay: float = Field(0.0, ge=0, le=10)
-    """Decoupled weight decay."""
+    """Decoupled weight decay of matrices; norms, biases and embeddings have none."""
     clip: float = Field(1.0, gt=0, le=1e9)
     """Largest norm of a policy's gradient; a larger one is scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -40,16 +40,24 @@ class Optimizer(BaseModel):
     warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
     """Updates over which the learning rate rises from 0."""
 
-    def make(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.AdamW:
+    def make(
+        self, parameters: Iterable[torch.nn.Parameter], *, undecayed: set[int]
+    ) -> torch.optim.AdamW:
+        """`undecayed`: ids of parameters that are no vectors and have no weight decay all the
+        same.
+        """
         import torch
 
         assert self.lr is not None, "the config fills in the default learning rate"
+        groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+        for parameter in parameters:
+            groups[parameter.ndim > 1 and id(parameter) not in undecayed].append(parameter)
+        decays = {True: self.weight_decay, False: 0.0}
         return torch.optim.AdamW(
-            list(parameters),
+            [{"params": part, "weight_decay": decays[d]} for d, part in groups.items() if part],
             lr=self.lr,
             betas=self.betas,
             eps=self.eps,
-            weight_decay=self.weight_decay,
             fused=True,  # 2.7 times as fast on a CPU, for 42 million weights
         )
 
@@ -71,11 +79,21 @@ class Stepper:
     """An optimizer, its schedule, and what it has done so far."""
 
     def __init__(
-        self, parameters: list[torch.nn.Parameter], config: Optimizer, *, total: int
+        self,
+        parameters: list[torch.nn.Parameter],
+        config: Optimizer,
+        *,
+        total: int,
+        module: torch.nn.Module | None = None,
     ) -> None:
+        """`module`: what they are of, where it may have embeddings."""
         self.parameters, self.config, self.total = parameters, config, total
         self.masters = [_master(parameter) for parameter in parameters]
-        self.optimizer = config.make(self.masters)
+        embeddings = {id(weight) for weight in _embeddings(module)}
+        undecayed = {
+            id(m) for p, m in zip(parameters, self.masters, strict=True) if id(p) in embeddings
+        }
+        self.optimizer = config.make(self.masters, undecayed=undecayed)
         self.num_steps = 0
         self.grad_norm = 0.0  # of the last step, before clipping
         self.lr = config.lr_at(0, total=total)
@@ -138,6 +156,13 @@ class Stepper:
         """The parameters that have a master, each with it."""
         pairs = zip(self.parameters, self.masters, strict=True)
         return [(parameter, master) for parameter, master in pairs if master is not parameter]
+
+
+def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
+    import torch
+
+    found = [] if module is None else module.modules()
+    return [part.weight for part in found if isinstance(part, torch.nn.Embedding)]
 
 
 def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
