@@ -156,7 +156,10 @@ class LocalLearner:
             if apart:
                 taken = self._take_gradient()
                 norms[agent] = _norm(taken)
-                summed = taken if summed is None else list(torch._foreach_add(summed, taken))
+                if summed is None:
+                    summed = taken
+                else:
+                    torch._foreach_add_(summed, taken)  # in place: two gradients, never three
         if summed is not None:
             for parameter, part in zip(self.stepper.masters, summed, strict=True):
                 parameter.grad = part
