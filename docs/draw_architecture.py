@@ -46,6 +46,7 @@ LAYERS: list[dict[str, list[str]]] = [
             "fused",
             "fused_heads",
             "last_layer",
+            "exact_head",
             "llama",
             "adapters",
             "tiny",

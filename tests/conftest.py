@@ -26,7 +26,9 @@ FAMILIES = {
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-def make_model(folder: Path, family: str, *, seed: int = 0, spread: float = 0.2) -> Path:
+def make_model(
+    folder: Path, family: str, *, seed: int = 0, spread: float = 0.2, width: int = 32
+) -> Path:
     """A random model of a family with a byte tokenizer; `spread` makes its softmax uneven."""
     torch.manual_seed(seed)
     tokenizer = fit([], size=300, tags=("<verify>", "</verify>"))
@@ -34,7 +36,7 @@ def make_model(folder: Path, family: str, *, seed: int = 0, spread: float = 0.2)
     sizes = {"head_dim": 8} if family != "qwen2.5" else {}
     config = config_class(
         vocab_size=len(tokenizer),
-        hidden_size=32,
+        hidden_size=width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -1,6 +1,6 @@
 """Runs a config in a folder and kills its own process, as a power cut would, at a named point.
 
-python killed_run.py CONFIG FOLDER POINT COUNT
+python killed_run.py CONFIG FOLDER POINT COUNT [THREADS]
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Silent:
         return None
 
 
-def run(config_file: Path, folder: Path, point: str, count: int) -> None:
-    torch.set_num_threads(1)
+def run(config_file: Path, folder: Path, point: str, count: int, threads: int = 1) -> None:
+    torch.set_num_threads(threads)
     config = load(config_file)
     run_folder = RunFolder(folder)
     run_folder.start(config)
@@ -82,5 +82,5 @@ def run(config_file: Path, folder: Path, point: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    config_file, folder, point, count = sys.argv[1:5]
-    run(Path(config_file), Path(folder), point, int(count))
+    config_file, folder, point, *numbers = sys.argv[1:]
+    run(Path(config_file), Path(folder), point, *map(int, numbers))

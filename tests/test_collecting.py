@@ -92,3 +92,39 @@ def test_a_step_resumed_in_any_round_collects_the_same(model_folder, tmp_path, k
         for a, b in zip(one.turns, other.turns, strict=True):
             assert a.tokens.tolist() == b.tokens.tolist()
             assert a.logprobs.tolist() == b.logprobs.tolist()
+
+
+class Watched(Collector):
+    """Counts the ids that the engine computes while episodes are replayed."""
+
+    async def _prepare(self, groups) -> None:
+        decoders = self.run.engine._distinct
+        before = [decoder.num_read for decoder in decoders]
+        await super()._prepare(groups)
+        self.read = [d.num_read - number for d, number in zip(decoders, before, strict=True)]
+
+
+def test_replays_of_a_journalled_step_find_the_cache_that_those_of_a_played_one_find(
+    model_folder, tmp_path
+):
+    """Rows of other batches would have other bits."""
+    config = load(
+        write(
+            tmp_path / "c.yaml",
+            crew_config(model_folder, algorithm={"name": "counterfactual", "fraction": 1.0}),
+        )
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.start(config)
+    read = []
+    for _ in range(2):  # the second finds the first one's journal whole
+        collector = Watched(assemble(config), folder)
+
+        async def collect(collector=collector) -> None:
+            asyncio.get_running_loop().set_task_factory(task_factory)
+            await collector.collect(1)
+
+        asyncio.run(collect())
+        read.append(collector.read)
+    assert sum(read[0]) > 0
+    assert read[0] == read[1]

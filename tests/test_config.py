@@ -99,3 +99,11 @@ def test_a_key_given_twice_is_refused(tmp_path):
     (tmp_path / "c.yaml").write_text("team: {}\nteam: {}\n")
     with pytest.raises(ConfigError, match=r"c\.yaml"):
         load(tmp_path / "c.yaml")
+
+
+def test_an_empty_mapping_clears_what_the_file_has(model_folder, tmp_path):
+    path = write(tmp_path / "c.yaml", relay_config(model_folder, rewards={"correct": 1.0}))
+    assert load(path, ["rewards={}"]).rewards == {}
+    assert set(load(path, ["rewards={coach: 1}"]).rewards) == {"correct", "coach"}
+    replaced = load(path, ["rewards={}", "rewards.coach=2"]).rewards
+    assert replaced == {"coach": 2.0}

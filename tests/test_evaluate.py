@@ -27,7 +27,7 @@ def test_the_margin_is_two_standard_errors_over_tasks():
     score = over_tasks([0.0, 1.0, 0.0, 1.0])
     assert (score.mean, score.num_tasks) == (0.5, 4)
     assert score.margin == pytest.approx(1.96 * 0.57735 / 2, rel=1e-4)
-    assert over_tasks([0.3]).margin == 0.0
+    assert over_tasks([0.3]).margin is None
 
 
 def test_scores_are_reported_by_data_source():
@@ -47,7 +47,7 @@ def test_scores_are_reported_by_data_source():
     assert found["pass@2"] == pytest.approx(2 / 3)
     assert found["by_source"]["gsm8k"]["avg@2"] == 0.75
     assert found["by_source"]["aime"] == {
-        "avg@2": 0.0, "avg@2_margin": 0.0, "pass@2": 0.0, "pass@2_margin": 0.0, "num_tasks": 1,
+        "avg@2": 0.0, "avg@2_margin": None, "pass@2": 0.0, "pass@2_margin": None, "num_tasks": 1,
     }  # fmt: skip
 
 

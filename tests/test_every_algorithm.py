@@ -16,6 +16,7 @@ from rolecall import learning
 from rolecall.assembly import assemble
 from rolecall.collecting import Collector
 from rolecall.config import load
+from rolecall.critics.joint import JointCritic
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.trainer import Trainer
@@ -175,3 +176,30 @@ def test_publish_moves_the_sampler_or_the_run_stops(model_folder, tmp_path, monk
     monkeypatch.setattr(trainer.run.engine, "load", forgetful)
     with pytest.raises(learning.PublishError, match="after publishing 'a' version 1"):
         asyncio.run(trainer.train())
+
+
+def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_path):
+    """Each fits on its own critic's values, and a checkpoint holds both."""
+    config = case(model_folder, "mappo", trainer={"steps": 1})
+    config["team"]["last"]["algorithm"] = {"name": "mappo", "lam": 0.5}
+    trainer = trainer_of(config, tmp_path / "run", Display())
+    first, second = trainer.run.credits
+    assert isinstance(first.critic, JointCritic)
+    assert isinstance(second.critic, JointCritic)
+    assert len([name for name in trainer.run.parts if name.startswith("critic.team.")]) == 2
+    first.critic.head.bias.data.fill_(3.0)  # the two expect other rewards
+    second.critic.head.bias.data.fill_(-2.0)
+    targets = {}
+    for part, expected in ((first, 3.0), (second, -2.0)):
+
+        def fit(episodes, found, *, passes, critic=part.critic, expected=expected):
+            assert len(episodes) == len(found)
+            targets[expected] = [
+                value for e in episodes for t in e.turns for value in t.info["values"].values()
+            ]
+            return {"loss": 0.0}
+
+        part.critic.fit = fit
+    asyncio.run(trainer.train())
+    for expected, values in targets.items():
+        assert set(values) == {expected}, "heads start at 0, so the bias is the value"

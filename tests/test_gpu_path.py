@@ -152,3 +152,19 @@ def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
     for name, change in expected.items():
         # Adam turns a gradient of nearly 0, whose sign is rounding's, into a whole step.
         assert (found[name] - change).norm() <= 0.05 * change.norm(), name
+
+
+def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
+    """Also those of a resumed run; eight copies on the device would leave no room to train."""
+    config = crew_config(model_folder, **algorithm_cases(model_folder)["opponents of the past"])
+    config["learner"] = {"device": "cuda"}
+    with pretend_gpu():
+        made = trainer_of(config, tmp_path / "run", Display())
+        [pool] = made.run.opponents.values()
+        pool.finished(1)
+        (tmp_path / "past").mkdir()
+        pool.save(tmp_path / "past")
+        pool.load(tmp_path / "past")
+        kinds = {tensor.device.type for _, kept in pool.pool for tensor in kept.values()}
+    assert len(pool.pool) == 2
+    assert kinds == {"cpu"}

@@ -159,7 +159,8 @@ def test_two_losses_on_one_policy_are_refused_and_equal_ones_are_not(model_folde
 
     error = refused(config({"name": "drmas", "clip_high": 0.3}), tmp_path)
     assert "'first' and 'second' share policy 'a'" in error
-    assert "team.second.algorithm" in error
+    assert "team.second.algorithm.clip_high" in error
+    assert "clip_high is 0.2 of 'first' and 0.3 of 'second'" in error
     assert "different losses" in refused(config("rloo"), tmp_path)
     run = assemble(load(write(tmp_path / "c.yaml", config({"name": "grpo", "agg": "token"}))))
     assert {part.agents for part in run.credits} == {
@@ -182,3 +183,28 @@ def test_rows_without_pairs_are_refused_before_anything_runs(model_folder, tmp_p
     rows.write_text('{"prompt": "a", "chosen": "b", "rejected": "c", "agent": "last"}\n')
     config["rollout"]["groups"] = 2
     assert "a step of 2 pairs cannot be drawn from 1 rows" in refused(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key", "values"),
+    [
+        ({"name": "ppo"}, "value_coef", (0.1, 0.5)),
+        ({"name": "ppo"}, "clip_value", (0.2, 0.4)),
+        ({"name": "dpo"}, "beta", (0.1, 0.2)),
+        ({"name": "dpo"}, "smoothing", (0.0, 0.1)),
+    ],
+)
+def test_agents_on_one_policy_have_one_value_of_what_the_loss_reads(
+    model_folder, tmp_path, algorithm, key, values
+):
+    config = crew_config(model_folder, **algorithm_cases(model_folder)[algorithm["name"]])
+    config["team"]["second"]["algorithm"] = {**algorithm, key: values[1]}
+    error = refused(config, tmp_path)
+    assert f"team.second.algorithm.{key}: 'first' and 'second' share policy 'a'" in error
+    assert f"{key} is {values[0]} of 'first' and {values[1]} of 'second'" in error
+
+
+def test_agents_on_one_policy_may_differ_in_what_credit_alone_reads(model_folder, tmp_path):
+    config = crew_config(model_folder, **algorithm_cases(model_folder)["ppo"])
+    config["team"]["second"]["algorithm"] = {"name": "ppo", "lam": 0.5}
+    assert len(assemble(load(write(tmp_path / "c.yaml", config))).credits) == 2

@@ -64,8 +64,8 @@ class Run:
     @property
     def parts(self) -> dict[str, checkpoint.Saved]:
         """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
-        critics = {
-            f"critic.{part.algorithm.critic}": part.critic
+        critics = {  # two algorithms may each have a critic of one kind, but they share no agent
+            f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
             for part in self.credits
             if part.critic is not None
         }

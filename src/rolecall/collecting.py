@@ -90,6 +90,8 @@ class Collector:
     async def _prepare(self, groups: list[Group]) -> None:
         """Let algorithms replay episodes; all groups at once."""
         stage = self.run.stage
+        if self.run.config.deterministic:
+            await self.run.engine.sleep()  # episodes from a journal have filled no cache
 
         async def again(episode: Episode, swap: Swap | None) -> Episode:
             return await replay(stage, episode, swap)

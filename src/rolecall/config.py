@@ -272,7 +272,8 @@ class LearnerConfig(Section):
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights."""
+    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
+    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
     share_prefixes: bool = True
     """Compute what turns have in common (a group's prompt) once."""
     checkpoint_activations: bool = False
@@ -371,7 +372,11 @@ def find(source: str) -> Path:
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Config:
-    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError."""
+    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
+
+    A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
+    `rewards={} rewards.coach=1` replaces it.
+    """
     for override in overrides or []:
         if "=" not in override:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
@@ -403,6 +408,9 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
 
 def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
+    for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
+        if OmegaConf.select(loaded, key) is not None:
+            OmegaConf.update(loaded, key, {}, merge=False)
     named = [(loaded, key, key) for key in NAMED]
     environment = loaded.get("environment")
     parts = environment.get("of") if isinstance(environment, DictConfig) else None
@@ -417,5 +425,14 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     return [
         f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
         for override in overrides
-        for key, _, value in [override.partition("=")]
+        for key, _, value in [_parts(override)]
+        if not _empty(value)
     ]
+
+
+def _parts(override: str) -> tuple[str, str, str]:
+    return override.partition("=")
+
+
+def _empty(value: str) -> bool:
+    return "".join(value.split()) == "{}"

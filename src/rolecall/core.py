@@ -93,6 +93,16 @@ class Turn:
         assert self.tokens is not None, f"turn {self.id} has no ids"
         return self.prompt, self.tokens
 
+    def pay(self, name: str, amount: float) -> None:
+        """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
+        self.rewards[name] = amount
+        self.info["paid"] = name
+
+    @property
+    def paid(self) -> float | None:
+        """What the workflow paid for this turn itself, if it did."""
+        return self.rewards[self.info["paid"]] if "paid" in self.info else None
+
     @property
     def visible(self) -> str:
         """The text without its thinking: what teammates, parsers and scorers read."""
@@ -232,18 +242,28 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
 def stages(episode: Episode) -> list[list[Turn]]:
     """The played turns in order; agents that were told the same turns share a stage.
 
-    left(x), right(x), last(x, left, right) -> [[left, right], [last]].
+    left(x), right(x), last(x, left, right) -> [[left, right], [last]]. In a game players hear each
+    other through the world: who is called after another and sees the world anew starts a stage.
     """
     found: list[list[Turn]] = []
     for turn in episode.turns:
         if not turn.chosen:
             continue
         here = found[-1] if found else []
-        if here and here[0].parents == turn.parents and turn.agent not in {t.agent for t in here}:
+        if here and not any(_follows(turn, other) for other in here):
             here.append(turn)
         else:
             found.append([turn])
     return found
+
+
+def _follows(turn: Turn, other: Turn) -> bool:
+    """Whether a turn may know what an `other` before it said."""
+    if turn.agent == other.agent or turn.parents != other.parents:
+        return True
+    in_one_place = turn.path[:-1] == other.path[:-1]  # tasks that run at once have their own
+    seen = turn.info.get("observation")
+    return in_one_place and seen is not None and seen != other.info.get("observation")
 
 
 def spread(turn: Turn, value: float) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ class Credit:
     algorithm: Algorithm
     agents: frozenset[str]
     critic: Critic | None = None
+    seen: list[Episode] = field(default_factory=list)  # of this step, as its critic noted on them
 
 
 def make_algorithms(config: Config) -> dict[str, Algorithm]:

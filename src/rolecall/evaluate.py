@@ -18,7 +18,7 @@ class Score:
     """A mean over tasks, as a fraction, and half the width of its 95 % confidence interval."""
 
     mean: float
-    margin: float  # 1.96 standard errors of the mean over tasks
+    margin: float | None  # 1.96 standard errors of the mean over tasks
     num_tasks: int
 
 
@@ -34,8 +34,8 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 def over_tasks(values: list[float]) -> Score:
     """Mean and margin. One value has no margin: attempts at one task are not independent."""
-    spread = stdev(values) if len(values) > 1 else 0.0
-    return Score(fmean(values), 1.96 * spread / sqrt(len(values)), len(values))
+    margin = 1.96 * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+    return Score(fmean(values), margin, len(values))
 
 
 def summarise(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:

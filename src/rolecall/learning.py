@@ -49,6 +49,7 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
             await learner.annotate(turns, what, budget=run.config.learner.ids_per_batch)
         if part.critic is not None:
             part.critic.annotate(seen)
+            part.seen = seen
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
@@ -79,7 +80,8 @@ async def update(
     metrics: dict[str, float] = {}
     for part in run.credits:
         if part.critic is not None:
-            found = part.algorithm.fit(view(episodes, part, run), part.critic)
+            found = part.algorithm.fit(part.seen, part.critic)
+            part.seen = []
             metrics |= {f"critic/{name}": value for name, value in found.items()}
         part.algorithm.after_step(step)
         counted = part.algorithm.metrics()
@@ -177,14 +179,19 @@ async def _probe(run: Run, policy: str) -> float:
 
 
 def view(episodes: list[Episode], part: Credit, run: Run) -> list[Episode]:
-    """The episodes as one of several algorithms sees them: other algorithms' agents are frozen."""
+    """The episodes as one of several algorithms sees them: other algorithms' agents are frozen.
+
+    What its critic notes on their turns stays in this view.
+    """
     if len(run.credits) == 1:
         return episodes
     return [
         replace(
             episode,
             turns=[
-                turn if turn.agent in part.agents else replace(turn, trained=False)
+                turn
+                if turn.agent in part.agents
+                else replace(turn, trained=False, info=dict(turn.info))
                 for turn in episode.turns
             ],
         )

@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from rolecall import attention, tiny
 from rolecall.chat import Tokenizer
 from rolecall.config import Adapter
+from rolecall.exact_head import make_exact
 from rolecall.fused import fuse
 from rolecall.fused_heads import fuse_heads
 from rolecall.kv_cache import Cache, Paged
@@ -291,6 +292,7 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
     if kinds != {"full_attention"}:
         raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
     model.to(device).eval()
+    make_exact(model)
     if problem := _undrivable(model):
         raise ValueError(f"base {base!r}: this attention is not ours to compute: {problem}")
     fuse(model)

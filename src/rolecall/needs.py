@@ -129,6 +129,12 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> None:
                 f"team.{agent}.algorithm: {other!r} and {agent!r} share policy {policy!r}, but "
                 "their algorithms have different losses; give them policies of their own"
             )
+        for name, (one, two) in _settings_apart(first, algorithm).items():
+            raise ConfigError(
+                f"team.{agent}.algorithm.{name}: {other!r} and {agent!r} share policy {policy!r}, "
+                f"but {name} is {one!r} of {other!r} and {two!r} of {agent!r}; a policy has one "
+                "loss, so give both the same value, or policies of their own"
+            )
     sequential = [a for a, algorithm in algorithms.items() if algorithm.one_policy_at_a_time]
     if sequential and len(by_policy) == 1:
         [policy] = by_policy
@@ -139,10 +145,19 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> None:
 
 
 def _loss_of(algorithm: Algorithm) -> tuple[Any, ...]:
-    """What makes two losses the same: their code and the settings that the code reads."""
+    """What makes two losses the same, beside their settings: the code."""
     kind = type(algorithm)
-    code = (kind.loss, kind.objective, kind.more_terms, kind.critic, kind.keep_together)
-    return (*code, *(getattr(algorithm, name) for name in Algorithm.model_fields))
+    return (kind.loss, kind.objective, kind.more_terms, kind.critic, kind.keep_together)
+
+
+def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, Any]]:
+    """Settings that the loss may read and that both have, each with other values."""
+    read = type(one).model_fields.keys() & type(other).model_fields.keys()
+    pairs = {
+        name: (getattr(one, name), getattr(other, name))
+        for name in sorted(read - type(one).in_credit - type(other).in_credit)
+    }
+    return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
 def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm]) -> None:

@@ -20,7 +20,10 @@ Kept = tuple[int, dict[str, Tensor]]  # after which step, and the weights by nam
 
 
 class Opponents:
-    """Copies of a policy's weights: those the run began with, and the newest of every few steps."""
+    """Copies of a policy's weights: those the run began with, and the newest of every few steps.
+
+    They lie in the computer's memory; only the policy that plays has weights on the device.
+    """
 
     def __init__(self, model: LanguageModel, past: Past, *, seed: int) -> None:
         self.model, self.past, self.seed = model, past, seed
@@ -47,8 +50,8 @@ class Opponents:
 
     def load(self, folder: Path) -> None:
         files = sorted(folder.glob("*.safetensors"), key=lambda file: int(file.stem))
-        device = str(self.model.device)
-        self.pool = [(int(file.stem), load_file(file, device=device)) for file in files]
+        self.pool = [(int(file.stem), load_file(file)) for file in files]
 
     def _now(self, step: int) -> Kept:
-        return step, {name: tensor.clone() for name, tensor in self.model.weights().items()}
+        weights = self.model.weights()
+        return step, {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}

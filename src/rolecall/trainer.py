@@ -20,6 +20,7 @@ from rolecall.core import Episode
 from rolecall.episodes import write_parquet
 from rolecall.evaluate import evaluate
 from rolecall.learners.local import DivergedError
+from rolecall.learners.mismatch import Alarm
 from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
 from rolecall.opponents import Kept
@@ -30,7 +31,6 @@ from rolecall.scope import task_factory
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")
 T = TypeVar("T")
-LARGEST_MISMATCH = 1e-4  # of sampler and learner log-probs in float32 on a CPU, in nats
 
 
 class NothingTrainsError(RuntimeError):
@@ -75,11 +75,8 @@ class Trainer:
         self.best = -1.0
         self.started = time.monotonic()
         devices = {model.device.type for model in run.models.values()}
-        self._exact = (  # on stale turns the difference is drift
-            self.config.learner.dtype == "float32"
-            and devices == {"cpu"}
-            and self.config.trainer.max_staleness == 0
-        )
+        self.alarm = Alarm(exact=self.config.learner.dtype == "float32" and devices == {"cpu"})
+        self._compared = False  # whether sampler and learner were, in this process
         self.earlier_s = 0.0
 
     async def train(self) -> None:
@@ -238,10 +235,7 @@ class Trainer:
         for policy, update in updates.items():
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
-            for agent, found in update.agent_metrics.items():
-                gap = found.get("mismatch_max", 0.0)
-                if self._exact and gap > LARGEST_MISMATCH:
-                    log.warning("mismatch agent=%s max=%g", agent, gap)
+        self._check_mismatch(updates)
         self.idle = 0 if updates else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
@@ -250,6 +244,19 @@ class Trainer:
                 f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
                 f"turn in them did better than another{error}"
             )
+
+    def _check_mismatch(self, updates: dict[str, Update]) -> None:
+        """Not of stale turns, where the difference is drift, nor where ids were filtered."""
+        config = self.config
+        if config.trainer.max_staleness or config.rollout.allow_filtered_sampling:
+            return
+        for update in updates.values():
+            for agent, found in update.agent_metrics.items():
+                if not self._compared:
+                    self.alarm.check_first(agent, found)
+                if warning := self.alarm.warning(found):
+                    log.warning("mismatch agent=%s %s", agent, warning)
+        self._compared = self._compared or bool(updates)
 
     async def _after_step(self) -> None:
         config = self.config

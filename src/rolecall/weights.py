@@ -75,6 +75,7 @@ def make_learner(
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
         checkpoint_activations=config.learner.checkpoint_activations,
+        share_prefixes=config.learner.share_prefixes,
     )
 
 
@@ -112,7 +113,8 @@ def make_critic(
     if isinstance(algorithm, Vdn):
         return UtilityCritic(
             models, critic.optimizer, mixer=algorithm.mixer, reader=reader,
-            seed=seed_of(config.trainer.seed, "critic") % 2**31, **shared,
+            seed=seed_of(config.trainer.seed, "critic") % 2**31,
+            share_prefixes=config.learner.share_prefixes, **shared,
         )  # fmt: skip
     assert reader is not None, "checked before"
     return JointCritic(reader, critic.optimizer, **shared)

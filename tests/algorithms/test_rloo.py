@@ -126,3 +126,21 @@ def test_one_step_of_it_is_one_step_of_grpos_loss_with_the_same_advantages():
     assert torch.allclose(
         policy.gradient([batch], Rloo()), policy.gradient([batch], DrMas()), atol=1e-6
     )
+
+
+def test_the_kl_is_part_of_the_reward_of_whole_turns():
+    """R - kl * sum(old - ref): .8 and .1 of two attempts -> +-.7."""
+    episodes = [
+        episode(0, [turn(tokens=[1, 2])], {"team": 1.0}),
+        episode(1, [turn(tokens=[3], episode="e1")], {"team": 0.0}),
+    ]
+    for each, apart in zip(episodes, ([0.3, 0.1], [-0.2]), strict=True):
+        [one] = each.turns
+        one.ref_logprobs = (one.logprobs - np.array(apart)).astype(np.float32)
+    algorithm = Rloo(kl=0.5)
+    assert algorithm.needs_reference
+    algorithm.credit(episodes)
+    assert said(episodes, "solver") == pytest.approx([0.7, -0.7], abs=1e-6)
+    batch = join([[each.turns[0]] for each in episodes])
+    logprobs = torch.full((len(batch.tokens),), -1.0)
+    assert "kl_loss" not in algorithm.loss(batch, Outputs(logprobs)).sums

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.algorithms.mappo import Mappo
 from rolecall.core import Episode, stages
 from rolecall.critics.joint import JointCritic, Moments
-from rolecall.critics.transcript import transcript
+from rolecall.critics.transcript import transcripts
 from rolecall.learners.optim import Optimizer
 from tests.toy import episode, language_model, turn
 
@@ -38,7 +39,7 @@ def test_the_transcript_holds_what_was_said_before_each_stage_and_nothing_more(m
     tokenizer = language_model(model_folder).tokenizer
     said = talk(0, "abc", "<think>secret</think>def", "ghi", 1.0)
     assert [[t.agent for t in stage] for stage in stages(said)] == [["left", "right"], ["last"]]
-    row = transcript(said, tokenizer, longest=100)
+    [row] = transcripts(said, tokenizer, longest=100)
     texts = [tokenizer.decode(row.ids[: read + 1]) for read in row.reads]
     assert texts == [
         "[task]\n?\n\n",
@@ -46,10 +47,55 @@ def test_the_transcript_holds_what_was_said_before_each_stage_and_nothing_more(m
     ]
     assert len(row.ids) == row.reads[-1] + 1
     said.turns[2].info["observation"] = "a door"
-    row = transcript(said, tokenizer, longest=100)
+    [row] = transcripts(said, tokenizer, longest=100)
     assert tokenizer.decode(row.ids).endswith("[world]\na door\n\n")
-    with pytest.raises(ValueError, match=r"x:0 has \d+ ids; the critic reads at most 20"):
-        transcript(said, tokenizer, longest=20)
+    assert not row.cut
+    assert transcripts(episode(0, [], {}), tokenizer, longest=100) == []
+
+
+def long_talk(attempt: int, rounds: int) -> Episode:
+    name = f"x:{attempt}"
+    turns = [
+        turn(["left", "right"][number % 2], episode=name, path=(number,))
+        for number in range(rounds)
+    ]
+    for number, each in enumerate(turns):
+        each.text = f"{number:03}"
+        each.parents = tuple(before.id for before in turns[:number])
+    return episode(attempt, turns, {"team": 1.0})
+
+
+def test_a_transcript_that_is_too_long_keeps_the_task_and_the_newest_turns(model_folder):
+    tokenizer = language_model(model_folder).tokenizer
+    said = long_talk(0, 9)
+    [whole] = transcripts(said, tokenizer, longest=1000)
+    rows = transcripts(said, tokenizer, longest=60)
+    assert [read for row in rows for read in range(9)[row.stages]] == list(range(9))
+    assert len(rows) > 1
+    for row in rows:
+        assert len(row.ids) <= 60
+        for stage, read in zip(range(9)[row.stages], row.reads, strict=True):
+            text = tokenizer.decode(row.ids[: read + 1])
+            assert text.startswith("[task]\n?\n\n")
+            newest = tokenizer.decode(whole.ids[: whole.reads[stage] + 1])
+            assert newest.endswith(text.removeprefix("[task]\n?\n\n"))
+            assert stage == 0 or f"{stage - 1:03}" in text
+    assert [row.cut for row in rows] == [False] + [True] * (len(rows) - 1)
+    said.turns[3].text = "x" * 500
+    assert all(len(row.ids) <= 60 for row in transcripts(said, tokenizer, longest=60))
+
+
+def test_long_and_empty_episodes_are_valued_and_learned_from(model_folder):
+    critic = critic_of(model_folder)
+    critic.model.max_length = 60
+    said = [long_talk(0, 9), episode(1, [], {}), long_talk(2, 2)]
+    critic.annotate(said)
+    assert all(t.values is not None for e in said for t in e.turns)
+    algorithm = Mappo()
+    algorithm.credit(said)
+    metrics = algorithm.fit(said, critic)
+    assert metrics["cut"] > 0
+    assert algorithm.fit([episode(1, [], {})], critic) == {}
 
 
 def test_agents_of_one_stage_share_its_value_and_spread_it_over_their_ids(model_folder):

@@ -9,15 +9,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rolecall.algorithms.drmas import DrMas
+from rolecall.attention import Rows
 from rolecall.engines import decoder
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
 from rolecall.kernels import PAGE
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
+from rolecall.models import LanguageModel, load_model, load_tokenizer
 from rolecall.packing import join
 from rolecall.scope import Quiet
-from tests.toy import language_model, turn
+from tests.toy import CPU, language_model, turn
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84], [65, 66, 67]]
 
@@ -65,6 +68,34 @@ def test_engine_logprobs_equal_learner_logprobs(any_model_folder):
     assert np.abs(found - batch.old_logprobs)[sampled].max() <= 1e-4
     score = asyncio.run(made.score("p", requests[0].prompt, completions[0].tokens, temperature=0.7))
     assert np.abs(score - completions[0].logprobs).max() <= 1e-4
+
+
+def test_in_bfloat16_engine_and_learner_differ_by_the_rounding_of_states_alone(any_model_folder):
+    """Their states differ by some steps of 2 ** -8, and logits by as much of the largest one."""
+    tokenizer = load_tokenizer(str(any_model_folder))
+    base = load_model(str(any_model_folder), device=CPU, dtype=torch.bfloat16)
+    made = TorchEngine({"p": LanguageModel(base, tokenizer)}, quiet=Quiet())
+    sampling = Sampling(max_tokens=24)
+    requests = [request(number, sampling) for number in range(12)]
+    turns = []
+    for asked, said in zip(requests, generate(made, requests), strict=True):
+        turns.append(turn(prompt=asked.prompt.tolist(), tokens=said.tokens.tolist()))
+        turns[-1].logprobs = said.logprobs
+    learner = LocalLearner(made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1)
+    batch = join([[each] for each in turns])
+    with torch.no_grad():
+        found = learner.forward(batch).logprobs.numpy()
+        ids = torch.from_numpy(batch.tokens).long()
+        largest = float(base(input_ids=ids[None], layout=Rows([len(ids)], device=CPU)).logits.max())
+    apart = np.abs(found - batch.old_logprobs)[batch.mask > 0]
+    assert apart.mean() <= 2**-8 * largest
+    assert apart.max() <= 16 * 2**-8 * largest
+    before = {name: weight.clone() for name, weight in learner.model.weights().items()}
+    for each in turns:
+        each.advantages = np.ones(len(each.tokens), dtype=np.float32)
+    asyncio.run(learner.update([[join([[each] for each in turns])]], DrMas(), per_agent=False))
+    decoded = made._decoders["p"].model.weights()
+    assert any(not torch.equal(before[name], decoded[name]) for name in before), "the engine's too"
 
 
 def test_log_probs_agree_with_transformers_own_attention(any_model_folder):

@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.agents import Policy
 from rolecall.config_errors import ConfigError
-from rolecall.core import Episode
+from rolecall.core import Episode, stages
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games import GameEnvironment
@@ -19,7 +19,7 @@ from rolecall.models import load_tokenizer
 from rolecall.rollout import Stage, play
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run
-from tests.toy import agent
+from tests.toy import agent, episode, turn
 from tests.workflows.teams import play_team, shown
 
 
@@ -181,3 +181,22 @@ def test_what_an_evaluation_says_holds_the_measures_of_its_environment(model_fol
     # A bet wins the ante of who never has one called; none is won by checking.
     assert found["exploitability"] > 0.25
     assert list(found["by_source"]) == ["kuhn"]
+
+
+def test_players_who_hear_each_other_through_the_world_act_one_after_another(model_folder):
+    """A move is heard by the next player though no turn was passed to it."""
+    played = play_game(model_folder, {"ann": ["[check]", "[call]"], "ben": ["[bet]"]})
+    assert [[t.agent for t in stage] for stage in stages(played)] == [["ann"], ["ben"], ["ann"]]
+
+
+def test_players_who_act_at_once_share_a_stage_whatever_each_was_shown():
+    at_once = [turn("a", path=(0, 0)), turn("b", path=(1, 0))]
+    in_turn = [turn("a", path=(0,)), turn("b", path=(1,))]
+    for turns in (at_once, in_turn):
+        for each in turns:
+            each.info = {"observation": f"the view of {each.agent}"}
+    assert len(stages(episode(0, at_once, {}))) == 1
+    assert len(stages(episode(0, in_turn, {}))) == 2
+    for each in in_turn:
+        each.info = {"observation": "the same to all"}
+    assert len(stages(episode(0, in_turn, {}))) == 1

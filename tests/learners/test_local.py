@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rolecall.algorithms.drmas import DrMas
+from rolecall.algorithms.ppo import Ppo
 from rolecall.config import Adapter
 from rolecall.learners.local import DivergedError, LocalLearner
 from rolecall.learners.optim import Optimizer
@@ -170,3 +171,44 @@ def test_mismatch_is_measured_on_sampled_ids(model_folder):
     assert found["mismatch_max"] == pytest.approx(math.log(3), rel=1e-4)
     assert found["mismatch_kl"] == pytest.approx(3 - 1 - math.log(3), rel=1e-3)
     assert found["mismatch_outside"] == 1.0
+
+
+def test_a_value_head_without_a_finite_gradient_stops_the_policy_too_and_leaves_nothing(
+    model_folder,
+):
+    """A skipped step is skipped whole, and the next one is as if it had not been."""
+    algorithm = Ppo(passes=1)
+
+    def learner() -> LocalLearner:
+        return LocalLearner(
+            language_model(model_folder), Optimizer(lr=1e-3), total_updates=9,
+            head=Optimizer(lr=1e-2),
+        )  # fmt: skip
+
+    def batch(seed: int):
+        turns = turns_of(4, seed=seed)
+        for each in turns:
+            each.values = np.zeros(len(each.tokens), dtype=np.float32)
+            each.returns = np.ones(len(each.tokens), dtype=np.float32)
+        return flat(turns)
+
+    def step(made: LocalLearner, batch):
+        [done] = asyncio.run(made.update([[batch]], algorithm, per_agent=False))
+        return done
+
+    broken = batch(1)
+    broken.returns[np.flatnonzero(broken.mask)[0]] = np.inf  # breaks the head alone: it is at 0
+    disturbed, calm = learner(), learner()
+    before = weights(disturbed)
+    assert step(disturbed, broken).skipped == broken.turn_ids[0]
+    assert torch.equal(weights(disturbed), before)
+    assert disturbed.version == 0
+    assert disturbed.head is not None
+    assert calm.head is not None
+    for parameter in [*disturbed.parameters, *disturbed.head.parameters()]:
+        assert parameter.grad is None
+    for seed in (2, 3):
+        assert step(disturbed, batch(seed)).skipped == ""
+        step(calm, batch(seed))
+    assert torch.equal(weights(disturbed), weights(calm))
+    assert torch.equal(disturbed.head.weight, calm.head.weight)

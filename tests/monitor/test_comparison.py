@@ -3,6 +3,7 @@
 import math
 
 from rolecall.monitor.comparison import compare
+from rolecall.monitor.live import evaluation_line
 from tests.monitor.runs_for_tests import evaluation_record, step_record
 
 
@@ -34,3 +35,12 @@ def test_one_evaluation_has_no_after_and_none_has_nothing():
     assert whole.after is None
     assert whole.gain is None
     assert compare([step_record(1)]) == []
+
+
+def test_a_single_task_has_no_margin():
+    record = {"kind": "evaluation", "avg@8": 0.5, "avg@8_margin": None, "num_tasks": 1}
+    [change] = compare([record, {**record, "avg@8": 0.75}])
+    assert change.gain is not None
+    assert change.gain.margin is None
+    assert str(change.gain) == "0.250 +- n/a"
+    assert "avg@8 0.500 +- n/a (1 tasks)" in evaluation_line({**record, "when": "before"})

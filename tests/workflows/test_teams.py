@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 
 import pytest
 
+from rolecall.algorithms.dapo import Dapo
 from rolecall.environments.base import Observation, World
+from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
 from rolecall.workflows.actor_critic import actor_critic
@@ -421,3 +424,44 @@ def test_a_graph_says_who_reads_whom_now_and_before(model_folder):
 def test_a_graph_that_cannot_be_played_is_an_error(model_folder, sees, answer, told):
     episode = drawn(model_folder, sees, {"a": ["1"], "b": ["1"]}, answer=answer)
     assert told in episode.error
+
+
+# --- who is paid by the workflow is not paid twice ---
+
+
+@pytest.mark.parametrize(("first", "second"), [(RIGHT, WRONG), (WRONG, RIGHT), (RIGHT, RIGHT)])
+def test_pioneer_and_observer_earn_the_sum_of_both_scores(model_folder, first, second):
+    roles = {"a": "player", "b": "player"}
+    says = {"a": [first], "b": [second]}
+    episode = play_team(model_folder, pioneer_observer, says, roles=roles, step=0)
+    asyncio.run(pay_correct(episode))
+    both = float(first == RIGHT) + float(second == RIGHT)
+    assert [episode.total(turn) for turn in episode.turns] == [both, both]
+    assert episode.metrics["score"] == float(second == RIGHT), "the team's score is still shown"
+
+
+def test_a_debater_who_is_paid_for_its_own_answer_earns_no_share_of_the_vote(model_folder):
+    says = {"a": [WRONG], "b": [RIGHT], "c": [RIGHT]}
+    own = vote(model_folder, says, rounds=1)
+    asyncio.run(pay_correct(own))
+    assert [own.total(turn) for turn in own.turns] == [0.0, 1.0, 1.0]
+    outcome = vote(model_folder, says, rounds=1, earns="outcome")
+    asyncio.run(pay_correct(outcome))
+    assert [outcome.total(turn) for turn in outcome.turns] == [1.0, 1.0, 1.0]
+
+
+def test_groups_whose_turns_are_paid_by_the_workflow_have_a_signal(model_folder):
+    groups = []
+    for answers in ((RIGHT, WRONG), (RIGHT, RIGHT)):
+        group = []
+        for answer in answers:
+            says = {"a": [answer], "b": [WRONG], "c": [RIGHT]}
+            episode = vote(model_folder, says, rounds=1)
+            asyncio.run(pay_correct(episode))
+            group.append(episode)
+        groups.append(group)
+    assert [Dapo(longest=10).admit(group) for group in groups] == [True, False]
+
+
+async def pay_correct(episode) -> None:
+    episode.rewards = await correct(episode, World())

@@ -72,6 +72,9 @@ class Algorithm(BaseModel, ABC):
     """It can train on turns that nobody sampled: rows of a data set."""
     keep_together: ClassVar[bool] = False
     """Its loss is one of pairs of turns."""
+    in_credit: ClassVar[frozenset[str]] = frozenset()
+    """Fields that credit alone reads: agents that share a policy may differ in them. In all others
+    they must be equal, for the policy has one loss."""
     without_effect: ClassVar[tuple[str, ...]] = ()
     """Fields below that its loss does not read."""
 

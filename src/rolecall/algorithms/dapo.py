@@ -32,9 +32,15 @@ class Dapo(Grpo):
     def admit(self, group: Group) -> bool:
         """[1, 1, 1, 1] is refused and [1, 1, 1, 0] admitted, whatever the lengths."""
         owners = {owner for episode in group for owner in episode.rewards}
-        return any(
+        varied = any(
             len({episode.rewards.get(owner, 0.0) for episode in group}) > 1 for owner in owners
         )
+        # Where the workflow pays turns itself, that is their outcome.
+        paid = {
+            tuple((turn.agent, turn.paid) for turn in episode.turns if turn.paid is not None)
+            for episode in group
+        }
+        return varied or len(paid) > 1
 
     def own_reward(self, episode: Episode, turn: Turn) -> float:
         assert self.longest is not None, "the config fills in the longest turn"

@@ -32,6 +32,8 @@ class Dpo(Algorithm):
         "kl_in", "kl_form", "entropy", "per_family",
     )  # fmt: skip
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"pair_up"})
+
     beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""
     pair_up: Literal["best_worst", "all"] = "best_worst"

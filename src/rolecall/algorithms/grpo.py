@@ -19,6 +19,8 @@ class Grpo(Algorithm):
     keys: ClassVar[tuple[str, ...]] = ("task",)
     norm: ClassVar[Norm] = staticmethod(standardised)
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"count"})
+
     count: Count = "episode_agent"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "turn_mean"

@@ -33,6 +33,8 @@ class Mappo(Algorithm):
     min_group: ClassVar[int] = 1
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "team"
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_passes"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
     lam: float = Field(0.95, ge=0, le=1)
@@ -63,6 +65,8 @@ class Mappo(Algorithm):
         self, episode: Episode, chain: list[list[Turn]], agent: str
     ) -> tuple[gae.Doubles, gae.Doubles]:
         """Values and advantages of an agent at each stage, [stages]."""
+        if not chain:
+            return np.zeros(0), np.zeros(0)
         rewards = np.array([sum(self.own_reward(episode, t) for t in stage) for stage in chain])
         rewards[-1] += episode.outcome(agent)
         values = np.array([value_at(stage, agent) for stage in chain])

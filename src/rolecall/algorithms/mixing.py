@@ -33,6 +33,8 @@ class Vdn(Algorithm):
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_passes"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
     lam: float = Field(0.8, ge=0, le=1)
@@ -62,6 +64,8 @@ class Vdn(Algorithm):
     def targets(self, episode: Episode) -> list[float]:
         """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
         chain = stages(episode)
+        if not chain:
+            return []
         rewards = [sum(self.own_reward(episode, turn) for turn in stage) for stage in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))

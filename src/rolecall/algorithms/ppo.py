@@ -27,6 +27,8 @@ class Ppo(Algorithm):
     min_group: ClassVar[int] = 1
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "agent"
 
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "gamma_turn", "lam", "whiten"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one id of a turn to the next."""
     gamma_turn: float = Field(1.0, gt=0, le=1)

@@ -28,6 +28,8 @@ class ReinforcePlusPlus(Algorithm):
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Whether the KL is a loss, or taken from the reward of each id (as old - ref)."""
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "reward_clip"})
+
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one id of a turn to the next."""
     reward_clip: float = Field(10.0, gt=0, le=1e6)

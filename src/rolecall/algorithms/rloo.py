@@ -6,7 +6,7 @@ the reward.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -28,6 +28,8 @@ class Rloo(Grpo):
     """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(1, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`."""
+    kl_in: Literal["loss", "reward"] = "reward"
+    """Whether the KL is a loss, or taken from the reward of the turn (as old - ref)."""
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch

@@ -15,7 +15,7 @@ from torch.nn.functional import huber_loss
 from rolecall.attention import Rows
 from rolecall.core import Episode, stages
 from rolecall.critics.heads import ValueHead
-from rolecall.critics.transcript import Transcript, transcript
+from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optim import Optimizer, Stepper
 from rolecall.models import LanguageModel
 
@@ -63,7 +63,7 @@ class JointCritic:
         self.head = ValueHead(model.hidden_size, len(agents)).to(model.device)
         self.moments = Moments()
         parameters = [p for _, p in model.named_parameters()] + list(self.head.parameters())
-        self.stepper = Stepper(parameters, optimizer, total=total_updates)
+        self.stepper = Stepper(parameters, optimizer, total=total_updates, module=model.model)
 
     def annotate(self, episodes: list[Episode]) -> None:
         """Write `values` [T] of every played turn, and `info["values"]` of its stage by agent."""
@@ -72,8 +72,8 @@ class JointCritic:
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
                 place = 0
-                for episode, _ in batch:
-                    for stage in stages(episode):
+                for episode, row in batch:
+                    for stage in stages(episode)[row.stages]:
                         for turn in stage:
                             by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
                             turn.info["values"] = by_agent
@@ -84,14 +84,20 @@ class JointCritic:
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, passes: int
     ) -> dict[str, float]:
-        """Regress on `targets` [stages, agents] of each episode; metrics of the first pass."""
+        """Regress on `targets` [stages, agents] of each episode; metrics of the first pass.
+
+        `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
+        """
+        if not any(len(target) for target in targets):
+            return {}
         self.moments.add(np.concatenate([target.ravel() for target in targets]))
         wanted = {e.id: target for e, target in zip(episodes, targets, strict=True)}
         first: float | None = None
+        cut = sum(row.cut for batch in self._batches(episodes) for _, row in batch)
         for _ in range(passes):
             total, count = 0.0, sum(target.size for target in targets)
             for batch in self._batches(episodes):
-                target = np.concatenate([wanted[episode.id] for episode, _ in batch])
+                target = np.concatenate([wanted[e.id][row.stages] for e, row in batch])
                 normalised = (target - self.moments.centre) / self.moments.spread
                 values = self._forward([row for _, row in batch])
                 wished = torch.from_numpy(normalised.astype(np.float32)).to(values.device)
@@ -100,11 +106,13 @@ class JointCritic:
                 total += float(loss.detach())
             self.stepper.step(count)
             first = total / count if first is None else first
-        return {"loss": first or 0.0, "mean": self.moments.centre, "spread": self.moments.spread}
+        centre, spread = self.moments.centre, self.moments.spread
+        return {"loss": first or 0.0, "mean": centre, "spread": spread, "cut": float(cut)}
 
     def _batches(self, episodes: list[Episode]) -> Iterator[list[tuple[Episode, Transcript]]]:
         longest = self.model.max_length
-        rows = [(e, transcript(e, self.model.tokenizer, longest=longest)) for e in episodes]
+        tokenizer = self.model.tokenizer
+        rows = [(e, row) for e in episodes for row in transcripts(e, tokenizer, longest=longest)]
         batch: list[tuple[Episode, Transcript]] = []
         size = 0
         for row in sorted(rows, key=lambda pair: -len(pair[1].ids)):

@@ -7,7 +7,9 @@
 4
 
 The transcript before a stage is a prefix of the one before the next stage, so one row of ids holds
-the whole episode and a critic reads one position of it for each stage.
+the whole episode and a critic reads one position of it for each stage. An episode that is longer
+than the critic's context takes several rows. Each begins with the task; from the second on it then
+has the newest of what was said before, up to half of the context, so the oldest turns are dropped.
 """
 
 from __future__ import annotations
@@ -22,27 +24,70 @@ from rolecall.core import Episode, Ids, stages
 
 @dataclass(slots=True)
 class Transcript:
-    """One episode as a critic reads it."""
+    """Consecutive stages of one episode as a critic reads them."""
 
     ids: Ids  # [N]
-    reads: Ids  # [stages] index of the last id before each stage
+    reads: Ids  # [stages of this row] index of the last id before each
+    first: int = 0  # stage that the row begins with
+    cut: bool = False  # whether something said before was dropped
+
+    @property
+    def stages(self) -> slice:
+        """Which of the episode's stages they are."""
+        return slice(self.first, self.first + len(self.reads))
 
 
-def transcript(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> Transcript:
-    """What stood before each stage. Raises ValueError if it is longer than the critic can read."""
-    chain = stages(episode)
-    pieces = [encode(tokenizer, f"[task]\n{episode.task.prompt}\n\n")]
-    reads = []
-    for stage in chain:
+def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list[Transcript]:
+    """What stood before each stage, in rows of at most `longest` ids; no rows without stages.
+
+    A task of 2 ids, `longest` 12, pieces of 4 ids, one a stage: the first three stages read a row
+    of 2, 2 + 4 and 2 + 4 + 4 ids. The fourth begins a row of the task and the third piece.
+    """
+    task, pieces, ends = _pieces(episode, tokenizer)
+    task = task[-(longest // 2) :]
+    room = longest - len(task)
+    rows: list[Transcript] = []
+    begin = 0  # the piece that the row begins with
+    for number, end in enumerate(ends):
+        said = _joined(pieces[begin:end])
+        if not rows or len(said) > room:
+            begin = begin if len(said) <= room else _newest(pieces, begin, end, room=room // 2)
+            whole = _joined(pieces[begin:end])
+            said = whole[-room:]
+            dropped = begin > 0 or len(whole) > room
+            rows.append(Transcript(task, np.zeros(0, np.int32), first=number, cut=dropped))
+        row = rows[-1]
+        row.ids = np.concatenate([task, said])
+        row.reads = np.append(row.reads, len(row.ids) - 1).astype(np.int32)
+    return rows
+
+
+def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], list[int]]:
+    """The task, what was seen and said, and how much of that stood before each stage."""
+
+    def ids(text: str) -> Ids:
+        return encode(tokenizer, text).astype(np.int32)
+
+    pieces: list[Ids] = []
+    ends = []
+    for stage in stages(episode):
         seen = next((t.info["observation"] for t in stage if "observation" in t.info), "")
         if seen:
-            pieces.append(encode(tokenizer, f"[world]\n{seen}\n\n"))
-        reads.append(sum(map(len, pieces)) - 1)
-        for turn in sorted(stage, key=lambda turn: turn.agent):
-            pieces.append(encode(tokenizer, f"[{turn.agent}]\n{turn.visible}\n\n"))
-    ids = np.concatenate(pieces)[: reads[-1] + 1]  # nothing is read after the last stage began
-    if len(ids) > longest:
-        raise ValueError(
-            f"the transcript of {episode.id} has {len(ids)} ids; the critic reads at most {longest}"
-        )
-    return Transcript(ids.astype(np.int32), np.array(reads, dtype=np.int32))
+            pieces.append(ids(f"[world]\n{seen}\n\n"))
+        ends.append(len(pieces))
+        said = sorted(stage, key=lambda turn: turn.agent)
+        pieces += [ids(f"[{turn.agent}]\n{turn.visible}\n\n") for turn in said]
+    return ids(f"[task]\n{episode.task.prompt}\n\n"), pieces, ends
+
+
+def _joined(pieces: list[Ids]) -> Ids:
+    return np.concatenate([np.zeros(0, np.int32), *pieces])
+
+
+def _newest(pieces: list[Ids], begin: int, end: int, *, room: int) -> int:
+    """Where the newest pieces before `end` begin that have at most `room` ids; one at least."""
+    first, size = end - 1, len(pieces[end - 1])
+    while first > begin and size + len(pieces[first - 1]) <= room:
+        first -= 1
+        size += len(pieces[first])
+    return first

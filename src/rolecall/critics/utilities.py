@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rolecall import attention
 from rolecall.core import Episode, Turn, stages
 from rolecall.critics.mixers import Qmix, Vdn, advantages
-from rolecall.critics.transcript import transcript
+from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optim import Optimizer, Stepper
 from rolecall.models import LanguageModel
 from rolecall.packing import pack
@@ -48,7 +48,9 @@ class UtilityCritic:
         budget: int,
         total_updates: int,
         seed: int = 0,
+        share_prefixes: bool = True,
     ) -> None:
+        self.share_prefixes = share_prefixes
         assert reader is not None or mixer == "vdn", "QMIX needs a model that reads the state"
         self.models, self.agents, self.reader, self.budget = models, agents, reader, budget
         device = next(iter(models.values())).device
@@ -58,7 +60,8 @@ class UtilityCritic:
             self.project = nn.Linear(1 if reader is None else reader.hidden_size, HIDDEN)
         self.mixer = Vdn() if mixer == "vdn" else Qmix(len(agents), HIDDEN, seed=seed)
         self.whole = nn.ModuleList([self.heads, self.project, self.mixer]).to(device)
-        self.stepper = Stepper(list(self.whole.parameters()), optimizer, total=total_updates)
+        parameters = list(self.whole.parameters())
+        self.stepper = Stepper(parameters, optimizer, total=total_updates, module=self.whole)
         self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
 
     def annotate(self, episodes: list[Episode]) -> None:
@@ -86,7 +89,12 @@ class UtilityCritic:
     def fit(
         self, episodes: list[Episode], targets: list[list[float]], *, passes: int
     ) -> dict[str, float]:
-        """(Q - y)^2 + mean of (v_i - q_i)^2 over stages; `targets` [stages] of each episode."""
+        """(Q - y)^2 + mean of (v_i - q_i)^2 over stages; `targets` [stages] of each episode.
+
+        `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
+        """
+        if not any(targets):
+            return {}
         found = self._stages(episodes)
         wanted = torch.tensor([y for one in targets for y in one], device=found.active.device)
         first = {}
@@ -99,7 +107,7 @@ class UtilityCritic:
             self.stepper.step(len(wanted))
             if number == 0:
                 first = {"loss": loss_q.item() / len(wanted), "loss_v": loss_v.item() / len(own)}
-        return first
+        return first | {"cut": float(sum(row.cut for row in self._rows(episodes)))}
 
     def _utilities(self, found: Stages) -> tuple[Tensor, Tensor]:
         """v and q, [B, A]; zeros for inactive agents."""
@@ -137,8 +145,7 @@ class UtilityCritic:
             return torch.zeros(sum(len(stages(e)) for e in episodes), 1)
         states, reader = [], self.reader
         with torch.no_grad():
-            for episode in episodes:
-                row = transcript(episode, reader.tokenizer, longest=reader.max_length)
+            for row in self._rows(episodes):
                 layout = attention.Rows([len(row.ids)], device=reader.device)
                 tokens = torch.from_numpy(row.ids).long().to(reader.device)
                 everywhere = torch.arange(len(tokens), device=reader.device)
@@ -148,7 +155,13 @@ class UtilityCritic:
                 assert hidden is not None
                 reads = torch.from_numpy(row.reads).long().to(reader.device)
                 states.append(hidden.cumsum(0)[reads] / (reads[:, None] + 1))
-        return torch.cat(states)
+        return torch.cat([*states, torch.zeros(0, reader.hidden_size, device=reader.device)])
+
+    def _rows(self, episodes: list[Episode]) -> list[Transcript]:
+        if self.reader is None:
+            return []
+        tokenizer, longest = self.reader.tokenizer, self.reader.max_length
+        return [row for e in episodes for row in transcripts(e, tokenizer, longest=longest)]
 
     def _read(self, episodes: list[Episode]) -> None:
         """Hidden states where the prompt and where the turn ends, of every played turn."""
@@ -160,7 +173,8 @@ class UtilityCritic:
                 for turn in episode.turns
                 if turn.policy == policy and turn.chosen
             ]
-            for batch in pack(turns, budget=self.budget) if turns else []:
+            share = self.share_prefixes
+            for batch in pack(turns, budget=self.budget, share=share) if turns else []:
                 sampled = [
                     np.flatnonzero((batch.turn == number) & (batch.mask > 0))
                     for number in range(len(batch.turn_ids))

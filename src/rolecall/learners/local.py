@@ -18,6 +18,7 @@ from rolecall.core import Batch, Turn
 from rolecall.critics.heads import ValueHead
 from rolecall.learners import logprobs
 from rolecall.learners.activations import recomputed
+from rolecall.learners.exact import select_rows
 from rolecall.learners.optim import Optimizer, Stepper
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import Update
@@ -48,11 +49,13 @@ class LocalLearner:
         reference: LanguageModel | Literal["base"] | None = None,
         head: Optimizer | None = None,
         checkpoint_activations: bool = False,
+        share_prefixes: bool = True,
     ) -> None:
+        self.share_prefixes = share_prefixes
         self.model, self.reference = model, reference
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
-        self.stepper = Stepper(self.parameters, optimizer, total=total_updates)
+        self.stepper = Stepper(self.parameters, optimizer, total=total_updates, module=model.model)
         self.head: ValueHead | None = None
         self.head_stepper: Stepper | None = None
         if head is not None:
@@ -73,13 +76,13 @@ class LocalLearner:
         with_values = self.head is not None and not reference
         ids = (tokens, torch.from_numpy(batch.positions).long().to(device))
         layout = layout_of(batch.parent, batch.positions, device=device)
-        keep = torch.from_numpy(batch.parent).long().to(device)[target]
+        keep, again = _reads(batch, device=device)
         chosen = (tokens[target], torch.from_numpy(batch.temperature).to(device)[target])
         rows = max(1, logprobs.LARGEST_LOGITS // model.vocabulary)
         hidden: Tensor | None
         with model.using(adapter_off=off):
             if len(target) > rows and not model.scales_logits:
-                hidden = model.states(*ids, layout=layout, keep=keep)
+                hidden = _repeated(model.states(*ids, layout=layout, keep=keep), again)
                 sampled, entropies = logprobs.in_chunks(
                     model.head, hidden, *chosen, entropy=entropy, rows=rows
                 )
@@ -87,7 +90,9 @@ class LocalLearner:
                 logits, hidden = model.forward(
                     *ids, layout=layout, keep=keep, hidden=with_values, adapter_off=off
                 )
+                logits = _repeated(logits, again)
                 sampled, entropies = logprobs.of_logits(logits, *chosen, entropy=entropy)
+                hidden = None if hidden is None else _repeated(hidden, again)
 
         def whole(values: Tensor) -> Tensor:
             return values.new_zeros(len(batch.tokens)).index_put((target,), values)
@@ -110,7 +115,10 @@ class LocalLearner:
             raise ValueError("the policy has no reference")
         own = what - {"ref_logprobs"}
         with torch.no_grad():
-            for batch in pack(turns, budget=budget, by_agent=False) if turns and what else []:
+            share = self.share_prefixes
+            wanted = turns if what else []
+            packed = pack(wanted, budget=budget, share=share, by_agent=False) if wanted else []
+            for batch in packed:
                 columns: dict[Annotation, Tensor] = {}
                 if own:
                     found = self.forward(batch)
@@ -148,14 +156,22 @@ class LocalLearner:
             if apart:
                 taken = self._take_gradient()
                 norms[agent] = _norm(taken)
-                summed = taken if summed is None else list(torch._foreach_add(summed, taken))
+                if summed is None:
+                    summed = taken
+                else:
+                    torch._foreach_add_(summed, taken)  # in place: two gradients, never three
         if summed is not None:
-            for parameter, part in zip(self.parameters, summed, strict=True):
+            for parameter, part in zip(self.stepper.masters, summed, strict=True):
                 parameter.grad = part
         count = max(sum(found.count for found in sums.values()), 1.0)  # all may be rejected
-        finite = self.stepper.step(count)
-        if self.head_stepper is not None:
-            finite = self.head_stepper.step(count) and finite
+        # Both norms before either step: a policy must not move where its value head cannot.
+        measured = [stepper.measure(count) for stepper in self._steppers]
+        finite = all(measured)
+        for stepper in self._steppers:
+            if finite:
+                stepper.apply()
+            else:
+                stepper.forget()
         update = Update(grad_norm=self.stepper.grad_norm, lr=self.stepper.lr)
         update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
         if apart:
@@ -177,8 +193,13 @@ class LocalLearner:
             losses.append(loss.total)
         torch.stack(losses).sum().backward()
 
+    @property
+    def _steppers(self) -> list[Stepper]:
+        return [self.stepper] if self.head_stepper is None else [self.stepper, self.head_stepper]
+
     def _take_gradient(self) -> list[Tensor]:
-        taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        masters = self.stepper.masters
+        taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in masters]
         self.stepper.optimizer.zero_grad(set_to_none=True)
         return taken
 
@@ -197,8 +218,10 @@ class LocalLearner:
                 alone = one_turn(part, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
-                norm = _norm([p.grad for p in self.parameters if p.grad is not None])
-                self.stepper.optimizer.zero_grad(set_to_none=True)
+                whole = [p.grad for s in self._steppers for p in s.masters if p.grad is not None]
+                norm = _norm(whole)
+                for stepper in self._steppers:
+                    stepper.forget()
                 if not np.isfinite(norm):
                     return turn_id
         return "(none alone: only their sum overflows)"
@@ -227,6 +250,21 @@ class LocalLearner:
         if self.head is not None and self.head_stepper is not None:
             self.head.load_state_dict(state["head"])
             self.head_stepper.load_state_dict(state["head_stepper"])
+
+
+def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """The distinct indices that predict sampled ids, and for each sampled id [M] which of them.
+
+    Turns that share a prompt have their first ids from one place: it is computed once.
+    """
+    distinct, inverse = np.unique(batch.parent[batch.mask > 0], return_inverse=True)
+    keep = torch.from_numpy(distinct).long().to(device)
+    every = len(distinct) == len(inverse) and bool((np.diff(inverse) > 0).all())
+    return keep, None if every else torch.from_numpy(inverse).long().to(device)
+
+
+def _repeated(rows: Tensor, again: Tensor | None) -> Tensor:
+    return rows if again is None else select_rows(rows, again)
 
 
 def _write(turns: list[Turn], batch: Batch, columns: dict[Annotation, np.ndarray]) -> None:

@@ -14,7 +14,11 @@ class Measure:
     """A mean over tasks and half the width of its 95 % confidence interval."""
 
     mean: float
-    margin: float
+    margin: float | None  # None: of a single task
+
+    def __str__(self) -> str:
+        """`0.412 +- 0.031`, or `0.412 +- n/a`."""
+        return f"{self.mean:.3f} +- {'n/a' if self.margin is None else f'{self.margin:.3f}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class Change:
         """
         if self.before is None or self.after is None:
             return None
-        margin = hypot(self.before.margin, self.after.margin)
+        margins = self.before.margin, self.after.margin
+        margin = None if None in margins else hypot(*margins)  # type: ignore[arg-type]
         return Measure(self.after.mean - self.before.mean, margin)
 
 
@@ -71,7 +76,7 @@ def metrics_of(record: Record) -> list[str]:
 
 def measure(record: Record, metric: str) -> Measure | None:
     mean = record.get(metric)
-    return None if mean is None else Measure(mean, record.get(f"{metric}_margin") or 0.0)
+    return None if mean is None else Measure(mean, record.get(f"{metric}_margin"))
 
 
 def _parts(kind: str, before: Record, after: Record) -> list[tuple[str, tuple[Record, Record]]]:

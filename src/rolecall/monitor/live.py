@@ -145,7 +145,7 @@ def evaluation_line(record: Record) -> str:
     if when == "during":
         when = f"during, step {record.get('step', '-')}"
     found = ((name, measure(record, name)) for name in metrics_of(record))
-    parts = [f"{name} {m.mean:.3f} +- {m.margin:.3f}" for name, m in found if m is not None]
+    parts = [f"{name} {m}" for name, m in found if m is not None]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
     ending = f"; failures: {', '.join(failures)}" if failures else ""
     if (coverage := record.get("coverage", 1.0)) < 1.0:

@@ -24,6 +24,8 @@ def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, 
     flat: dict[str, float] = {}
     for name, value in found.items():
         inner = isinstance(value, dict)
+        if value is None:  # the margin of a single task
+            continue
         flat |= of_evaluation(value, f"{area}/{name}") if inner else {f"{area}/{name}": value}
     return flat
 

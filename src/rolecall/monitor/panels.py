@@ -37,7 +37,7 @@ def _score(axes: Axes, records: list[Record], look: Look) -> None:
         axes.errorbar(
             [step for step, _ in points],
             [m.mean for _, m in points],
-            yerr=[m.margin for _, m in points],
+            yerr=[m.margin or 0.0 for _, m in points],
             fmt="D--",
             color=look.ink,
             markersize=6,

@@ -95,7 +95,7 @@ def _environment(known: dict[str, Colour]) -> Environment:
     places = {name: place for place, name in enumerate(known)}
     environment.filters["shorten"] = shorten
     environment.filters["signed"] = signed
-    environment.filters["fraction"] = lambda value: f"{value:.3f}"
+    environment.filters["fraction"] = lambda value: "n/a" if value is None else f"{value:.3f}"
     # An agent that only an old file knows has a class that no rule of the style names.
     environment.filters["shade"] = lambda agent: f"agent-{places.get(agent, 'other')}"
     return environment

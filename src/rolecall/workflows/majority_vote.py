@@ -30,8 +30,8 @@ async def majority_vote(
 ) -> str:
     """Each debater sees `max_others` of the others' latest answers, in an order of its own.
 
-    `earns: own` pays every turn for its own answer. Of equally many votes those of the debater who
-    stands first in the team win.
+    `earns: own` pays every turn for its own answer, in place of the vote's outcome. Of equally many
+    votes those of the debater who stands first in the team win.
     """
     debaters = team.role("debater")
     if len(debaters) < 2:
@@ -49,7 +49,7 @@ async def majority_vote(
         latest = await asyncio.gather(*(speak(member, latest) for member in debaters))
         if earns == "own":
             for turn in latest:
-                turn.rewards["own"] = (await world.step(turn.agent, turn.visible)).team
+                turn.pay("own", (await world.step(turn.agent, turn.visible)).team)
     return await _elected(world, latest)
 
 

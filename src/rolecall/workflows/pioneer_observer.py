@@ -19,7 +19,10 @@ from rolecall.workflows.base import workflow
 async def pioneer_observer(
     team: Team, task: Task, world: World, swap_every: PositiveInt = 5
 ) -> Turn:
-    """Who plays `player`: two agents. Each turn earns the sum of both answers' scores."""
+    """Who plays `player`: two agents. Each turn earns the sum of both answers' scores.
+
+    It is paid in place of the team's score.
+    """
     players = team.role("player")
     if len(players) != 2:
         raise ValueError(f"two agents of the role player are needed (there are {len(players)})")
@@ -27,7 +30,7 @@ async def pioneer_observer(
     pioneer, observer = reversed(players) if swapped else players
     first = await pioneer(task.prompt)
     second = await observer(task.prompt, first)
-    first.rewards["pair"] = second.rewards["pair"] = sum(
-        [(await world.step(turn.agent, turn.visible)).team for turn in (first, second)]
-    )
+    both = [(await world.step(turn.agent, turn.visible)).team for turn in (first, second)]
+    for turn in (first, second):
+        turn.pay("pair", sum(both))
     return second
