@@ -51,7 +51,9 @@ def trainer_of(config: dict, folder: Path, display: Display) -> Trainer:
 
 def train(config: dict, folder: Path) -> Display:
     display = Display()
-    asyncio.run(trainer_of(config, folder, display).train())
+    trainer = trainer_of(config, folder, display)
+    asyncio.run(trainer.train())
+    trainer.folder.release()
     return display
 
 
@@ -106,6 +108,7 @@ def test_resumed_equals_uninterrupted(model_folder, tmp_path, name):
     stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
     with pytest.raises(StoppedError):
         asyncio.run(stopped.train())
+    stopped.folder.release()
     assert (tmp_path / "again/checkpoints/latest").read_text() == "step-1\n"
     train(config, tmp_path / "again")
     assert_equal(tmp_path / "whole", tmp_path / "again")
