@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from rolecall import registry
+from rolecall.assembly import assemble
+from rolecall.config import load
 from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import ContextFullError, Request, Sampling
 from rolecall.engines.scripted import ScriptedEngine
@@ -20,8 +22,11 @@ from rolecall.evaluate import evaluate
 from rolecall.monitor import metrics
 from rolecall.parsers import one_of
 from rolecall.rollout import collect, play
+from rolecall.runs import RunFolder
+from rolecall.trainer import Trainer
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, stage, tasks
+from tests.test_trainer import Silent
 from tests.toy import Letters, LettersWorld, command, solo_config, write
 
 
@@ -381,3 +386,24 @@ def test_observations_and_quotes_are_told_as_they_are(model_folder):
     assert found.error is None
     assert found.turns[0].messages[0].content.endswith("a door")
     assert isinstance(found.turns[0], Turn)
+
+
+def test_a_tracker_that_fails_ends_no_run_and_is_left_out(model_folder, tmp_path, caplog):
+    class Broken:
+        calls = 0
+
+        def log(self, step, record):
+            Broken.calls += 1
+            raise ConnectionError("no such server")
+
+        def close(self):
+            raise OSError("closed twice")
+
+    config = load(write(tmp_path / "c.yaml", solo_config(model_folder)))
+    folder = RunFolder(tmp_path / "run")
+    with folder.started(config), caplog.at_level(logging.WARNING, "rolecall.notices"):
+        trainer = Trainer(assemble(config), folder, display=Silent(), trackers=[Broken()])
+        asyncio.run(trainer.train())
+    assert Broken.calls == 1
+    assert "tracker Broken failed and gets nothing more: ConnectionError" in caplog.text
+    assert len(folder.read_metrics()) == 5

@@ -73,7 +73,9 @@ def train(
 def evaluate(
     source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],
     overrides: Overrides = None,
-    checkpoint: Annotated[str, typer.Option(help="latest, best or step-N of a run.")] = "latest",
+    checkpoint: Annotated[
+        str, typer.Option(help="latest, step-N, or best: on these very tasks.")
+    ] = "latest",
     json_file: Json = None,
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""

@@ -394,7 +394,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise ConfigError(
             f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
         ) from error
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError) as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file") from error

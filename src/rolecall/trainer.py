@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -107,7 +108,7 @@ class Trainer:
                 rollout.cancel()
             await asyncio.gather(*self.ahead, return_exceptions=True)
             for tracker in self.trackers:
-                tracker.close()
+                self._track(tracker, tracker.close)
 
     async def _resume(self) -> None:
         found = self._newest_checkpoint()
@@ -173,7 +174,7 @@ class Trainer:
         write_parquet(self.folder.episode_file(step), played, step=step)
         for tracker in self.trackers:
             if isinstance(tracker, EpisodeTracker):
-                tracker.episodes(step, played)
+                self._track(tracker, partial(tracker.episodes, step, played))
         updates = await _to_its_end(
             self._update(step, rollout, opponents, clock=(started, collected, time.monotonic()))
         )
@@ -330,7 +331,7 @@ class Trainer:
         self.folder.append_metrics(record)
         self.display.evaluation(record)
         for tracker in self.trackers:
-            tracker.log(self.done, metrics.of_evaluation(found))
+            self._track(tracker, partial(tracker.log, self.done, metrics.of_evaluation(found)))
         log.info("evaluation=%s step=%d score=%.4f", when, self.done, found[self._headline])
 
     def _elapsed(self) -> float:
@@ -348,7 +349,18 @@ class Trainer:
         score = record.get("score", float("nan"))
         log.info("step=%d score=%.4f step_s=%.2f", self.done, score, record["time/step_s"])
         for tracker in self.trackers:
-            tracker.log(self.done, record)
+            self._track(tracker, partial(tracker.log, self.done, record))
+
+    def _track(self, tracker: Tracker, tell: Callable[[], None]) -> None:
+        """A tracker that fails is left out from then on: the run folder has the record."""
+        try:
+            tell()
+        except Exception as error:  # of another system, or of the user's code
+            self.trackers = [other for other in self.trackers if other is not tracker]
+            notices.warning(
+                "tracker %s failed and gets nothing more: %s: %s",
+                type(tracker).__name__, type(error).__name__, error,
+            )  # fmt: skip
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:

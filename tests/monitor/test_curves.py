@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 
 from rolecall.monitor import curves
-from rolecall.monitor.panels import smooth
+from rolecall.monitor.curves import picture
+from rolecall.monitor.panels import PANELS, panels, smooth
 from tests.monitor.runs_for_tests import evaluation_record, step_record
 
 
@@ -52,3 +53,12 @@ def test_missing_and_broken_numbers_are_left_out():
 def test_smoothing_takes_fewer_values_at_the_ends():
     assert smooth([0.0, 3.0, 0.0], window=1) == [1.5, 1.0, 1.5]
     assert smooth([2.0] * 9, window=3) == [2.0] * 9
+
+
+def test_rewards_by_function_and_verdicts_have_panels_where_there_are_any():
+    plain = {"kind": "step", "step": 1, "agent/solver/reward": 0.5, "reward/correct/team": 0.5}
+    assert len(panels([plain])) == len(PANELS), "one function is the agents' reward itself"
+    more = plain | {"agent/solver/reward/tone": 0.1, "agent/judge/verdict/approve": 0.9}
+    titles = [title for title, _, _ in panels([more])]
+    assert titles[-2:] == ["Reward by function", "Verdicts"]
+    assert picture([more]) != picture([plain])

@@ -17,7 +17,7 @@ from PIL import Image
 
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import Record
-from rolecall.monitor.panels import PANELS, Look
+from rolecall.monitor.panels import Look, panels
 
 
 def draw(
@@ -37,7 +37,8 @@ def picture(
 ) -> bytes:
     """The same as PNG bytes. One column of panels suits a phone, two suit a page."""
     look = _look(list(agents) or agents_of(records), dark=dark)
-    rows = math.ceil(len(PANELS) / columns)
+    shown = panels(records)
+    rows = math.ceil(len(shown) / columns)
     size = (5.6 * columns, 2.9 * rows + 0.5)
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
     figure = Figure(figsize=size, dpi=140, layout=layout, facecolor=look.paper)
@@ -45,12 +46,12 @@ def picture(
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     numbers = [record["step"] for record in records]
     room = max(0.6, max(numbers, default=0) / 60)
-    for axes, (title, unit, panel) in zip(grid, PANELS, strict=False):
+    for axes, (title, unit, panel) in zip(grid, shown, strict=False):
         panel(axes, records, look)
         _dress(axes, look, title=title, unit=unit)
         if numbers:
             axes.set_xlim(min(numbers) - room, max(numbers) + room)
-    for axes in grid[len(PANELS) :]:
+    for axes in grid[len(shown) :]:
         axes.set_visible(False)
     handles, labels = grid[0].get_legend_handles_labels()
     if handles:

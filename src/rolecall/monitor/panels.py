@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
@@ -12,6 +14,9 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from rolecall.monitor.comparison import Record, evaluations, measure, metrics_of, steps
 
 PARTS = ("rollout", "credit", "update", "publish")  # time/<part>_share
+STYLES = ("-", "--", ":", "-.")
+REWARDS = re.compile(r"reward/|agent/[^/]+/reward/")
+VERDICTS = re.compile(r"agent/[^/]+/verdict/")
 SMOOTH_FROM = 40  # steps; fewer are drawn as they are
 
 
@@ -107,7 +112,45 @@ def _time(axes: Axes, records: list[Record], look: Look) -> None:
     )
 
 
-PANELS: tuple[tuple[str, str, Callable[[Axes, list[Record], Look], None]], ...] = (
+def _rewards(axes: Axes, records: list[Record], look: Look) -> None:
+    """What each function paid to whom; of the whole team in ink, of an agent in its colour."""
+    for key, style in zip(_keys(records, REWARDS), cycle(STYLES), strict=False):
+        function, owner = _function_and_owner(key)
+        label = f"{function} of {owner}" if owner in look.agents else function
+        colour = look.agents.get(owner, look.ink)
+        _line(axes, records, key, colour=colour, label=_plain(label), style=style)
+    _legend(axes, look)
+
+
+def _verdicts(axes: Axes, records: list[Record], look: Look) -> None:
+    for key, style in zip(_keys(records, VERDICTS), cycle(STYLES), strict=False):
+        _, agent, _, verdict = key.split("/", 3)
+        colour = look.agents.get(agent, look.ink)
+        label = _plain(f"{agent}: {verdict}")
+        _line(axes, records, key, colour=colour, label=label, style=style)
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _legend(axes, look)
+
+
+def _keys(records: list[Record], pattern: re.Pattern[str]) -> list[str]:
+    return sorted({key for record in steps(records) for key in record if pattern.match(key)})
+
+
+def _function_and_owner(key: str) -> tuple[str, str]:
+    """`reward/correct/team` -> correct, team; `agent/solver/reward/coach` -> coach, solver.
+
+    A function that is named by its import path is shown by its own name.
+    """
+    if key.startswith("agent/"):
+        _, owner, _, name = key.split("/", 3)
+    else:
+        name, _, owner = key.removeprefix("reward/").rpartition("/")
+    return name.rpartition(":")[2], owner
+
+
+Panel = tuple[str, str, Callable[[Axes, list[Record], Look], None]]
+PANELS: tuple[Panel, ...] = (
     ("Score, and reward of each agent", "points an episode", _score),
     ("Gradient norm", "L2 norm before clipping (log)", _gradients),
     ("Entropy", "nats an id", _entropy),
@@ -115,6 +158,16 @@ PANELS: tuple[tuple[str, str, Callable[[Axes, list[Record], Look], None]], ...] 
     ("Pace", "ids a second", _pace),
     ("Where the time goes", "share of a step", _time),
 )
+
+
+def panels(records: list[Record]) -> list[Panel]:
+    """Those that every run has, and those that this one has numbers for."""
+    found = list(PANELS)
+    if len(_keys(records, REWARDS)) > 1:
+        found.append(("Reward by function", "unweighted mean", _rewards))
+    if _keys(records, VERDICTS):
+        found.append(("Verdicts", "share of an agent's turns", _verdicts))
+    return found
 
 
 def _line(
