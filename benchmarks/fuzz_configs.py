@@ -97,6 +97,8 @@ def mutate(config: dict[str, Any], keys: list[tuple[Place, Any]], chance: random
         else OF_PARTS
     )  # fmt: skip
     new, nonsense = chance.choice(kind)
+    if kind is OF_NUMBERS and chance.random() < 0.4:
+        new, nonsense = chance.choice((value * 2, value + 1)), False
     holder[at[-1]] = copy.deepcopy(new)
     return Done(f"{name}={str(new)[:40]!r}", nonsense=nonsense and "template" not in at)
 

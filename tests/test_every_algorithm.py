@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,22 @@ def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_pat
     asyncio.run(trainer.train())
     for expected, values in targets.items():
         assert set(values) == {expected}, "heads start at 0, so the bias is the value"
+
+
+@pytest.mark.parametrize("name", ["mappo", "happo", "qmix"])
+def test_a_critic_with_a_short_context_ends_no_run_and_resumes(model_folder, tmp_path, name):
+    """Every transcript here is longer than the 48 ids that the critic's model reads."""
+    short = tmp_path / "short"
+    shutil.copytree(model_folder, short)
+    config = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 48}))
+    config = case(model_folder, name, trainer={"steps": 2, "save_every": 1})
+    [critic] = config["critics"].values()
+    critic["base"] = str(short)
+    train(config, tmp_path / "whole")
+    stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
+    with pytest.raises(StoppedError):
+        asyncio.run(stopped.train())
+    stopped.folder.release()
+    train(config, tmp_path / "again")
+    assert_equal(tmp_path / "whole", tmp_path / "again")

@@ -178,7 +178,7 @@ class RolloutConfig(Section):
     timeout_s: float = Field(600.0, gt=0, le=1e7)
     """Most seconds an episode may take."""
     retries: int = Field(2, ge=0, le=1000)
-    """Repeats, with new seeds, of an episode that raised an error."""
+    """Repeats, with new seeds, of an episode that something outside of its code let down."""
     concurrency: int = Field(256, ge=1, le=10_000_000)
     """Episodes under way at once."""
     allow_filtered_sampling: bool = False
