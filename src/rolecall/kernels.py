@@ -20,6 +20,11 @@ PARTS = 32  # that gradients of weights are summed in, whatever the threads
 _U = np.uintp
 _F = np.float32
 _MATH = {"reassoc", "contract", "nsz", "arcp"}  # infinities and NaN keep their meaning
+# For loops that add nothing up. numba runs a kernel that it has just compiled as it was optimised
+# once, and one from its cache as it was optimised twice; sums of three factors that LLVM may
+# reorder then had other bits, so that a first run differed from all later ones. For the same reason
+# inner functions are inlined by force: as symbols, the first of several versions would be taken.
+_EACH = {"contract", "nsz"}
 _LEAST = _F(-87.0)  # exp of less is 0 in float32
 _LOG2_E = _F(1.44269504)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
@@ -40,7 +45,7 @@ def flat(x: Tensor) -> np.ndarray:
     return x.detach().view(-1).numpy()
 
 
-@njit(cache=True)
+@njit(forceinline=True)
 def _write(key, n, value, keys, values, place, k, kv_heads, size):
     """A head's key key[n : n + size] and value value[...] go to the place page * PAGE + offset."""
     page = _U(PAGE)
@@ -60,7 +65,7 @@ def write(key, value, keys, values, slot, kv_heads, size):
             _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(fastmath=_MATH, cache=True)
+@njit(fastmath=_MATH, forceinline=True)
 def _norm(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     squares = _F(0.0)
@@ -80,7 +85,7 @@ def norm(x, weight, width, eps, out):
         _norm(x, n, weight, width, eps, out, n)
 
 
-@njit(fastmath=_MATH, cache=True)
+@njit(fastmath=_MATH, forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -115,7 +120,7 @@ def turn(
             _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_MATH, forceinline=True)
 def _score(query, q, keys, k, size, out, o):
     """out[o : o + PAGE] = query[q : q + size] @ keys[k : ...] of one page and head."""
     page = _U(PAGE)
@@ -135,7 +140,7 @@ def _score(query, q, keys, k, size, out, o):
             )  # fmt: skip
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_MATH, forceinline=True)
 def _add(weights, w, values, v, size, out, o):
     """out[o : o + size] += weights[w : w + PAGE] @ values[v : ...] of one page and head."""
     for t in range(_U(0), _U(PAGE), _U(8)):
@@ -152,7 +157,7 @@ def _add(weights, w, values, v, size, out, o):
             )  # fmt: skip
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_MATH, forceinline=True)
 def _largest(scores, s, length):
     """The largest of scores[s : s + length], found in PAGE places at once."""
     best, page = np.full(PAGE, -np.inf, np.float32), _U(PAGE)
@@ -168,7 +173,7 @@ def _largest(scores, s, length):
     return most
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_EACH, forceinline=True)
 def _split(x):
     """exp(x) = 2 ** whole * p(rest) for x between -87 and 87: p and the bits of 2 ** whole.
 
@@ -185,7 +190,7 @@ def _split(x):
     return y * x * x + x + _F(1.0), bits
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_MATH, forceinline=True)
 def _exp(scores, s, length, most, powers, twos):
     """scores[s : s + length] become exp(scores - most), of no more than 0; returns their sum.
 
@@ -334,7 +339,7 @@ def turned_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
                         dx[n + d] = back[d]
 
 
-@njit(fastmath=_MATH, cache=True)
+@njit(fastmath=_MATH, forceinline=True)
 def _norm_backward(grad, g, x, n, weight, width, eps, dx, parts, w):
     """Of one state: the gradient dx[n : n + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
@@ -363,7 +368,7 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             _norm_backward(grad, n, x, n, weight, width, eps, dx, parts, w)
 
 
-@njit(fastmath=_MATH)
+@njit(fastmath=_EACH, forceinline=True)
 def _exp_less(x, n, width, part, powers):
     """exp(-x[n : n + width]) = part[:width] times `powers` read as float32."""
     for d in range(width):
@@ -372,7 +377,7 @@ def _exp_less(x, n, width, part, powers):
         part[d], powers[d] = _split(-_LEAST if a > -_LEAST else a)
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=_EACH, parallel=True, cache=True)
 def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]."""
     width = _U(width)
@@ -385,7 +390,7 @@ def gate(x, y, width, out):
             out[n + d] = x[n + d] * y[n + d] / (_F(1.0) + part[d] * twos[d])
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=_EACH, parallel=True, cache=True)
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     width = _U(width)

@@ -94,8 +94,8 @@ class Trainer:
         try:
             if self.done == 0:
                 await self._evaluate("before")
-            elif self._is_evaluated(self.done):  # unless the run was stopped in the middle of it
-                await self._evaluate("during")
+            elif self._is_evaluated(self.done) and self.done < self.config.trainer.steps:
+                await self._evaluate("during")  # unless it is known: a stop may have cut it short
             while self.done < self.config.trainer.steps:
                 await self._step(self.done + 1)
                 await self._after_step()

@@ -1,0 +1,60 @@
+"""Prints a digest of what each numba kernel makes of fixed numbers: `python kernel_bits.py`."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from rolecall import kernels
+
+ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
+EPS = np.float32(1e-6)
+
+
+def digest(*arrays: np.ndarray) -> str:
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
+
+
+def main() -> None:
+    random = np.random.default_rng(0)
+
+    def some(*shape: int) -> np.ndarray:
+        return random.standard_normal(int(np.prod(shape))).astype(np.float32)
+
+    def room(number: int) -> np.ndarray:
+        return np.zeros(number, np.float32)
+
+    number = ROWS * WIDTH
+    x, y, grad, weight = some(number), some(number), some(number), some(WIDTH)
+    out, other = room(number), room(number)
+    kernels.norm(x, weight, WIDTH, EPS, out)
+    print("norm", digest(out))
+    kernels.gate(x, y, WIDTH, out)
+    print("gate", digest(out))
+    kernels.gate_backward(grad, x, y, WIDTH, out, other)
+    print("gate_backward", digest(out, other))
+    parts = room(kernels.PARTS * WIDTH)
+    kernels.norm_backward(grad, x, weight, WIDTH, EPS, out, parts)
+    print("norm_backward", digest(out, parts))
+    cos, sin, weight = some(ROWS * SIZE), some(ROWS * SIZE), some(SIZE)
+    kernels.turned(x, weight, EPS, cos, sin, HEADS, SIZE, out)
+    print("turned", digest(out))
+    parts = room(kernels.PARTS * SIZE)
+    kernels.turned_backward(grad, x, weight, EPS, cos, sin, HEADS, SIZE, out, parts)
+    print("turned_backward", digest(out, parts))
+    ids, logprobs = np.zeros(ROWS, np.int64), room(ROWS)
+    logits, ones = 4 * some(ROWS * VOCABULARY), np.ones(ROWS, np.float32)
+    kernels.draw(logits, ones, random.random(ROWS), VOCABULARY, ids, logprobs)
+    print("draw", digest(ids, logprobs))
+    keys, values = some(50 * 2 * SIZE * 16), some(50 * 2 * SIZE * 16)
+    table = random.integers(0, 50, (ROWS, PAGES)).astype(np.int32)
+    position, order = random.integers(0, PAGES * 16, ROWS), np.arange(ROWS)
+    kernels.attend(
+        x, keys, values, table, order, position, order, HEADS, 2, SIZE, np.float32(0.2), out
+    )
+    print("attend", digest(out))
+
+
+if __name__ == "__main__":
+    main()
