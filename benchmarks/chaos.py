@@ -149,13 +149,16 @@ def episodes(folder: Path) -> tuple[int, int]:
 
 
 def disturbed(kind: str, folder: Path, *, whole_s: float, most: int, found: Found) -> None:
-    """One run to its end, with up to `most` kills on its way."""
+    """One run to its end, with up to `most` kills on its way.
+
+    The first comes after a random share of its time; the others, when less is left, earlier.
+    """
     given = 0
     while True:
         process, mark = start(kind, folder)
         if given < most:
             try:
-                process.wait(random.uniform(0.3, 1.0) * whole_s)
+                process.wait(random.uniform(0.2, 0.9) * whole_s / (given + 1))
             except subprocess.TimeoutExpired:
                 how = random.choice(SIGNALS)
                 disturb(process, mark, how)
