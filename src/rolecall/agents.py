@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rolecall.chat import Tokenizer
+from rolecall.controls import TAG
 from rolecall.core import Message, Turn
 from rolecall.engines.base import Engine, Sampling
 from rolecall.environments.base import Observation
 from rolecall.tags import encodable
 from rolecall.tools.base import Tool
-from rolecall.tools.calls import described
+from rolecall.tools.calls import CLOSE, OPEN, described
 from rolecall.tools.use import ToolUse
 
 
@@ -61,9 +62,7 @@ class Agent:
         solver("2+2?", solver's turn "4", verifier's turn "no") ->
         user "2+2?", assistant "4", user "[verifier]\\nno".
         """
-        known = "" if self.tools is None else described(tools or [], self.tools.format)
-        system = "\n\n".join(part for part in (self.system, known) if part)
-        messages = [Message("system", system)] if system else []
+        messages = self.instructed(tools or [])
         if self.memory and earlier:
             messages = [*earlier[-1].messages, spoken(earlier[-1])]
         for part in said:
@@ -85,6 +84,15 @@ class Agent:
         if not messages or messages[-1].role != "user":
             raise ValueError(f"agent {self.name!r} was called without anything to answer")
         return messages
+
+    def instructed(self, tools: list[Tool]) -> list[Message]:
+        """The system prompt, whose tags are ours, and what it says about tools, whose are not."""
+        own = tuple(TAG.findall(self.system))
+        known = "" if self.tools is None else described(tools, self.tools.format, without=own)
+        if known:
+            own = (*own, OPEN, CLOSE)
+        system = "\n\n".join(part for part in (self.system, known) if part)
+        return [Message("system", system, own=own)] if system else []
 
 
 def _shown(part: Turn | Observation | Quote) -> str:

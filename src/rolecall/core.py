@@ -49,6 +49,7 @@ class Message:
     content: str
     tokens: Ids | None = None  # [T] only for an agent's own earlier turn
     name: str = ""  # of the tool that says it
+    own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from rolecall import chat
 from rolecall.agents import Agent
 from rolecall.core import Episode, Group, Message, Task, Turn
 from rolecall.environments.row_files import read_rows
+from rolecall.tags import THINK_END, THINK_START
 
 SIDES = (("chosen", 1.0), ("rejected", 0.0))
 
@@ -49,8 +50,7 @@ def _group(row: dict[str, Any], agent: Agent, *, number: int, place: str) -> Gro
     prompt, answers = _parted(row, place)
     if answers[0] == answers[1]:
         raise ValueError(f"{place}: no pair: chosen and rejected are the same")
-    messages = [Message("system", agent.system)] if agent.system else []
-    messages += prompt
+    messages = [*agent.instructed([]), *prompt]
     ids = chat.prompt_ids(agent.policy.tokenizer, messages, options=agent.policy.template)
     task = Task(f"row-{number}", prompt[-1].content, info={"source": "data"})
     group = []
@@ -94,4 +94,12 @@ def _parted(row: dict[str, Any], place: str) -> tuple[list[Message], list[str]]:
 
 
 def _messages(prompt: list[dict[str, str]]) -> list[Message]:
-    return [Message(message["role"], message["content"]) for message in prompt]
+    """An assistant's thinking is its own: templates leave it out of what was said earlier."""
+    return [
+        Message(
+            message["role"],
+            message["content"],
+            own=(THINK_START, THINK_END) if message["role"] == "assistant" else (),
+        )
+        for message in prompt
+    ]

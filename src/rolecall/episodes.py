@@ -44,7 +44,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
         value = record[name]
         record[name] = None if value is None else value.tolist()
     record["messages"] = [
-        [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name]
+        [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
         for m in turn.messages
     ]
     return record
@@ -56,8 +56,10 @@ def _turn(record: dict[str, Any]) -> Turn:
             if record[name] is not None:
                 record[name] = np.array(record[name], dtype=kind)
     record["messages"] = [
-        Message(role, content, None if ids is None else np.array(ids, dtype=np.int32), name)
-        for role, content, ids, name in record["messages"]
+        Message(
+            role, content, None if ids is None else np.array(ids, dtype=np.int32), name, tuple(own)
+        )
+        for role, content, ids, name, own in record["messages"]
     ]
     record["path"] = tuple(record["path"])
     record["parents"] = tuple(record["parents"])

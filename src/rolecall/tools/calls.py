@@ -57,16 +57,21 @@ def answers(results: list[tuple[Call, str]], format: Format) -> list[Message]:
         return [Message("tool", text, name=call.name) for call, text in results]
     name = "output" if format == "code" else "tool_response"
     shown = (f"<{name}>\n{_without(name, text)}\n</{name}>" for _, text in results)
-    return [Message("user", "\n".join(shown))]
+    return [Message("user", "\n".join(shown), own=(f"<{name}>", f"</{name}>"))]
 
 
-def described(tools: list[Tool], format: Format) -> str:
-    """What a system prompt says about them; a native template says it itself."""
+def described(tools: list[Tool], format: Format, *, without: tuple[str, ...] = ()) -> str:
+    """What a system prompt says about them; a native template says it itself.
+
+    `without` are tags of the prompt that a signature must not hold: a server may have written it.
+    """
     if format == "native" or not tools:
         return ""
     if format == "code":
         return "A fenced python block at the end of your message is run and you see its output."
     listed = "\n".join(tool.signature for tool in tools)
+    for tag in (*without, OPEN, CLOSE):
+        listed = listed.replace(tag, f"{tag[:1]} {tag[1:]}")
     form = '{"name": NAME, "arguments": {ARGUMENT: VALUE}}'
     return f"You have these tools:\n{listed}\nCall one with {OPEN}{form}{CLOSE}."
 
