@@ -1,5 +1,6 @@
 """Rows of public files become tasks; names become files."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.core import Task
+from rolecall.core import Episode, Task
+from rolecall.environments.math import MathEnvironment
 from rolecall.environments.row_files import read_rows
 from rolecall.environments.row_places import choose, locate
 from rolecall.environments.rows import duplicate_questions, math_tasks
@@ -291,3 +293,30 @@ def test_a_name_that_leads_nowhere_says_in_one_line_what_was_tried(cache, name, 
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
+
+
+def test_references_that_no_parser_reads_are_told_when_rows_are_read(tmp_path, caplog):
+    rows = [
+        {"id": "a", "problem": "1 + 1?", "answer": "2"},
+        {"id": "b", "problem": "How large?", "answer": r"m_{\max}=n^{2}-n-1"},
+        {"id": "c", "problem": "Where?", "answer": "t(0,4]"},
+    ]
+    path = write(tmp_path / "rows.jsonl", *rows)
+    environment = MathEnvironment(train=str(path), test=str(path))
+
+    async def scenario():
+        tasks = environment.tasks("train")
+        scores = []
+        for task, said in zip(tasks, ["2", r"m_{\max} = n^{2}-n-1", "x+4"], strict=True):
+            world = environment.open(task, seed=0)
+            episode = Episode(task.id, task, 0, 0, answer=rf"\boxed{{{said}}}")
+            scores.append((await world.score(episode), episode.metrics))
+        await environment.close()
+        return scores
+
+    scores = asyncio.run(scenario())
+    assert [score["team"] for score, _ in scores] == [1.0, 1.0, 0.0]
+    assert scores[2][1] == {"count/judge_text": 1}
+    [told] = [r.getMessage() for r in caplog.records if "no parser" in r.getMessage()]
+    assert told.startswith("2 references of the train split")
+    assert r"m_{\max}" in told

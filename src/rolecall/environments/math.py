@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from rolecall.rewards.answers import extract
 from rolecall.rewards.equivalence import MathJudge
 from rolecall.tags import find_tag
 
+notices = logging.getLogger("rolecall.notices")
+LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
 
 
@@ -53,7 +56,22 @@ class MathEnvironment:
             found = Generated(split, level=self.level, kinds=self.kinds, seed=0)
             return found[: self.test_size] if split == "test" else found
 
-        return gather(self.sources[split], read=read)
+        found = gather(self.sources[split], read=read)
+        if set(self.sources[split]) != {GENERATED}:
+            self._tell_unreadable(split, [task.answer for task in found])
+        return found
+
+    def _tell_unreadable(self, split: str, answers: list[object]) -> None:
+        """Some rows hold references that no parser reads; better said now than found in a run."""
+        found = self.judge.unreadable(answers, limit_s=LOOKING_S)
+        if found:
+            notices.warning(
+                "%d references of the %s split are compared as text, because no parser reads "
+                "them; the first: %s",
+                len(found),
+                split,
+                found[0],
+            )
 
     def open(self, task: Task, *, seed: int) -> World:
         return MathWorld(task, self.judge)
@@ -100,6 +118,6 @@ class MathWorld(World):
         if given is None or episode.metrics.get("truncated"):
             return {"team": 0.0}
         verdict = await self.judge.equal(given, self.task.answer)
-        if verdict.reason in ("timeout", "memory", "crash"):
+        if verdict.reason in ("text", "timeout", "memory", "crash"):
             episode.count(f"judge_{verdict.reason}")
         return {"team": float(verdict.equal)}

@@ -1,31 +1,36 @@
 """An answer and a truth come in, whether they are equal and how that was found goes out.
 
 Plain rules decide most pairs at once. The rest goes to a child process with a hard time and
-memory limit, because symbolic work on model text may never end.
+memory limit, because symbolic work on model text may never end. A reference that the child cannot
+read either is compared as text: equal or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from rolecall.rewards.answers import references
 from rolecall.rewards.math_process import COMMAND, JudgeError, MathProcess
 from rolecall.rewards.rules import align, quick_pair
 
-Reason = Literal["rules", "symbolic", "timeout", "memory", "crash"]
+Reason = Literal["rules", "symbolic", "text", "timeout", "memory", "crash"]
 
+Found = TypeVar("Found")
 MAX_CACHED = 10_000  # verdicts
+UNRELATED = "-987123"  # where rules can tell a reference from it, they can read the reference
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     equal: bool
-    reason: Reason  # timeout, memory and crash: the answer broke the worker, so not equal
+    # text: no parser reads the reference; timeout, memory and crash: the answer broke the worker.
+    reason: Reason
 
 
 class MathJudge:
@@ -44,10 +49,11 @@ class MathJudge:
     ) -> None:
         self.max_chars = max_chars
         self.counts: dict[Reason, int] = dict.fromkeys(
-            ("rules", "symbolic", "timeout", "memory", "crash"), 0
+            ("rules", "symbolic", "text", "timeout", "memory", "crash"), 0
         )
         self._process = MathProcess(time_s=time_s, memory_bytes=memory_bytes, command=command)
         self._cache: dict[tuple[str, str], Verdict] = {}
+        self._readable: dict[str, bool] = {}  # of references that only the worker could read
         self._lock = threading.Lock()
         # One thread owns the child: Linux ends a child with the thread that started it.
         self._thread: ThreadPoolExecutor | None = None
@@ -56,12 +62,29 @@ class MathJudge:
         """Whether `given` equals any reference of `truth`.
 
         Raises ValueError for a truth without an answer and JudgeError if the worker cannot
-        start or cannot cope with the reference alone.
+        start, or no longer copes with a reference that it has read before.
         """
         verdict = await self._judge(given, references(truth))
         with self._lock:
             self.counts[verdict.reason] += 1
         return verdict
+
+    def unreadable(self, truths: Iterable[object], *, limit_s: float) -> list[str]:
+        """References of `truths` that nothing can read, so that text decides; it blocks.
+
+        Looks for `limit_s` at most: what is not reached is found out when it is first needed.
+        """
+        until = time.monotonic() + limit_s
+        found = []
+        for reference in dict.fromkeys(r for truth in truths for r in references(truth)):
+            given, aligned = align(UNRELATED, reference)
+            if quick_pair(given, aligned) is not None:
+                continue
+            if time.monotonic() > until:
+                break
+            if not self._submit(self._reads, aligned).result():
+                found.append(reference)
+        return found
 
     async def close(self) -> None:
         """End the worker; a later `equal` starts a new one."""
@@ -93,31 +116,48 @@ class MathJudge:
         cached = self._cache.get(pair)
         if cached is not None:
             return cached
+        return await asyncio.wrap_future(self._submit(self._ask, pair))
+
+    def _submit(self, work: Callable[[Any], Found], asked: Any) -> Future[Found]:
+        """Do it in the thread that owns the worker."""
         with self._lock:
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="math-judge")
-            future = self._thread.submit(self._ask, pair)
-        return await asyncio.wrap_future(future)
+            return self._thread.submit(work, asked)
 
     def _ask(self, pair: tuple[str, str]) -> Verdict:
         """In the judge's thread: the worker's verdict, or what the answer did to the worker."""
         if pair in self._cache:
             return self._cache[pair]
-        given, truth = pair
-        if len(truth) > self.max_chars:
-            raise JudgeError(f"a reference of {len(truth)} characters is too long: {truth[:50]}...")
-        outcome = self._process.ask(given, truth)
-        if outcome == "crash":  # once may be the machine's doing, twice is the answer's
-            outcome = self._process.ask(given, truth)
-        if outcome == "equal" or outcome == "different":
-            verdict = Verdict(outcome == "equal", "symbolic")
-        else:
-            alone = self._process.ask(None, truth)
-            if alone != "readable":
-                raise JudgeError(f"reference {truth!r} alone cannot be judged: {alone}")
-            assert outcome == "timeout" or outcome == "memory" or outcome == "crash"
-            verdict = Verdict(False, outcome)
+        verdict = self._compared(*pair)
         if len(self._cache) >= MAX_CACHED:
             self._cache.pop(next(iter(self._cache)))
         self._cache[pair] = verdict
         return verdict
+
+    def _compared(self, given: str, truth: str) -> Verdict:
+        as_text = Verdict(False, "text")  # the same text was found equal before
+        if len(truth) > self.max_chars or self._readable.get(truth) is False:
+            return as_text
+        outcome = self._process.ask(given, truth)
+        if outcome == "crash":  # once may be the machine's doing, twice is the answer's
+            outcome = self._process.ask(given, truth)
+        if outcome == "equal" or outcome == "different":
+            return Verdict(outcome == "equal", "symbolic")
+        known = self._readable.get(truth, False)
+        if not self._reads(truth):
+            if known:
+                raise JudgeError(f"reference {truth!r} was read before and is not read now")
+            return as_text
+        assert outcome == "timeout" or outcome == "memory" or outcome == "crash"
+        return Verdict(False, outcome)
+
+    def _reads(self, truth: str) -> bool:
+        """Whether the worker can read a reference alone; a busy machine gets a second chance."""
+        alone = "unreadable"
+        if len(truth) <= self.max_chars:
+            alone = self._process.ask(None, truth)
+            if alone not in ("readable", "unreadable"):
+                alone = self._process.ask(None, truth)
+        self._readable[truth] = alone == "readable"
+        return self._readable[truth]
