@@ -24,11 +24,11 @@ HUB = {  # what recipes name, and the file of it that they read
     "Maxwell-Jia/AIME_2024": "aime_2024_problems.parquet",
     "math-ai/aime25": "test.jsonl",
 }
+SEARCHED = [
+    "nq-hotpotqa", "nq", "hotpotqa", "triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle",
+]  # fmt: skip
 PREPARED = {  # what `rolecall data` makes
-    **dict.fromkeys(
-        ("nq-hotpotqa", "nq", "hotpotqa", "triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle"),
-        {"id": "1", "question": "Who?", "golden_answers": ["a"]},
-    ),
+    **{name: {"id": "1", "question": "Who?", "golden_answers": ["a"]} for name in SEARCHED},
     "mbpp": {"task_id": 1, "text": "Add.", "code": "def f(a): return a",
              "test_list": ["assert f(1) == 1", "assert f(2) == 2"]},
     "humaneval": {"task_id": "H/0", "prompt": "def f(a):\n    \"Same.\"\n", "entry_point": "f",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -167,6 +168,11 @@ class Member:
         path, agent, episode = here.next_path(), self.agent, self.team._episode
         seen = [part for part in said if isinstance(part, Observation)]
         shown = self.team.observation
+        tools_here = self.team._tools
+        noted: dict[str, Any] = {"observation": seen[-1].text} if seen else {}
+        # A coach judges an action by what there was when it was taken, not by the end.
+        if tools_here is not None and tools_here.file_sizes:
+            noted["files"] = tools_here.file_sizes
         native = agent.tools is not None and agent.tools.format == "native"
         with scope.entered(path, quiet=here.quiet):
             prompt = chat.prompt_ids(
@@ -195,7 +201,7 @@ class Member:
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
                     trained=agent.trainable,
-                    info={"observation": seen[-1].text} if seen else {},
+                    info=dict(noted),
                 )
                 for place in ([path] if number is None else [(*path, k) for k in range(number)])
             ]

@@ -21,9 +21,9 @@ from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
 from rolecall.environments.tables import SUBMISSION, GeneratedTables, Kind
 from rolecall.rewards.metrics import Invalid, normalised
-from rolecall.rewards.submissions import grade
+from rolecall.rewards.submissions import grade, write_table
 from rolecall.sandbox.base import Limits, Ran, Run
-from rolecall.tools.base import Tool
+from rolecall.tools.base import Tool, wrote
 from rolecall.tools.functions import tool
 from rolecall.tools.python import Python, said
 
@@ -152,6 +152,7 @@ class DataScienceWorld(World):
             if stale(self.files, after, failed=ran.status != "finished"):
                 del after[SUBMISSION]
                 told += f"\n[{SUBMISSION} is older than what it was made of: removed]"
+            wrote(name for name in after if after[name] != self.files.get(name))
             self.files = after
         return told
 
@@ -161,6 +162,11 @@ class DataScienceWorld(World):
         self.missing[agent] = lacking
         told = f"\nMissing: {', '.join(lacking)}" if lacking else ""
         return Observation(self._listing() + told, done=not lacking)
+
+    @property
+    def truth_text(self) -> str:
+        """The held-out rows as CSV: what a coach is shown as the truth."""
+        return write_table(self.truth).decode()
 
     def _listing(self) -> str:
         return f"Files: {', '.join(sorted(self.files))}"

@@ -58,10 +58,11 @@ def _task(row: Row, records: dict[str, Any], *, root: Path) -> Task:
             "train.csv": str(root / found["train_file"]),
             "test.csv": str(root / found["test_file"]),
         },
+        "answers": str(root / found["answer_dir"]),  # a folder: no answer that could be shown
         "best": record.get("best"),
         "baseline": record.get("baseline"),
     }
-    return Task(name, prompt, str(root / found["answer_dir"]), info)
+    return Task(name, prompt, info=info)
 
 
 def _companion(path: Path) -> Path:
@@ -96,9 +97,10 @@ def truth_of(task: Task) -> Table:
     """The held-out rows. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
         return read_table(str(task.answer).encode())
-    found = sorted(Path(task.answer).glob("*.csv"))
+    folder = task.info["answers"]
+    found = sorted(Path(folder).glob("*.csv"))
     if len(found) != 1:
-        raise ValueError(f"task {task.id}: {len(found)} CSV files in {task.answer}: one is needed")
+        raise ValueError(f"task {task.id}: {len(found)} CSV files in {folder}: one is needed")
     return read_table(_content(str(found[0]), task=task))
 
 

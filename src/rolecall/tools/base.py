@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 Call = Callable[..., Awaitable[str]]
+_writing: ContextVar[list[str] | None] = ContextVar("rolecall_files_written", default=None)
 
 
 class ToolError(ValueError):
     """The agent asked for what cannot be done; the message is what it is told."""
+
+
+def wrote(names: Iterable[str]) -> None:
+    """Say, where files are written, which: they are noted on the turn whose call wrote them."""
+    noted = _writing.get()
+    if noted is not None:
+        noted += names
+
+
+@contextmanager
+def noting_files() -> Iterator[list[str]]:
+    """What the calls made meanwhile write; those of other turns do not mix in."""
+    noted: list[str] = []
+    token = _writing.set(noted)
+    try:
+        yield noted
+    finally:
+        _writing.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from rolecall.environments.base import World
-from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.base import Tool, ToolError, wrote
 from rolecall.tools.functions import tool
 
 MAX_FILES = 1_000  # that are listed
@@ -74,7 +74,9 @@ class Files:
             if not self.writable:
                 raise ToolError("the files are read-only")
             written.add(path, len(content.encode()))
-            return write(root, path, content, most=self.max_bytes)
+            told = write(root, path, content, most=self.max_bytes)
+            wrote([path])
+            return told
 
         return tool(file_system)
 

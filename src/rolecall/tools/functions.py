@@ -9,6 +9,7 @@ def add(a: int, b: int) -> str:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections.abc import Callable
@@ -71,6 +72,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     """Run blocking work. A thread that never ends is left behind and cannot fill a pool."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
 
     def settle(result: Any, error: BaseException | None) -> None:
         if done.done():  # the caller has given up
@@ -83,7 +85,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     def run() -> None:
         result, error = None, None
         try:
-            result = work()
+            result = context.run(work)  # so that what it writes is noted on its turn
         except BaseException as raised:
             # A StopIteration cannot be set on a future; the episode must not hang for it.
             stops = isinstance(raised, StopIteration)

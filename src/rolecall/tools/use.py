@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from rolecall.core import Episode, Turn
 from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError
 from rolecall.tags import encodable
-from rolecall.tools.base import Tool, ToolError
+from rolecall.tools.base import Tool, ToolError, noting_files
 from rolecall.tools.calls import Call, Format, calls_of, cut, shared
 
 
@@ -72,6 +72,15 @@ class OpenTools:
     _tools: dict[int, list[Tool]] = field(default_factory=dict)  # id of a kit -> its tools
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def file_sizes(self) -> dict[str, int]:
+        """Name -> bytes of what the world holds now; nothing, where it has no `files`."""
+        files: Mapping[str, bytes | str] = getattr(self.world, "files", None) or {}
+        return {
+            name: len(held.encode() if isinstance(held, str) else held)
+            for name, held in sorted(files.items())
+        }
+
     async def of(self, use: ToolUse) -> list[Tool]:
         """Raises ValueError for two tools of one name."""
         async with self._opening:
@@ -95,9 +104,12 @@ async def use_tools(
         return []
     by_name = {tool.name: tool for tool in tools}
     made = calls[: use.calls_per_turn]
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_make(call, by_name, use)) for call in made]
+    with noting_files() as written:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_make(call, by_name, use)) for call in made]
     results = [task.result() for task in running]
+    if written:
+        turn.info["files_written"] = sorted(set(written))
     turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
     if len(made) < len(calls):
         made.append(Call(calls[len(made)].name))

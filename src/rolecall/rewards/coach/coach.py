@@ -180,7 +180,8 @@ class Coach:
                 episode.task,
                 team=self.team or dict.fromkeys(played, ""),
                 final=played[-1] if played else "",
-                files=getattr(world, "files", {}),
+                files=turn.info.get("files", {}),
+                truth=getattr(world, "truth_text", ""),
             )
             for turn in turns
         ]

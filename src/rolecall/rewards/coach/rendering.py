@@ -25,7 +25,8 @@ class Action:
     task: Task
     team: dict[str, str] = field(default_factory=dict)  # agent -> its role in a line, in order
     final: str = ""  # agent that delivers the team's answer
-    files: Files = field(default_factory=dict)  # that the world holds
+    files: Files = field(default_factory=dict)  # that the world held when it was taken
+    truth: str = ""  # reference answer to show; "": the task's own
     outcome: dict[str, float] = field(default_factory=dict)  # of a finished episode: hindsight
 
 
@@ -74,7 +75,7 @@ def render(
     if turn.info.get("files_written"):
         parts["files written by the action"] = "\n".join(map(str, turn.info["files_written"]))
     if ground_truth:
-        parts["ground truth"] = str(action.task.answer)
+        parts["ground truth"] = cut(_truth(action), view.tool_chars)
     if action.outcome:
         parts["outcome"] = "\n".join(f"{n}: {v:g}" for n, v in sorted(action.outcome.items()))
     blocks = [f"<<<{nonce} {name}\n{text}\n{nonce} end>>>" for name, text in parts.items()]
@@ -117,6 +118,17 @@ def cut(text: str, limit: int) -> str:
 
 def _transcript(turn: Turn, limit: int) -> str:
     return cut("\n\n".join(f"[{m.role}]\n{m.content}" for m in turn.messages), limit)
+
+
+def _truth(action: Action) -> str:
+    if action.truth:
+        return action.truth
+    if action.task.answer is None:
+        raise ValueError(
+            f"task {action.task.id} has no answer that a coach could be shown: take its agents out "
+            "of ground_truth_roles, or give the world a `truth_text`"
+        )
+    return str(action.task.answer)
 
 
 def _action(turn: Turn) -> dict[str, str]:
