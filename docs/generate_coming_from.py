@@ -32,7 +32,8 @@ def page() -> str:
     names = {"mrlm": MRLM, "drmas": DRMAS, "marti": MARTI}
     parts = [HEAD]
     for name, framework in FRAMEWORKS.items():
-        parts += [f"\n## {framework.title}\n", *_names(names[name]), *_keys(framework)]
+        parts += [f"\n## {framework.title}\n", *_names(names[name]), *_differs(framework)]
+        parts += _keys(framework)
     for title, listed in OTHERS.items():
         parts += [f"\n## {title}\n", *_names(listed)]
     return "\n".join(parts)
@@ -44,6 +45,13 @@ def _names(names: Names) -> list[str]:
         said = ", ".join(f"`{one}`" for one in ours) or remark
         lines.append(f"| {theirs} | {said} | {remark if ours else ''} |")
     return lines
+
+
+def _differs(framework: Framework) -> list[str]:
+    if not framework.differs:
+        return []
+    return [f"\n### What differs from {framework.title} beside its keys\n",
+            *(f"- {what}" for what in framework.differs)]  # fmt: skip
 
 
 def _keys(framework: Framework) -> list[str]:

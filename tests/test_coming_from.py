@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.cli import app
-from rolecall.config import Config, Named, RewardConfig, recipe_names
+from rolecall.config import Config, Named, RewardConfig, find, load, recipe_names
 from rolecall.registry import BUILT_IN, imported, options_model, resolve
 
 FILE = Path(__file__).resolve().parents[1] / "docs/generate_coming_from.py"
@@ -87,3 +87,22 @@ def _has(annotation: object, path: list[str]) -> bool:
     if getattr(annotation, "__origin__", None) is dict:
         return _has(inner[1], path[1:])
     return annotation is not type(None) and any(_has(part, path) for part in inner)
+
+
+def test_the_recipes_of_dr_mas_have_the_numbers_that_the_documentation_says_they_share():
+    """What its scripts set, and verl's defaults beside that; the page tells what is not shared."""
+    shared = {
+        "drmas_math": (32, 8, {"dual_clip": 3.0}, 4096, 0.1),
+        "drmas_search": (128, 5, {"dual_clip": 3.0, "minibatches": 5, "entropy": 0.001}, 800, 0.01),
+    }
+    for name, (groups, size, options, ids, penalty) in shared.items():
+        config = load(find(name))
+        assert (config.rollout.groups, config.rollout.group_size) == (groups, size)
+        assert config.algorithm.options == options
+        assert {agent.sampling.max_tokens for agent in config.team.values()} == {ids}
+        assert {agent.invalid_penalty for agent in config.team.values()} == {penalty}
+        assert {policy.optimizer.lr for policy in config.policies.values()} == {1e-6}
+    text = (Path(__file__).parents[1] / "docs/coming-from.md").read_text()
+    assert "agents and numbers of the script" not in text
+    for what in ("not its training set", "Qwen2.5-7B; here 3B-Instruct", "one attempt at 110"):
+        assert what in text

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
 from rolecall.config_errors import ConfigError
-from rolecall.elsewhere.importing import check
+from rolecall.elsewhere.importing import check, render
 from rolecall.elsewhere.keys import EDIT, UNKNOWN, put
 from rolecall.elsewhere.translating import FRAMEWORKS, edits_of, translate
 
@@ -305,7 +306,9 @@ def test_dr_mas_becomes_dr_mas_with_the_published_numbers():
     assert config["algorithm"]["name"] == "drmas"
     assert list(config["team"]) == ["verifier", "searcher", "answerer"]
     assert config["team"]["searcher"]["invalid_penalty"] == 0.01
-    assert config["workflow"] == {"name": "search_team", "max_steps": 4}
+    assert config["workflow"] == {
+        "name": "search_team", "max_steps": 4, "on_unparsable": "yes",
+    }  # fmt: skip
     assert config["environment"]["url"] == "http://127.0.0.1:8000"
     assert config["trainer"]["steps"] == 20
     assert config["algorithm"]["entropy"] == 0.001  # verl's default, which nobody wrote
@@ -348,7 +351,9 @@ def test_mrlms_environments_keep_their_reward(env):
 def test_mrlm_defaults_are_carried_over():
     config = translate(FILES["mrlm"][1], FRAMEWORKS["mrlm"]).config
     algorithm = config["algorithm"]
-    assert (algorithm["gamma"], algorithm["passes"], algorithm["value_coef"]) == (0.99, 4, 0.5)
+    # A response is discounted and not each of its ids; our value loss has a factor of one half.
+    assert (algorithm["gamma"], algorithm["gamma_turn"]) == (1.0, 0.99)
+    assert (algorithm["passes"], algorithm["value_coef"]) == (4, 1.0)
     assert config["policies"]["policy"]["optimizer"]["lr"] == 3e-4
     assert config["rollout"] == {"group_size": 1, "groups": 128, "allow_filtered_sampling": True}
     assert algorithm["minibatches"] == 4
@@ -389,3 +394,49 @@ def test_a_key_that_is_secret_is_not_shown():
     found = translate(CHAIN_RUN | {"use_wandb": "s3cret"}, FRAMEWORKS["marti"])
     assert "s3cret" not in repr(found)
     assert found.config["trackers"] == [{"name": "wandb", "project": "openrlhf_train_ppo"}]
+
+
+def test_an_unreadable_verdict_counts_as_it_does_in_dr_mas():
+    made_of = {team: translate(values, FRAMEWORKS["drmas"]).config["workflow"]["on_unparsable"]
+               for team, values in (("math", MATH_TEAM), ("search", SEARCH_TEAM))}  # fmt: skip
+    assert made_of == {"math": "approve", "search": "yes"}
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_grpo_of_dr_mas_counts_a_trajectory_once(filtered):
+    values = MATH_TEAM | {
+        "algorithm.group_by_agent_id": False,
+        "algorithm.filter_groups.enable": filtered,
+    }
+    algorithm = translate(values, FRAMEWORKS["drmas"]).config["algorithm"]
+    assert algorithm["name"] == ("dapo" if filtered else "grpo")
+    assert algorithm["count"] == "episode_agent"
+
+
+def test_rows_are_kept_where_the_environment_is_not_known():
+    values = MATH_TEAM | {"env.env_name": "webshop"}
+    found = translate(values, FRAMEWORKS["drmas"])
+    assert found.config["environment"]["train"] == "train.parquet"
+    assert found.config["environment"]["test"] == "test.parquet"
+    assert [line.key for line in found.refused] == ["env.env_name"]
+
+
+def test_no_value_is_said_to_be_the_default_that_is_not():
+    """Without a team there is no policy that a model or a learning rate could be of."""
+    values = {
+        "data.train_files": "mine.parquet",
+        "actor_rollout_ref.model.path": "my/model",
+        "actor_rollout_ref.actor.optim.lr": 5e-5,
+    }
+    found = translate(values, FRAMEWORKS["drmas"])
+    fates = {line.key: (line.fate, line.said) for line in found.lines if line.given}
+    assert fates["data.train_files"] == ("becomes", "environment.train: mine.parquet")
+    for key in ("actor_rollout_ref.model.path", "actor_rollout_ref.actor.optim.lr"):
+        assert fates[key][0] == "refused"
+        assert "nothing of this file becomes policies.*." in fates[key][1]
+
+
+def test_what_is_not_the_same_there_is_said_in_the_file_that_is_made():
+    text = render(translate(MATH_TEAM, FRAMEWORKS["drmas"]), [Path("run.sh")])
+    for what in ("At the last step of a search", "Chinese character", "micro-batch"):
+        assert what in text

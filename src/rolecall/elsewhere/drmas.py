@@ -20,6 +20,16 @@ TEAMS = {
 }  # fmt: skip
 AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "turn_mean"}
 FORMS = {"low_var_kl": "k3", "kl": "k1", "mse": "k2", "k1": "k1", "k2": "k2", "k3": "k3"}
+# What an unreadable verdict counts as there.
+UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
+DIFFERS = (
+    "An unreadable verdict counts as there: `on_unparsable` is approve for maths, yes for search.",
+    "At the last step of a search a `no` lets nobody answer there; here the answerer speaks.",
+    "A turn has its form if the last complete tag after its thinking can be read, in upper or "
+    "lower case; there the first tag counts, also inside of thinking, in lower case, and any "
+    "Chinese character makes a turn invalid.",
+    "Means of the loss run over a whole minibatch; there over each micro-batch, then over these.",
+)
 TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
 
 
@@ -32,6 +42,7 @@ def build(given: Given) -> Tree:
         given.wanted(config, "workflow.name", "how the agents talk")
     else:
         put(config, "workflow.name", flow)
+        put(config, "workflow.on_unparsable", UNREADABLE[flow])
         _team(given, config)
     _environment(given, config)
     _algorithm(given, config)
@@ -98,8 +109,8 @@ def _environment(given: Given, config: Tree) -> None:
     name = given.choose("env.env_name", known, "no such environment")
     if name is None:
         given.wanted(config, "environment.name", "what the team works on")
-        return
-    put(config, "environment.name", name)
+    else:
+        put(config, "environment.name", name)
     for key, place in (("data.train_files", "train"), ("data.val_files", "test")):
         if given[key] is None or is_unknown(given[key]):
             given.wanted(config, f"environment.{place}", f"rows, {shown(given[key])} there")
@@ -137,7 +148,7 @@ def _algorithm(given: Given, config: Tree) -> None:
         given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
     put(config, "algorithm.name", name)
     if name in ("grpo", "dapo"):
-        put(config, "algorithm.count", "turn")  # every turn is a sample there
+        put(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
     if name == "dapo":  # no soft limit of length there
         put(config, "algorithm.longest", NEVER)
     if name == "ppo":
@@ -209,6 +220,8 @@ def _amounts(given: Given, config: Tree) -> None:
             given.refuse(
                 f"{ROLLOUT}.val_kwargs.do_sample", "attempts without sampling are the same"
             )
+    else:
+        given.silence([f"{ROLLOUT}.val_kwargs.do_sample"], "evaluation samples here, too")
 
 
 def _sampling(given: Given, config: Tree) -> None:
@@ -268,4 +281,5 @@ FRAMEWORK = Framework(
     ),
     keys=KEYS,
     build=build,
+    differs=DIFFERS,
 )

@@ -150,6 +150,7 @@ def render(found: Translation, files: list[Path]) -> str:
         f"# Not carried over: {line.key}={_short(line.value)}: {line.said}"
         for line in found.refused
     ]
+    lines += [f"# Differs from there: {what}" for what in found.framework.differs]
     order = {name: number for number, name in enumerate(Config.model_fields)}
     config = dict(sorted(found.config.items(), key=lambda item: order.get(item[0], len(order))))
     text = yaml.dump(config, Dumper=Plain, sort_keys=False, default_flow_style=None, width=98)
@@ -164,6 +165,8 @@ def print_table(found: Translation) -> None:
         value = _short(line.value) + ("" if line.given else " (default)")
         text = f"{line.key}={value} -> {said}"
         console.print(text, style=STYLES[line.fate], markup=False, highlight=False, soft_wrap=True)
+    for what in found.framework.differs:
+        console.print(f"differs: {what}", markup=False, highlight=False, soft_wrap=True)
     for key, what in found.edits.items():
         console.print(f"fill in {key}: {what}", markup=False, highlight=False, soft_wrap=True)
 

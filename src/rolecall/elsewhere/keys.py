@@ -63,6 +63,7 @@ class Given:
     problems: dict[str, str] = field(default_factory=dict)  # their key -> why it is refused
     idle: dict[str, str] = field(default_factory=dict)  # their key -> why it says nothing here
     edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
+    placed: dict[str, str] = field(default_factory=dict)  # their key -> ours, if not the table's
 
     def __getitem__(self, name: str) -> Any:
         """The value that is in force: the file's, else their default."""
@@ -102,6 +103,7 @@ class Framework:
     marks: tuple[str, ...]  # texts that its files hold and no other's
     keys: dict[str, Key]
     build: Callable[[Given], Tree]
+    differs: tuple[str, ...] = ()  # what no key says, and is not the same here
     # its own spellings of keys -> those of the table
     tidy: Callable[[dict[str, Any]], dict[str, Any]] = dict
 

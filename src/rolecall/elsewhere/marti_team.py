@@ -143,6 +143,7 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
         value = given[key]
         if name == "num_rounds" and flow is MIXTURE and value is not None:
             put(config, "workflow.layers", max(1, value - 1))  # the aggregator is a round there
+            given.placed[key] = "workflow.layers"
         elif name not in flow.options:
             given.silence([key], f"{flow.name} has no such option")
         elif value is not None:

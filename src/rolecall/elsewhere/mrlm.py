@@ -36,6 +36,8 @@ def build(given: Given) -> Tree:
     _amounts(given, config, algorithm=algorithm or "grpo")
     if algorithm == "ppo":
         put(config, "critics.agent", {})
+        put(config, "algorithm.gamma", 1.0)
+        put(config, "algorithm.value_coef", 2 * given["ppo.value_loss_coef"])
         put(config, "algorithm.clip_low", given["ppo.clip_range"])
         put(config, "algorithm.clip_high", given["ppo.clip_range"])
     if algorithm == "dpo":

@@ -82,10 +82,16 @@ KEYS: dict[str, Key] = {
     ),
     "ppo.clip_range": read("algorithm.clip_low", 0.2),
     "ppo.clip_range_vf": becomes("algorithm.clip_value"),
-    "ppo.gamma": becomes("algorithm.gamma", 0.99),
-    "ppo.gae_lambda": becomes("algorithm.lam", 0.95),
+    "ppo.gamma": becomes(
+        "algorithm.gamma_turn", 0.99, but="it discounts from one response to the next, as there"
+    ),
+    "ppo.gae_lambda": becomes(
+        "algorithm.lam", 0.95, but="it counts for each id; there for each response"
+    ),
     "ppo.num_ppo_epochs": becomes("algorithm.passes", 4),
-    "ppo.value_loss_coef": becomes("algorithm.value_coef", 0.5),
+    "ppo.value_loss_coef": read(
+        "algorithm.value_coef", 0.5, but="twice theirs: our value loss is half of the square"
+    ),
     "ppo.entropy_coef": becomes("algorithm.entropy", 0.01),
     "ppo.target_kl": refused("passes do not stop early"),
     "ppo.normalize_advantages": becomes("algorithm.whiten", True),

@@ -40,6 +40,9 @@ TEXTS = (
 )
 
 
+OFF = (None, False, 0, -1, "", [], {})  # values that ask for nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """What became of one of their keys."""
@@ -180,12 +183,15 @@ def _line(name: str, given: Given, config: Tree) -> Line:
     if not key.ours:
         said = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
         return Line(name, value, "not needed", said, given=made)
-    found = {place: at(config, place) for place in places(config, key.ours)}
+    ours = given.placed.get(name, key.ours)
+    found = {place: at(config, place) for place in places(config, ours)}
     stands = {place: now for place, now in found.items() if now is not None}
     if not stands:
+        if made and given[name] != key.default and given[name] not in OFF:
+            return Line(name, value, "refused", f"nothing of this file becomes {ours}", made)
         return Line(name, value, "not needed", key.because or "as it is by default", made)
     if len({str(now) for now in stands.values()}) == 1:
-        said = f"{key.ours}: {_value(next(iter(stands.values())))}"
+        said = f"{ours}: {_value(next(iter(stands.values())))}"
     else:
         said = ", ".join(f"{place}: {_value(now)}" for place, now in stands.items())
     return Line(name, value, "becomes", said + (f" ({key.because})" if key.because else ""), made)
