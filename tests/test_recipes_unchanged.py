@@ -35,7 +35,7 @@ PREPARED = {  # what `rolecall data` makes
                   "canonical_solution": "    return a\n",
                   "test": "def check(candidate):\n    assert candidate(1) == 1\n"},
 }  # fmt: skip
-ROWS = 40  # of each set: more than a step takes
+ROWS = 140  # of each set: more than a step takes
 TABLE = {"train.csv": "id,x,target\n1,1,2\n2,2,4\n", "test.csv": "id,x\n3,3\n"}
 
 

@@ -40,7 +40,7 @@ TEXTS = (
 )
 
 
-OFF = (None, False, 0, -1, "", [], {})  # values that ask for nothing
+OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask for nothing
 
 
 @dataclass(frozen=True, slots=True)
