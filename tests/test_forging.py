@@ -20,7 +20,7 @@ from tests.layouts import LAYOUTS, tokenizer_of
 from tests.toy import agent
 
 FAMILIES = sorted(LAYOUTS)
-bounded = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 OLD_MARK = "\u24020\u2403"
 
 
