@@ -24,7 +24,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "row files": ["environments.row_files"],
     },
     {
-        "agents": ["agents", "team", "chat", "parsers", "data"],
+        "agents": ["agents", "team", "chat", "controls", "parsers", "data"],
         "tools": ["tools"],
         "retrieval": ["retrieval"],
         "sandbox": ["sandbox"],
