@@ -281,3 +281,31 @@ def test_a_failed_run_has_status_1_and_one_line(model_folder, tmp_path, capsys):
     assert status == 1
     assert len(error.strip().splitlines()) == 1
     assert "the world went away" in error
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("{name: mcp, command: [/no/such/program]}", "MCP server does not answer"),
+        ("{name: mcp, command: [SERVER], only: [sub]}", "the server has no tool 'sub'"),
+        ("{name: python, url: 'http://127.0.0.1:9'}", "127.0.0.1:9"),
+        ("tests/toy.py:Unopened", "its door is shut"),
+    ],
+)
+def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
+    model_folder, tmp_path, capsys, monkeypatch, verb, named, said
+):
+    if "mcp" in named:
+        pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
+    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    server = Path(__file__).parent / "tools/mcp_server.py"
+    named = named.replace("SERVER", f"{sys.executable}, {server}")
+    named = named.replace("tests/toy.py", str(Path(__file__).with_name("toy.py")))
+    file = write(tmp_path / "c.yaml", solo_config(model_folder))
+    tools = f"team.solver.tools={{use: [calculator, {named}]}}"
+    output = ["--output", tmp_path / "run"] if verb == "train" else []
+    error = refused(verb, file, tools, *output, capsys=capsys)
+    assert "team.solver.tools.use[1]" in error
+    assert said in error
+    assert not (tmp_path / "run").exists()

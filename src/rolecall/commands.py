@@ -29,6 +29,7 @@ from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
 from rolecall.tiny.tokenizer import fit
+from rolecall.tools.use import check_kits
 from rolecall.trainer import Tracker, Trainer
 
 console = Console()
@@ -60,6 +61,7 @@ def train(
             console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
             return _summary(folder, config)
         run = assemble(config)
+        _check_tools(run)
         with folder.started(config, allow_changes=allow_changes):
             logging.basicConfig(
                 filename=folder.log,
@@ -90,6 +92,12 @@ def _train(run: Run, folder: RunFolder) -> None:
             raise
         finally:
             _close(run.stage)
+
+
+def _check_tools(run: Run) -> None:
+    """Raises ConfigError where a tool cannot start, before anything is played or written."""
+    uses = {name: agent.tools for name, agent in run.stage.agents.items() if agent.tools}
+    asyncio.run(check_kits(uses))
 
 
 async def _until_told_to_end(trainer: Trainer) -> None:
@@ -130,6 +138,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
     if config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = assemble(config)
+    _check_tools(run)
     if folder:
         run.restore(_checkpoint(folder, checkpoint_name))
     try:
