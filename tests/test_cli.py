@@ -309,3 +309,22 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
     assert "team.solver.tools.use[1]" in error
     assert said in error
     assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_stays_in_the_run_folder_and_can_be_read(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    rolecall("train", config, "trainer.steps=1", "--output", run, capsys=capsys)
+    again = ["evaluation.samples=3", "evaluation.tasks=1", "--json"]
+    status, out, error = rolecall("eval", run, *again, capsys=capsys)
+    assert status == 0, error
+    found = json.loads(out)
+    kept = json.loads((run / "evaluated/evaluation-000001.json").read_text())
+    assert kept == {"step": 1, "overrides": ["evaluation.samples=3", "evaluation.tasks=1"], **found}
+    options = ["--evaluation", "--task", "test-0", "--json"]
+    status, out, _ = rolecall("show", run, *options, capsys=capsys)
+    assert (status, len(json.loads(out))) == (0, 3)
+    status, out, _ = rolecall("show", run, "--evaluation", "--step", 0, capsys=capsys)
+    assert status == 0
+    assert "Best of evaluation-000000" in out
+    error = refused("show", run, "--evaluation", "--step", 7, capsys=capsys)
+    assert "no evaluation after step 7" in error

@@ -91,6 +91,9 @@ def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
     step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
+    ] = False,
     number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
     json_file: Json = None,
 ) -> None:
@@ -99,7 +102,9 @@ def show(
     from rolecall.runs import RunFolder
 
     folder = RunFolder.existing(run)
-    found = command(folder, task=task, step=step, number=number, quiet=bool(json_file))
+    found = command(
+        folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
+    )
     emit(found, json_file)
 
 

@@ -20,11 +20,12 @@ from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.episodes import write_parquet
 from rolecall.errors import StoppedError
 from rolecall.evaluate import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
-from rolecall.rollout import Stage
+from rolecall.rollout import Rollout, Stage
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
@@ -131,7 +132,10 @@ def _is_run(path: Path) -> bool:
 
 
 def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict[str, Any]:
-    """Score a run's checkpoint, or a config's untrained team."""
+    """Score a run's checkpoint, or a config's untrained team.
+
+    What a run's checkpoint said and scored is kept in the run's folder.
+    """
     path = Path(source)
     folder = RunFolder.existing(path) if _is_run(path) else None
     config = load(folder.config if folder else find(source), overrides)
@@ -139,26 +143,39 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = assemble(config)
     _check_tools(run)
-    if folder:
-        run.restore(_checkpoint(folder, checkpoint_name))
+    saved = _checkpoint(folder, checkpoint_name) if folder else None
+    if saved:
+        run.restore(saved)
     try:
-        found = asyncio.run(_evaluate(run))
+        found, rollout = asyncio.run(_evaluate(run))
     finally:
         _close(run.stage)
+    if folder and saved:
+        step = checkpoint.step_of(saved)
+        _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)
     # `best` was chosen by its score on the test tasks, so that score flatters it.
     name = "best-on-test" if checkpoint_name == checkpoint.BEST else checkpoint_name
     terminal.show_evaluation({"when": name if folder else "untrained", **found})
     return found
 
 
-async def _evaluate(run: Run) -> dict[str, Any]:
+async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:
     asyncio.get_running_loop().set_task_factory(task_factory)
     options = run.config.evaluation
     await learning.publish(run, list(run.learners))
-    found, _ = await evaluate_team(
+    return await evaluate_team(
         run.stage, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
     )
-    return found
+
+
+def _keep(folder: RunFolder, record: dict[str, Any], rollout: Rollout) -> None:
+    """Another evaluation of the same checkpoint takes the place of the one before."""
+    step = record["step"]
+    folder.evaluated.mkdir(exist_ok=True)
+    episodes = [*rollout.episodes, *rollout.unused]
+    write_parquet(folder.evaluation_file(step), episodes, step=step)
+    text = json.dumps(record, indent=2) + "\n"
+    runs.write_aside(folder.evaluation_file(step, suffix="json"), text)
 
 
 def build_tiny(
