@@ -8,6 +8,7 @@ import logging
 import shlex
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.episodes import write_parquet
 from rolecall.errors import StoppedError
-from rolecall.evaluate import evaluate as evaluate_team
+from rolecall.evaluation import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
 from rolecall.rollout import Rollout, Stage
@@ -36,6 +37,33 @@ from rolecall.trainer import Tracker, Trainer
 console = Console()
 
 
+class Stop:
+    """Ends a run from another thread, as Ctrl-C ends one in the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end: Callable[[], None] | None = None
+        self._told = False
+
+    def now(self) -> None:
+        with self._lock:
+            self._told = True
+            if self._end is not None:
+                self._end()
+
+    def ends(self, end: Callable[[], None]) -> None:
+        """What stops the run, which is called at once if it was told to stop before."""
+        with self._lock:
+            self._end = end
+            if self._told:
+                end()
+
+    def over(self) -> None:
+        """The run has come to its end: there is nothing to stop any more."""
+        with self._lock:
+            self._end = None
+
+
 def train(
     source: str,
     overrides: list[str],
@@ -43,6 +71,7 @@ def train(
     output: Path | None,
     resume: bool,
     allow_changes: bool = False,
+    stop: Stop | None = None,
 ) -> dict[str, Any]:
     """Train until the last step; a run folder as `source` continues that run. Returns the summary.
 
@@ -70,14 +99,14 @@ def train(
                 format="%(asctime)s %(levelname)s %(message)s",
                 force=True,
             )
-            _train(run, folder)
+            _train(run, folder, stop=stop or Stop())
             found = _summary(folder, config)
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())
         return found
 
 
-def _train(run: Run, folder: RunFolder) -> None:
+def _train(run: Run, folder: RunFolder, *, stop: Stop) -> None:
     config = run.config
     trackers = [make_tracker(named, folder.path) for named in config.trackers]
     with terminal.LiveTable(
@@ -85,7 +114,7 @@ def _train(run: Run, folder: RunFolder) -> None:
     ) as table:
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
-            asyncio.run(_until_told_to_end(trainer))
+            asyncio.run(_until_told_to_end(trainer, stop))
         except (KeyboardInterrupt, StoppedError):
             kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
             again = shlex.join(["rolecall", "train", str(folder.path)])
@@ -101,7 +130,7 @@ def _check_tools(run: Run) -> None:
     asyncio.run(check_kits(uses))
 
 
-async def _until_told_to_end(trainer: Trainer) -> None:
+async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
     """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -115,6 +144,7 @@ async def _until_told_to_end(trainer: Trainer) -> None:
     signals = threading.current_thread() is threading.main_thread()
     if signals:
         loop.add_signal_handler(signal.SIGTERM, end)
+    stop.ends(lambda: loop.call_soon_threadsafe(end))
     try:
         await trainer.train()
     except asyncio.CancelledError:
@@ -122,6 +152,7 @@ async def _until_told_to_end(trainer: Trainer) -> None:
             raise StoppedError(signal.SIGTERM) from None
         raise
     finally:
+        stop.over()
         if signals:
             loop.remove_signal_handler(signal.SIGTERM)
 
