@@ -108,6 +108,22 @@ def show(
     emit(found, json_file)
 
 
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    json_file: Json = None,
+) -> None:
+    """Two runs side by side: the keys that differ, and what either came to."""
+    from rolecall.monitor.two_runs import compare_runs
+    from rolecall.runs import RunFolder
+
+    folders = [RunFolder.existing(run) for run in (a, b)]
+    with people_elsewhere(json_file):
+        found = compare_runs(*folders)
+    emit(found, json_file)
+
+
 @app.command("import")
 def import_config(
     given: Annotated[

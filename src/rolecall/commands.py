@@ -42,7 +42,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._end: Callable[[], None] | None = None
+        self._end: Callable[[], object] | None = None
         self._told = False
 
     def now(self) -> None:
@@ -51,7 +51,7 @@ class Stop:
             if self._end is not None:
                 self._end()
 
-    def ends(self, end: Callable[[], None]) -> None:
+    def ends(self, end: Callable[[], object]) -> None:
         """What stops the run, which is called at once if it was told to stop before."""
         with self._lock:
             self._end = end
@@ -110,7 +110,10 @@ def _train(run: Run, folder: RunFolder, *, stop: Stop) -> None:
     config = run.config
     trackers = [make_tracker(named, folder.path) for named in config.trackers]
     with terminal.LiveTable(
-        list(config.team), total_steps=config.trainer.steps, console=console
+        list(config.team),
+        total_steps=config.trainer.steps,
+        episodes=folder.episode_file,
+        console=console,
     ) as table:
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
