@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from rolecall import learning
 from rolecall.assembly import Run, assemble
 from rolecall.collecting import Collector
 from rolecall.config import load
+from rolecall.models import locate
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from tests.test_every_algorithm import case, train
@@ -78,3 +81,30 @@ def test_a_trained_adapter_loads_into_plain_peft(model_folder, tmp_path):
         ours = asyncio.run(says(run, policy))
         assert alike(ours, theirs)
         base = peft_model.unload()
+
+
+@pytest.mark.parametrize("base", ["tiny:math", "models/mine"])
+def test_an_exported_adapter_names_its_base_as_the_config_does(
+    model_folder, tmp_path, monkeypatch, base
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    shutil.copytree(model_folder, tmp_path / "models/mine")
+    policies = {
+        name: {"base": base, "optimizer": {"lr": 1e-3}, "adapter": {"rank": 2}} for name in "ab"
+    }
+    config = load(
+        write(tmp_path / "c.yaml", {**case(model_folder, "adapters"), "policies": policies})
+    )
+    run = assemble(config)
+    for policy in "ab":
+        folder = tmp_path / policy
+        run.models[policy].save(folder)
+        named = json.loads((folder / "adapter_config.json").read_text())
+        assert named["base_model_name_or_path"] == base
+        card = (folder / "README.md").read_text()
+        assert f"base_model: {base}" in card
+        for file in (*folder.glob("*.json"), folder / "README.md"):
+            assert str(locate("tiny:math")) not in file.read_text(), file
+            assert str(tmp_path) not in file.read_text(), file
+        run.models[policy].load(folder)

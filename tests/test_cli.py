@@ -281,3 +281,50 @@ def test_a_failed_run_has_status_1_and_one_line(model_folder, tmp_path, capsys):
     assert status == 1
     assert len(error.strip().splitlines()) == 1
     assert "the world went away" in error
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("{name: mcp, command: [/no/such/program]}", "MCP server does not answer"),
+        ("{name: mcp, command: [SERVER], only: [sub]}", "the server has no tool 'sub'"),
+        ("{name: python, url: 'http://127.0.0.1:9'}", "127.0.0.1:9"),
+        ("tests/toy.py:Unopened", "its door is shut"),
+    ],
+)
+def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
+    model_folder, tmp_path, capsys, monkeypatch, verb, named, said
+):
+    if "mcp" in named:
+        pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
+    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    server = Path(__file__).parent / "tools/mcp_server.py"
+    named = named.replace("SERVER", f"{sys.executable}, {server}")
+    named = named.replace("tests/toy.py", str(Path(__file__).with_name("toy.py")))
+    file = write(tmp_path / "c.yaml", solo_config(model_folder))
+    tools = f"team.solver.tools={{use: [calculator, {named}]}}"
+    output = ["--output", tmp_path / "run"] if verb == "train" else []
+    error = refused(verb, file, tools, *output, capsys=capsys)
+    assert "team.solver.tools.use[1]" in error
+    assert said in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_stays_in_the_run_folder_and_can_be_read(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    rolecall("train", config, "trainer.steps=1", "--output", run, capsys=capsys)
+    again = ["evaluation.samples=3", "evaluation.tasks=1", "--json"]
+    status, out, error = rolecall("eval", run, *again, capsys=capsys)
+    assert status == 0, error
+    found = json.loads(out)
+    kept = json.loads((run / "evaluated/evaluation-000001.json").read_text())
+    assert kept == {"step": 1, "overrides": ["evaluation.samples=3", "evaluation.tasks=1"], **found}
+    options = ["--evaluation", "--task", "test-0", "--json"]
+    status, out, _ = rolecall("show", run, *options, capsys=capsys)
+    assert (status, len(json.loads(out))) == (0, 3)
+    status, out, _ = rolecall("show", run, "--evaluation", "--step", 0, capsys=capsys)
+    assert status == 0
+    assert "Best of evaluation-000000" in out
+    error = refused("show", run, "--evaluation", "--step", 7, capsys=capsys)
+    assert "no evaluation after step 7" in error

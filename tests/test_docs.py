@@ -24,3 +24,19 @@ def test_the_picture_of_a_team_is_of_this_code(name, tmp_path):
 
 def test_the_page_describes_every_team_as_it_is():
     assert FILE.with_name("teams.md").read_text() == drawing.page(), "run docs/draw_teams.py"
+
+
+def test_the_options_page_says_what_the_code_takes():
+    place = FILE.with_name("generate_options.py")
+    spec = importlib.util.spec_from_file_location("generate_options", place)
+    options = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(options)
+    page = place.with_name("options.md").read_text()
+    assert page == options.page(), "run docs/generate_options.py"
+    for kind in ("workflow", "environment", "reward", "tool", "tracker"):
+        for name in BUILT_IN[kind]:
+            assert f"\n### {kind}: {name}\n" in page
+    for option in ("`w_process`", "`start_s`", "`require_solution`", "`on_unparsable`"):
+        assert f"\n| {option} | " in page
+    for field in ("advantages", "parents", "headline"):
+        assert f"\n| `{field}` | " in page

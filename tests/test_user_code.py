@@ -18,7 +18,7 @@ from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import ContextFullError, Request, Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import Observation, World
-from rolecall.evaluate import evaluate
+from rolecall.evaluation import evaluate
 from rolecall.monitor import metrics
 from rolecall.parsers import one_of
 from rolecall.rollout import collect, play

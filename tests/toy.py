@@ -277,6 +277,16 @@ def changed(config: dict, changes: dict) -> dict:
     return config
 
 
+class Unopened:
+    """A toolkit that no episode can open."""
+
+    async def check(self) -> None:
+        raise OSError("its door is shut")
+
+    def open(self, world: World, *, seed: int):
+        raise OSError("its door is shut")
+
+
 async def wordy(episode: Episode, world: World) -> dict[str, float]:
     """A reward that random weights can earn: distinct letters said."""
     return {"team": len(set("".join(turn.text for turn in episode.turns))) / 20}

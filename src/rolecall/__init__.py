@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rolecall.algorithms.base import Algorithm as Algorithm
+    from rolecall.api import evaluate as evaluate
+    from rolecall.api import train as train
     from rolecall.core import Episode as Episode
     from rolecall.core import Task as Task
     from rolecall.core import Turn as Turn
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
+    "evaluate": "api",
+    "train": "api",
     "Lock": "scope",
     "Semaphore": "scope",
     "Team": "team",

@@ -135,7 +135,8 @@ def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -
 
 def save(model: Any, name: str, folder: Path) -> None:
     """Write one adapter as PEFT's `from_pretrained` reads it."""
-    model.save_pretrained(folder, selected_adapters=[name])
+    # Embeddings are never trained; PEFT would ask the hub for the base to find that out.
+    model.save_pretrained(folder, selected_adapters=[name], save_embedding_layers=False)
     for file in sorted((folder / name).iterdir()):
         file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
     (folder / name).rmdir()

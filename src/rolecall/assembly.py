@@ -20,7 +20,7 @@ from rolecall.engines.torch import TorchEngine
 from rolecall.environments.base import ENDLESS, Environment
 from rolecall.environments.mixed import Mixture
 from rolecall.environments.rows import duplicate_questions
-from rolecall.evaluate import held_out
+from rolecall.evaluation import held_out
 from rolecall.learners.local import LocalLearner
 from rolecall.models import LanguageModel, copies
 from rolecall.opponents import Opponents
@@ -55,6 +55,10 @@ class Run:
     opponents: dict[str, Opponents]  # by the policy that plays them
     credits: list[Credit]
     data: list[Group]  # what is trained on instead of episodes, if anything
+
+    def __repr__(self) -> str:
+        team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
+        return f"<Run of {team}; {self.config.workflow.name}, {self.config.environment.name}>"
 
     def credit_of(self, policy: str) -> Credit:
         """Agents that share a policy have one loss, so any of their algorithms will do."""

@@ -91,6 +91,9 @@ def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
     step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
+    ] = False,
     number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
     json_file: Json = None,
 ) -> None:
@@ -99,7 +102,25 @@ def show(
     from rolecall.runs import RunFolder
 
     folder = RunFolder.existing(run)
-    found = command(folder, task=task, step=step, number=number, quiet=bool(json_file))
+    found = command(
+        folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
+    )
+    emit(found, json_file)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    json_file: Json = None,
+) -> None:
+    """Two runs side by side: the keys that differ, and what either came to."""
+    from rolecall.monitor.two_runs import compare_runs
+    from rolecall.runs import RunFolder
+
+    folders = [RunFolder.existing(run) for run in (a, b)]
+    with people_elsewhere(json_file):
+        found = compare_runs(*folders)
     emit(found, json_file)
 
 

@@ -8,6 +8,7 @@ import logging
 import shlex
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,47 @@ from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.episodes import write_parquet
 from rolecall.errors import StoppedError
-from rolecall.evaluate import evaluate as evaluate_team
+from rolecall.evaluation import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
-from rolecall.rollout import Stage
+from rolecall.rollout import Rollout, Stage
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build
 from rolecall.tiny.tokenizer import fit
+from rolecall.tools.use import check_kits
 from rolecall.trainer import Tracker, Trainer
 
 console = Console()
+
+
+class Stop:
+    """Ends a run from another thread, as Ctrl-C ends one in the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end: Callable[[], object] | None = None
+        self._told = False
+
+    def now(self) -> None:
+        with self._lock:
+            self._told = True
+            if self._end is not None:
+                self._end()
+
+    def ends(self, end: Callable[[], object]) -> None:
+        """What stops the run, which is called at once if it was told to stop before."""
+        with self._lock:
+            self._end = end
+            if self._told:
+                end()
+
+    def over(self) -> None:
+        """The run has come to its end: there is nothing to stop any more."""
+        with self._lock:
+            self._end = None
 
 
 def train(
@@ -41,6 +71,7 @@ def train(
     output: Path | None,
     resume: bool,
     allow_changes: bool = False,
+    stop: Stop | None = None,
 ) -> dict[str, Any]:
     """Train until the last step; a run folder as `source` continues that run. Returns the summary.
 
@@ -60,6 +91,7 @@ def train(
             console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
             return _summary(folder, config)
         run = assemble(config)
+        _check_tools(run)
         with folder.started(config, allow_changes=allow_changes):
             logging.basicConfig(
                 filename=folder.log,
@@ -67,22 +99,25 @@ def train(
                 format="%(asctime)s %(levelname)s %(message)s",
                 force=True,
             )
-            _train(run, folder)
+            _train(run, folder, stop=stop or Stop())
             found = _summary(folder, config)
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())
         return found
 
 
-def _train(run: Run, folder: RunFolder) -> None:
+def _train(run: Run, folder: RunFolder, *, stop: Stop) -> None:
     config = run.config
     trackers = [make_tracker(named, folder.path) for named in config.trackers]
     with terminal.LiveTable(
-        list(config.team), total_steps=config.trainer.steps, console=console
+        list(config.team),
+        total_steps=config.trainer.steps,
+        episodes=folder.episode_file,
+        console=console,
     ) as table:
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
-            asyncio.run(_until_told_to_end(trainer))
+            asyncio.run(_until_told_to_end(trainer, stop))
         except (KeyboardInterrupt, StoppedError):
             kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
             again = shlex.join(["rolecall", "train", str(folder.path)])
@@ -92,7 +127,13 @@ def _train(run: Run, folder: RunFolder) -> None:
             _close(run.stage)
 
 
-async def _until_told_to_end(trainer: Trainer) -> None:
+def _check_tools(run: Run) -> None:
+    """Raises ConfigError where a tool cannot start, before anything is played or written."""
+    uses = {name: agent.tools for name, agent in run.stage.agents.items() if agent.tools}
+    asyncio.run(check_kits(uses))
+
+
+async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
     """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -106,6 +147,7 @@ async def _until_told_to_end(trainer: Trainer) -> None:
     signals = threading.current_thread() is threading.main_thread()
     if signals:
         loop.add_signal_handler(signal.SIGTERM, end)
+    stop.ends(lambda: loop.call_soon_threadsafe(end))
     try:
         await trainer.train()
     except asyncio.CancelledError:
@@ -113,6 +155,7 @@ async def _until_told_to_end(trainer: Trainer) -> None:
             raise StoppedError(signal.SIGTERM) from None
         raise
     finally:
+        stop.over()
         if signals:
             loop.remove_signal_handler(signal.SIGTERM)
 
@@ -123,33 +166,50 @@ def _is_run(path: Path) -> bool:
 
 
 def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict[str, Any]:
-    """Score a run's checkpoint, or a config's untrained team."""
+    """Score a run's checkpoint, or a config's untrained team.
+
+    What a run's checkpoint said and scored is kept in the run's folder.
+    """
     path = Path(source)
     folder = RunFolder.existing(path) if _is_run(path) else None
     config = load(folder.config if folder else find(source), overrides)
     if config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = assemble(config)
-    if folder:
-        run.restore(_checkpoint(folder, checkpoint_name))
+    _check_tools(run)
+    saved = _checkpoint(folder, checkpoint_name) if folder else None
+    if saved:
+        run.restore(saved)
     try:
-        found = asyncio.run(_evaluate(run))
+        found, rollout = asyncio.run(_evaluate(run))
     finally:
         _close(run.stage)
+    if folder and saved:
+        step = checkpoint.step_of(saved)
+        _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)
     # `best` was chosen by its score on the test tasks, so that score flatters it.
     name = "best-on-test" if checkpoint_name == checkpoint.BEST else checkpoint_name
     terminal.show_evaluation({"when": name if folder else "untrained", **found})
     return found
 
 
-async def _evaluate(run: Run) -> dict[str, Any]:
+async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:
     asyncio.get_running_loop().set_task_factory(task_factory)
     options = run.config.evaluation
     await learning.publish(run, list(run.learners))
-    found, _ = await evaluate_team(
+    return await evaluate_team(
         run.stage, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
     )
-    return found
+
+
+def _keep(folder: RunFolder, record: dict[str, Any], rollout: Rollout) -> None:
+    """Another evaluation of the same checkpoint takes the place of the one before."""
+    step = record["step"]
+    folder.evaluated.mkdir(exist_ok=True)
+    episodes = [*rollout.episodes, *rollout.unused]
+    write_parquet(folder.evaluation_file(step), episodes, step=step)
+    text = json.dumps(record, indent=2) + "\n"
+    runs.write_aside(folder.evaluation_file(step, suffix="json"), text)
 
 
 def build_tiny(

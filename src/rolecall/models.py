@@ -291,6 +291,7 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
         kinds = {"sliding_attention"}
     if kinds != {"full_attention"}:
         raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
+    model.name_or_path = model.config._name_or_path = base  # an export names it so
     model.to(device).eval()
     make_exact(model)
     if problem := _undrivable(model):

@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 class RunFolder:
     """`runs/NAME`: config.yaml, chapters.jsonl, metrics.jsonl, summary.json, journal/, episodes/,
-    checkpoints/.
+    evaluated/, checkpoints/.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,6 +41,7 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.journal = path / "journal"
         self.episodes = path / "episodes"
+        self.evaluated = path / "evaluated"  # what `rolecall eval` found, beside the training's own
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
         self._lock: TextIO | None = None
@@ -178,6 +179,10 @@ class RunFolder:
 
     def episode_file(self, step: int) -> Path:
         return self.episodes / f"step-{step:06d}.parquet"
+
+    def evaluation_file(self, step: int, *, suffix: str = "parquet") -> Path:
+        """Of `rolecall eval` with the checkpoint of a step."""
+        return self.evaluated / f"evaluation-{step:06d}.{suffix}"
 
 
 class Journal:

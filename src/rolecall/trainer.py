@@ -19,7 +19,7 @@ from rolecall.assembly import Run
 from rolecall.collecting import Collector
 from rolecall.core import Episode
 from rolecall.episodes import write_parquet
-from rolecall.evaluate import evaluate
+from rolecall.evaluation import evaluate
 from rolecall.learners.local import DivergedError
 from rolecall.learners.mismatch import Alarm
 from rolecall.learners.updates import Update

@@ -14,7 +14,7 @@ from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games import GameEnvironment
 from rolecall.environments.kuhn import CARDS, MOVES, Kuhn
-from rolecall.evaluate import evaluate
+from rolecall.evaluation import evaluate
 from rolecall.models import load_tokenizer
 from rolecall.rollout import Stage, play
 from rolecall.workflows.self_play import self_play

@@ -15,7 +15,7 @@ from rolecall.credit import check_options
 from rolecall.environments.base import ENDLESS
 from rolecall.environments.math import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
-from rolecall.evaluate import held_out
+from rolecall.evaluation import held_out
 from tests import toy
 
 LETTERS = f"{Path(toy.__file__).resolve()}:Letters"

@@ -2,13 +2,15 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from rolecall.config_errors import ConfigError
 from rolecall.monitor import terminal
-from rolecall.monitor.dialogue import safe
+from rolecall.monitor.dialogue import ending, safe
+from rolecall.monitor.reading import best
 from tests.monitor.runs_for_tests import episode, evaluation_record, make_run, step_record
 
 
@@ -150,3 +152,33 @@ def test_an_evaluations_line_shows_what_would_move_the_cursor():
     terminal.show_evaluation({"when": "now\x1b\u200b"}, console=console)
     assert "after\u241b[2J\ufffd" in output(console)
     assert "now\u241b\ufffd" in output(console)
+
+
+def test_a_terminal_shows_how_the_best_and_the_worst_conversation_ended(tmp_path):
+    folder = run_with_a_group(tmp_path / "run")
+    console = Console(file=io.StringIO(), force_terminal=True, width=50, height=50)
+    options = {"total_steps": 4, "episodes": folder.episode_file}
+    with terminal.LiveTable(["solver", "verifier"], console=console, **options) as table:
+        table.step(step_record(1))
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output(console)).splitlines()
+    assert [line.rstrip() for line in lines if "verifier: " in line][-2:] == [
+        "best   score 1  verifier: yes",
+        "worst  score 0  verifier: yes",
+    ]
+    plain_console = plain()
+    with terminal.LiveTable(["solver"], console=plain_console, **options) as table:
+        table.step(step_record(1))
+    assert "best" not in output(plain_console)
+
+
+def test_an_ending_is_one_line_whatever_was_said(tmp_path):
+    text = "first \x1b[2J " + "漢字 [bold] " * 40 + "\n\nthe end"
+    made = make_run(tmp_path / "run", episodes=[episode("1+1", 0, text=text)])
+    [talk] = best(made.episode_file(1), 1)
+    alone = replace(talk, turns=talk.turns[:1])
+    for width in (30, 60, 100):
+        line = ending(alone, name="best", known={}, width=width)
+        assert "\n" not in line.plain
+        assert "\x1b" not in line.plain
+        assert line.cell_len <= width
+    assert line.plain.endswith("the end")

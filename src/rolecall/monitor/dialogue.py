@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -57,6 +58,29 @@ def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
         border_style="dim",
         box=box.ROUNDED,
     )
+
+
+def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Text:
+    """`best   score 1  solver: ... so the answer is 4`: how the last turn ended, in one line."""
+    said = [turn for turn in talk.turns if turn.chosen]
+    line = Text.assemble((f"{name:5}  ", "dim"), _score(talk), "  ")
+    if said:
+        turn = said[-1]
+        colour = known[turn.agent].terminal if turn.agent in known else "default"
+        line.append(f"{safe(turn.agent)}: ", style=colour)
+        line.append(_end(safe(" ".join(turn.spoken.split())), width - line.cell_len))
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _end(text: str, width: int) -> str:
+    """The last cells of a text: "abcdefgh" in 6 of them -> "...fgh"."""
+    if cell_len(text) <= width:
+        return text
+    start = max(0, len(text) - width)
+    while start < len(text) and cell_len(text[start:]) > width - 3:
+        start += 1
+    return f"...{text[start:]}"
 
 
 def side_by_side(talks: list[Talk], *, known: dict[str, Colour], width: int) -> RenderableType:

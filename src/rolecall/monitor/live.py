@@ -8,22 +8,24 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from statistics import fmean
 from types import TracebackType
 from typing import Any, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
-from rolecall.monitor.dialogue import safe
+from rolecall.monitor.dialogue import ending, safe
+from rolecall.monitor.reading import best, worst
 
 NUM_ROWS = 12
 PACE_OVER = 20  # newest steps whose mean duration the time left is estimated from
@@ -59,15 +61,23 @@ class LiveTable:
     """A `Display` of the trainer; use it as a context manager around the run."""
 
     def __init__(
-        self, agents: Sequence[str], *, total_steps: int, console: Console | None = None
+        self,
+        agents: Sequence[str],
+        *,
+        total_steps: int,
+        episodes: Callable[[int], Path] | None = None,
+        console: Console | None = None,
     ) -> None:
+        """`episodes`: the file of a step's conversations, to show how one of them ended."""
         self.agents, self.total_steps = list(agents), total_steps
+        self._episodes = episodes
+        self._samples: list[Text] = []
         self.console = console or Console()
         self._rows: deque[Record] = deque(maxlen=NUM_ROWS)
         self._seconds: deque[float] = deque(maxlen=PACE_OVER)
         self._live: Live | None = None
         if self.console.is_terminal:
-            self._live = Live(self._table(), console=self.console, auto_refresh=False)
+            self._live = Live(self._shown(), console=self.console, auto_refresh=False)
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -89,12 +99,31 @@ class LiveTable:
         if isinstance(seconds, int | float) and math.isfinite(seconds):
             self._seconds.append(seconds)
         if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            self._samples = self._sampled(record.get("step"))
+            self._live.update(self._shown(), refresh=True)
         else:
             self.console.print(Text(safe(self._line(record))), soft_wrap=True)
 
     def evaluation(self, record: Record) -> None:
         self.console.print(Text(safe(evaluation_line(record)), style="bold"), soft_wrap=True)
+
+    def _shown(self) -> Group:
+        return Group(self._table(), *self._samples)
+
+    def _sampled(self, step: object) -> list[Text]:
+        """The last words of the step's best and worst conversations, a line each."""
+        if self._episodes is None or not isinstance(step, int):
+            return []
+        file = self._episodes(step)
+        if not file.is_file():
+            return []
+        known = colours(self.agents)
+        talks = {"best": best(file, 1), "worst": worst(file, 1)}
+        return [
+            ending(talk, name=name, known=known, width=self.console.width)
+            for name, found in talks.items()
+            for talk in found
+        ]
 
     def _table(self) -> Table:
         """A narrow terminal keeps the rewards and goes without the gradient norms."""

@@ -80,6 +80,22 @@ def newest_evaluation(folder: RunFolder) -> Path | None:
     return max(folder.path.glob("evaluation-*.parquet"), key=_number, default=None)
 
 
+def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
+    """Episodes of held-out tasks after `step`: those of `rolecall eval`, else of the training.
+
+    Without a step, those that were written last.
+    """
+    found = [
+        file
+        for place in (folder.evaluated, folder.path)
+        for file in place.glob("evaluation-*.parquet")
+        if step is None or _number(file) == step
+    ]
+    if step is not None:
+        return found[0] if found else None
+    return max(found, key=lambda file: (file.stat().st_mtime_ns, _number(file)), default=None)
+
+
 def best(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
     """By score, then mean advantage, both falling; equal ones by id, so the choice is always the
     same. Episodes that failed with an error are in neither list: they have earned nothing.

@@ -13,7 +13,7 @@ from rolecall.config_errors import ConfigError
 from rolecall.monitor.colours import colours
 from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
-from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
+from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
 
 if TYPE_CHECKING:
     from rolecall.runs import RunFolder
@@ -26,17 +26,19 @@ def show(
     *,
     task: str | None = None,
     step: int | None = None,
+    evaluation: bool = False,
     number: int = 3,
     quiet: bool = False,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
     """One task's attempts, or the `number` best and worst of a step, by default of the newest.
 
-    Returns them as plain data, each with `shown_as`: attempt, best or worst; `quiet` prints
-    nothing. Raises ConfigError where there is no such step or task.
+    `evaluation` shows those of held-out tasks. Returns them as plain data, each with
+    `shown_as`: attempt, best or worst; `quiet` prints nothing. Raises ConfigError where there is
+    no such step or task.
     """
     console = Console(quiet=True) if quiet else console or Console()
-    files = _files(folder, step=step)
+    files = _held_out(folder, step=step) if evaluation else _files(folder, step=step)
     if task is None:
         file = files[0]
         good, bad = show_conversations(file, number=number, console=console)
@@ -95,13 +97,23 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
 
 
 def _files(folder: RunFolder, *, step: int | None) -> list[Path]:
-    """The step's file, or the newest files, those of training first."""
+    """The step's file, or the newest files, those of training steps first."""
     if step is not None:
         file = folder.episode_file(step)
         if not file.is_file():
             raise ConfigError(f"{folder.path} has no episodes of step {step}")
         return [file]
-    files = [f for f in (newest_step(folder), newest_evaluation(folder)) if f is not None]
+    files = [f for f in (newest_step(folder), held_out(folder)) if f is not None]
     if not files:
         raise ConfigError(f"{folder.path} has no episodes yet")
     return files
+
+
+def _held_out(folder: RunFolder, *, step: int | None) -> list[Path]:
+    file = held_out(folder, step=step)
+    if file is None:
+        when = "" if step is None else f" after step {step}"
+        raise ConfigError(
+            f"{folder.path} has no evaluation{when} yet: run `rolecall eval {folder.path}`"
+        )
+    return [file]

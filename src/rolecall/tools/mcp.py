@@ -51,19 +51,31 @@ class Mcp:
         self.only, self.start_s = only, start_s
         self._connection: _Connection | None = None
 
+    async def check(self) -> None:
+        """Raises InfrastructureError where the server cannot start, ValueError where it lacks a
+        tool. What it started ends with it.
+        """
+        connection = _Connection(self._target)
+        try:
+            self._offered(await connection.tools(within_s=self.start_s))
+        finally:
+            await connection.close()
+
+    def _offered(self, described: list[Any]) -> list[Any]:
+        names = [tool.name for tool in described]
+        if missing := sorted(set(self.only or []) - set(names)):
+            raise ValueError(f"mcp: the server has no tool {missing[0]!r}; it has: {names}")
+        return [tool for tool in described if self.only is None or tool.name in self.only]
+
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
         found = self._connection
         if found is None or found.lost or found.loop is not asyncio.get_running_loop():
             found = self._connection = _Connection(self._target)
         described = await found.tools(within_s=self.start_s)
-        names = [tool.name for tool in described]
-        if missing := sorted(set(self.only or []) - set(names)):
-            raise ValueError(f"mcp: the server has no tool {missing[0]!r}; it has: {names}")
         yield [
             Tool(tool.name, tool.description or "", tool.input_schema, _caller(found, tool.name))
-            for tool in described
-            if self.only is None or tool.name in self.only
+            for tool in self._offered(described)
         ]
 
 
@@ -98,6 +110,13 @@ class _Connection:
             self._holder.cancel()
             told = f"the MCP server told no tools within {within_s:g} s"
             raise InfrastructureError(told) from error
+
+    async def close(self) -> None:
+        """Returns when the server has ended."""
+        self._ended.set()
+        if not self._described.done():
+            self._holder.cancel()
+        await asyncio.wait([self._holder])
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         from mcp import MCPError

@@ -44,11 +44,21 @@ class Python:
     @property
     def sandbox(self) -> Sandbox:
         if self._sandbox is None:
-            if self._url is not None:
-                self._sandbox = Fusion(self._url, token=self._token)
-            else:
-                self._sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+            self._sandbox = self._made()
         return self._sandbox
+
+    def _made(self) -> Sandbox:
+        if self._url is not None:
+            return Fusion(self._url, token=self._token)
+        return Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+
+    async def check(self) -> None:
+        """Raises SandboxError where no program can be run."""
+        sandbox = self._made()  # one of its own, because connections belong to an event loop
+        try:
+            await sandbox.run(Run(code="", limits=self.limits))
+        finally:
+            await sandbox.close()
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:

@@ -13,16 +13,21 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rolecall.config_errors import ConfigError
 from rolecall.core import Episode, Turn
 from rolecall.environments.base import World
-from rolecall.errors import InfrastructureError
+from rolecall.errors import InfrastructureError, first
 from rolecall.tags import encodable
 from rolecall.tools.base import Tool, ToolError, noting_files
 from rolecall.tools.calls import Call, Format, calls_of, cut, shared
 
 
 class Toolkit(Protocol):
-    """Tools that belong to one episode: a session, a folder, a connection."""
+    """Tools that belong to one episode: a session, a folder, a connection.
+
+    A toolkit may have `async def check(self)` too, which raises where no episode could open it: a
+    run calls it once, before its first step.
+    """
 
     def open(self, world: World, *, seed: int) -> AbstractAsyncContextManager[list[Tool]]: ...
 
@@ -93,6 +98,23 @@ class OpenTools:
         if twice:
             raise ValueError(f"two tools of an agent are called {', '.join(twice)}")
         return tools
+
+
+async def check_kits(uses: Mapping[str, ToolUse]) -> None:
+    """Try out each agent's kits once. Raises ConfigError naming the agent and the number of the
+    tool where one cannot be opened.
+    """
+    checked: set[int] = set()
+    for name, use in uses.items():
+        for number, kit in enumerate(use.kits):
+            check = getattr(kit, "check", None)
+            if check is None or id(kit) in checked:
+                continue
+            checked.add(id(kit))
+            try:
+                await check()
+            except (Exception, SystemExit) as error:
+                raise ConfigError(f"team.{name}.tools.use[{number}]: {first(error)}") from error
 
 
 async def use_tools(

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from rolecall.core import Task
-from rolecall.evaluate import held_out, over_tasks, pass_at_k, summarise
+from rolecall.evaluation import held_out, over_tasks, pass_at_k, summarise
 from tests.toy import episode
 
 

@@ -1,0 +1,212 @@
+"""What a config can name in, docs/options.md out: `python docs/generate_options.py`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic_core import PydanticUndefined
+
+from rolecall import core, registry
+from rolecall.environments import base, rows
+from rolecall.workflows.base import Workflow
+
+HEAD = """# Options of what a config can name
+
+Generated from the code by `python docs/generate_options.py`; do not edit. A name alone takes every
+default; `{name: NAME, option: value}` sets some. A name with a colon is your own code:
+`path/to/mine.py:name`. The keys of a config itself are in [config.md](config.md).
+"""
+KINDS = {  # kind -> title, where it stands in a config, arguments that are no options
+    "workflow": ("Workflows", "`workflow: {name: NAME, ...}`", 3),
+    "environment": ("Environments", "`environment: {name: NAME, ...}`", 0),
+    "reward": ("Rewards", "`rewards: {NAME: weight}` or `rewards: {NAME: {weight: 1, ...}}`", 0),
+    "tool": ("Tools", "`team.AGENT.tools.use: [NAME, {name: NAME, ...}]`", 0),
+    "tracker": ("Trackers", "`trackers: [NAME, {name: NAME, ...}]`", 1),
+}
+ALGORITHMS = """
+## Algorithms
+
+Stand at `algorithm: {name: NAME, ...}` and `team.AGENT.algorithm`. Their keys, with those that all
+of them share, are in [config.md](config.md#algorithm-name-whatever-the-name).
+
+| algorithm | what it is |
+|---|---|"""
+RETURNED = """
+## What your own code returns
+
+`World.score(episode)` and a reward `async def reward(episode, world)` return numbers by agent, or
+by `"team"`, which is everybody: `{"team": 1.0}`, `{"solver": 0.5, "verifier": 0.0}`, or `{}` for
+nothing. An agent's outcome is its own number plus the team's. A score is between 0 and 1, and
+evaluations count it; a reward may be any finite number, and its weight multiplies it. Any other
+type, a number that is not finite and an agent that is not in the team are errors that name your
+function.
+
+`score` alone pays nobody: the reward `correct` (by default the only one, with weight 1) pays what
+it found. A reward may also write `turn.rewards["name"] = 0.5` for what a single action earned; no
+weight multiplies that. A workflow returns the answer, a turn or a text; `turn.pay("name", 0.5)` in
+it says what a turn earned, and replaces that agent's share of `correct`. `tasks(split)` returns a
+list of `Task`; `reset` and `step` of a world return an `Observation`.
+"""
+FILES = """
+## Files of your own
+
+`environment: {{name: math, train: my.jsonl, test: [other.parquet]}}` takes any file of rows: JSON
+Lines, one JSON array, or parquet, each also gzipped; the first bytes say which. A row needs a
+question and a truth, under the first of these columns that it has; a dot is a column inside of
+another, and case does not matter.
+
+| for | columns |
+|---|---|
+| question | {questions} |
+| truth | {truths} |
+| data source (else the file's name) | {sources} |
+| id (else the file's name and the row's number) | {ids} |
+
+All other columns are in `Task.info`. For example `{{"question": "1 + 1?", "answer": "2"}}`. A row
+without question or truth is an error that names the file and the line. The other environments say
+in their own tables which columns they read.
+"""
+
+
+def page() -> str:
+    """The whole document."""
+    parts = [HEAD]
+    for kind, (title, place, skip) in KINDS.items():
+        parts.append(f"\n## {title}\n\nStand at {place}.")
+        for name in registry.BUILT_IN[kind]:
+            parts.append(_section(kind, name, skip=skip))
+    parts.append(ALGORITHMS)
+    for name in registry.BUILT_IN["algorithm"]:
+        found = registry.resolve("algorithm", name, key="algorithm")
+        told = f"{_first_of_file(found)} {inspect.getdoc(found) or ''}"
+        parts.append(f"| `{name}` | {_cell(told)} |")
+    parts += [RETURNED, FILES.format(**_columns())]
+    parts.append("## Fields\n\nWhat workflows, worlds, rewards and algorithms are given.")
+    for kept in (core.Task, core.Turn, core.Episode, base.Observation, core.Message):
+        parts.append(_fields(kept))
+    return "\n".join(parts) + "\n"
+
+
+def _section(kind: str, name: str, *, skip: int) -> str:
+    found = registry.resolve(kind, name, key=kind)
+    call = found.play if isinstance(found, Workflow) else found
+    lines = [f"\n### {kind}: {name}\n"]
+    if not callable(call):  # a tool that is made already
+        return "\n".join([*lines, f"`{found.signature}`", "", "No options."])
+    alone = kind == "reward" and not isinstance(call, type)  # a function, without options
+    fields = {} if alone else registry.options_model(call, skip=skip).model_fields
+    said, meanings = _said(call, frozenset(fields))
+    told = [_first_of_file(call)] if kind == "workflow" else []
+    lines += ["\n\n".join([*told, *said]), ""]
+    if not fields:
+        return "\n".join([*lines, "No options."])
+    explained = any(option in meanings for option in fields)
+    lines.append("| option | default | type |" + (" meaning |" if explained else ""))
+    lines.append("|---|---|---|" + ("---|" if explained else ""))
+    for option, field in fields.items():
+        cells = [f"`{option}`", _default(field.default), f"`{_type(field.annotation)}`"]
+        cells += [_cell(meanings.get(option, ""))] if explained else []
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _first_of_file(call: Any) -> str:
+    """The sentence that a file of one idea begins with."""
+    module = inspect.getmodule(call)
+    return " ".join(((module and module.__doc__) or "").split("\n\n")[0].split())
+
+
+def _said(call: Any, options: frozenset[str]) -> tuple[list[str], dict[str, str]]:
+    """What docstrings say of the whole, and {option: meaning} of their lines `option: meaning`."""
+    docs = [inspect.getdoc(call) or ""]
+    if isinstance(call, type) and "__init__" in vars(call):
+        docs.append(inspect.cleandoc(call.__init__.__doc__ or ""))
+    paragraphs, meanings = [], {}
+    for paragraph in "\n\n".join(docs).split("\n\n"):
+        found = _meanings(paragraph)
+        if found and found.keys() <= options:
+            meanings |= found
+        elif paragraph:
+            paragraphs.append(" ".join(paragraph.split()))
+    return paragraphs, meanings
+
+
+def _meanings(paragraph: str) -> dict[str, str]:
+    """ "a, b: both\n    of them\nc: one" -> {"a": "both of them", "b": .., "c": "one"}."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in paragraph.splitlines():
+        start = re.match(r"((?:\w+, )*\w+): (.+)", line)
+        if start:
+            names = start[1].split(", ")
+            found |= dict.fromkeys(names, start[2])
+        elif line.startswith("    ") and names:
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            return {}
+    return found
+
+
+def _fields(kept: type) -> str:
+    """A dataclass as a table, its comments as meanings."""
+    lines = [f"\n### {kept.__name__}\n", " ".join((kept.__doc__ or "").split()), ""]
+    lines += ["| field | type | meaning |", "|---|---|---|"]
+    source = textwrap.dedent(inspect.getsource(kept))
+    code = source.splitlines()
+    [node] = ast.parse(source).body
+    assert isinstance(node, ast.ClassDef)
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            comment = code[part.end_lineno - 1][part.end_col_offset :].partition("#")[2].strip()
+            kind = ast.unparse(part.annotation)
+            lines.append(f"| `{part.target.id}` | `{_escaped(kind)}` | {_cell(comment)} |")
+        elif isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+            arguments = [argument.arg for argument in part.args.args[1:]]
+            is_property = any(ast.unparse(d) == "property" for d in part.decorator_list)
+            name = part.name if is_property else f"{part.name}({', '.join(arguments)})"
+            kind = _escaped(ast.unparse(part.returns)) if part.returns else ""
+            lines.append(f"| `{name}` | `{kind}` | {_cell(ast.get_docstring(part) or '')} |")
+    return "\n".join(lines)
+
+
+def _columns() -> dict[str, str]:
+    known = {"questions": rows.QUESTIONS, "truths": rows.TRUTHS, "sources": rows.SOURCES}
+    listed = {**known, "ids": rows.IDS}
+    return {name: ", ".join(f"`{column}`" for column in found) for name, found in listed.items()}
+
+
+def _type(annotation: Any) -> str:
+    """`list[str] | None`; of texts to choose from the texts; without modules and bounds."""
+    arguments = get_args(annotation)
+    if hasattr(annotation, "__metadata__"):
+        return _type(arguments[0])
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return " \\| ".join(map(_type, arguments))
+    if origin is Literal:
+        return " \\| ".join(_escaped(repr(argument)) for argument in arguments)
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(map(_type, arguments))}]"
+    return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def _default(value: Any) -> str:
+    return "required" if value is PydanticUndefined else f"`{_escaped(repr(value))}`"
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("options.md").write_text(page())

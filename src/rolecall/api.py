@@ -1,0 +1,113 @@
+"""Training and evaluating from Python: what the commands do, with values in and values out.
+
+Where an event loop runs already, as in a notebook, the work has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Source = str | Path | Mapping[str, Any]
+Overrides = Mapping[str, Any] | Iterable[str]
+
+
+def train(
+    config: Source,
+    overrides: Overrides = (),
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    allow_changes: bool = False,
+) -> dict[str, Any]:
+    """Train a recipe, a YAML file, a config as a mapping, or go on with a run folder.
+
+    `overrides` are {"trainer.steps": 5} or ["trainer.steps=5"]. Returns the summary, as in the
+    run's summary.json. Raises ConfigError for what does not fit, and RunFailedError where nothing
+    was trained.
+    """
+    from rolecall import commands
+
+    stop = commands.Stop()
+    with _named(config) as source:
+        return _outside_of_loops(
+            lambda: commands.train(
+                source,
+                _listed(overrides),
+                output=None if output is None else Path(output),
+                resume=resume,
+                allow_changes=allow_changes,
+                stop=stop,
+            ),
+            interrupt=stop.now,
+        )
+
+
+def evaluate(
+    config: Source, overrides: Overrides = (), *, checkpoint: str = "latest"
+) -> dict[str, Any]:
+    """Score a run folder's checkpoint (latest, best or step-N), or a config's untrained team.
+
+    Returns {"avg@8": .., "avg@8_margin": .., "pass@8": .., "by_source": {..}, ...}.
+    """
+    from rolecall import commands
+
+    with _named(config) as source:
+        return _outside_of_loops(
+            lambda: commands.evaluate(source, _listed(overrides), checkpoint_name=checkpoint)
+        )
+
+
+def _listed(overrides: Overrides) -> list[str]:
+    """{"trainer.steps": 5} -> ["trainer.steps=5"]."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+@contextmanager
+def _named(config: Source) -> Iterator[str]:
+    """A mapping as the name of a file that holds it."""
+    if not isinstance(config, Mapping):
+        yield str(config)
+        return
+    with tempfile.TemporaryDirectory(prefix="rolecall-") as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(dict(config), sort_keys=False))
+        yield str(file)
+
+
+def _outside_of_loops(
+    work: Callable[[], dict[str, Any]], *, interrupt: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Ctrl-C calls `interrupt` where the work has a thread of its own, and waits for its end."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    done: Future[dict[str, Any]] = Future()
+    thread = threading.Thread(target=_fulfil, args=(done, work), daemon=True, name="rolecall")
+    thread.start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        if interrupt is not None:
+            interrupt()
+            thread.join()
+        raise
+
+
+def _fulfil(done: Future[dict[str, Any]], work: Callable[[], dict[str, Any]]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)

@@ -1,0 +1,106 @@
+"""Two run folders in, what differs in their configs and what either came to out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import hypot
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rolecall.config import load
+from rolecall.monitor.comparison import Change, Measure, compare
+from rolecall.monitor.dialogue import safe
+from rolecall.runs import RunFolder, differences, resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric of one family or data source in both runs."""
+
+    metric: str  # e.g. avg@8
+    part: str  # "" for all together
+    a: Change | None  # None: this run was not evaluated so
+    b: Change | None
+
+    @property
+    def difference(self) -> Measure | None:
+        """What b came to in the end, less what a came to."""
+        if self.a is None or self.b is None or self.a.after is None or self.b.after is None:
+            return None
+        one, other = self.a.after, self.b.after
+        margin = None
+        if one.margin is not None and other.margin is not None:
+            margin = hypot(one.margin, other.margin)
+        return Measure(other.mean - one.mean, margin)
+
+
+def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) -> dict[str, Any]:
+    """Print, and return, {"runs": .., "config": {key: [of a, of b]}, "evaluations": [..]}.
+
+    Raises ConfigError where a config cannot be read.
+    """
+    console = console or Console()
+    keys = differences(*(resolved(load(run.config)) for run in (a, b)))
+    rows = _rows(compare(a.read_metrics()), compare(b.read_metrics()))
+    names = {"A": str(a.path), "B": str(b.path)}
+    for name, path in names.items():
+        console.print(Text(f"{name}: {safe(path)}"), soft_wrap=True)
+    console.print(_config_table(keys) if keys else Text("\nTheir configs are equal."))
+    console.print(_evaluation_table(rows) if rows else Text("\nNeither was evaluated."))
+    return {"runs": names, "config": keys, "evaluations": [_plain(row) for row in rows]}
+
+
+def _rows(a: list[Change], b: list[Change]) -> list[Row]:
+    """Those of a in their order, then those that only b has."""
+    found_a, found_b = ({(c.metric, c.part): c for c in changes} for changes in (a, b))
+    return [
+        Row(*key, found_a.get(key), found_b.get(key)) for key in dict.fromkeys([*found_a, *found_b])
+    ]
+
+
+def _config_table(keys: dict[str, list[Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for name in ("key", "A", "B"):
+        table.add_column(name, overflow="fold")
+    for key, values in keys.items():
+        table.add_row(Text(safe(key)), *(Text(safe(str(value))) for value in values))
+    return table
+
+
+def _evaluation_table(rows: list[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for name in ("metric", "run", "before", "after", "gain"):
+        table.add_column(name)
+    for row in rows:
+        head = Text(safe(f"{row.metric} {row.part}".rstrip()))
+        for name, change in (("A", row.a), ("B", row.b)):
+            measures = (None,) * 3 if change is None else (change.before, change.after, change.gain)
+            table.add_row(head, name, *("-" if m is None else str(m) for m in measures))
+            head = Text("")
+        if row.difference is not None:
+            table.add_row("", "B - A", "", str(row.difference), "", style="bold", end_section=True)
+    return table
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    def of(change: Change | None) -> dict[str, Any] | None:
+        if change is None:
+            return None
+        measures = {"before": change.before, "after": change.after, "gain": change.gain}
+        return {name: _numbers(measure) for name, measure in measures.items()}
+
+    return {
+        "metric": row.metric,
+        "part": row.part,
+        "a": of(row.a),
+        "b": of(row.b),
+        "difference": _numbers(row.difference),
+    }
+
+
+def _numbers(measure: Measure | None) -> dict[str, float | None] | None:
+    return None if measure is None else asdict(measure)
