@@ -70,7 +70,18 @@ LAYERS: list[dict[str, list[str]]] = [
         "trainer": ["trainer", "collecting", "learning", "held_loop"],
     },
     {"bench": ["bench"], "elsewhere": ["elsewhere"]},
-    {"commands": ["commands", "cli", "info", "__main__", "", "tiny.build", "tiny.demonstrations"]},
+    {
+        "commands": [
+            "commands",
+            "api",
+            "cli",
+            "info",
+            "__main__",
+            "",
+            "tiny.build",
+            "tiny.demonstrations",
+        ]
+    },
 ]
 
 
