@@ -57,7 +57,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "learners": ["learners"],
     },
     {
-        "rollout": ["rollout", "evaluate", "user_code"],
+        "rollout": ["rollout", "evaluation", "user_code"],
         "drawing": ["drawing", "curriculum"],
         "opponents": ["opponents"],
         "run folder": ["runs", "episodes", "checkpoint"],
