@@ -18,8 +18,10 @@ $(VENV)/dev: $(VENV)/demo
 demo: $(VENV)/demo
 	$(BIN)/rolecall train math
 
+# One process a core, with one thread each: threads of two processes on the same cores wait for one
+# another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
 test: $(VENV)/dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check
