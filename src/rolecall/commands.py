@@ -88,7 +88,9 @@ def train(
             folder = _folder(config, path.stem, output=output, resume=resume)
         folder.check(config, allow_changes=allow_changes)
         if _is_finished(folder, config):
-            console.print(f"{folder.path} is finished: {config.trainer.steps} steps")
+            console.print(
+                f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
+            )
             return _summary(folder, config)
         run = assemble(config)
         _check_tools(run)
