@@ -63,6 +63,7 @@ class Found:
 
     kills: Counter[str] = field(default_factory=Counter)
     runs: int = 0
+    whole_s: float = LONGEST_S  # of the fastest run that nothing disturbed
     equal: int = 0  # runs whose checkpoint has the bits of the undisturbed one
     lost: int = 0  # episodes
     duplicated: int = 0  # turns
@@ -148,17 +149,18 @@ def episodes(folder: Path) -> tuple[int, int]:
     return STEPS * GROUPS * ATTEMPTS - len(attempts), sum(n - 1 for n in turns.values())
 
 
-def disturbed(kind: str, folder: Path, *, whole_s: float, most: int, found: Found) -> None:
+def disturbed(kind: str, folder: Path, *, most: int, found: Found) -> None:
     """One run to its end, with up to `most` kills on its way.
 
     The first comes after a random share of its time; the others, when less is left, earlier.
     """
     given = 0
     while True:
+        began, before = time.monotonic(), given
         process, mark = start(kind, folder)
         if given < most:
             try:
-                process.wait(random.uniform(0.2, 0.9) * whole_s / (given + 1))
+                process.wait(random.uniform(0.2, 0.9) * found.whole_s / (given + 1))
             except subprocess.TimeoutExpired:
                 how = random.choice(SIGNALS)
                 disturb(process, mark, how)
@@ -173,6 +175,8 @@ def disturbed(kind: str, folder: Path, *, whole_s: float, most: int, found: Foun
             return
         found.orphans += left_over(mark)
         if status == 0:
+            if given == before == 0:
+                found.whole_s = min(found.whole_s, time.monotonic() - began)
             return
         if status not in (-9, -15, 130, 143):
             found.wrong.append(f"{folder.name} ended with status {status}")
@@ -190,14 +194,14 @@ def try_kind(kind: str, *, kills: int, folder: Path) -> Found:
             found.wrong.append(f"the undisturbed run failed: {run.with_suffix('.out')}")
             return found
         found.orphans += left_over(mark)
-        whole_s = time.monotonic() - began
+        found.whole_s = min(found.whole_s, time.monotonic() - began)
     expected = checksums(straight)
     if kind not in NOT_DETERMINISTIC and checksums(run) != expected:
         found.wrong.append("two undisturbed runs have different weights")
     while sum(found.kills.values()) < kills:
         run = folder / f"{kind}-{found.runs}"
         most = min(3, kills - sum(found.kills.values()))
-        disturbed(kind, run, whole_s=whole_s, most=most, found=found)
+        disturbed(kind, run, most=most, found=found)
         found.runs += 1
         lost, duplicated = episodes(run)
         found.lost, found.duplicated = found.lost + lost, found.duplicated + duplicated
