@@ -43,7 +43,7 @@ def arm(point: str, count: int) -> None:
         whole = Journal.append
         Journal.append = kill_at(count, whole, before=lambda j, e: _cut(whole, j, e))
     elif point == "before the optimizer steps":
-        Stepper.step = kill_at(count, Stepper.step)
+        Stepper.apply = kill_at(count, Stepper.apply)
     elif point == "after an update":
         trainer.metrics.of_rollout = kill_at(count, trainer.metrics.of_rollout)
     elif point == "in the middle of a checkpoint":

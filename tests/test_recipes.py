@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rolecall.config import find, recipe_names
+from tests import toy
 from tests.sandbox.places import working_sandbox
 from tests.toy import command
 
@@ -55,6 +56,7 @@ def made_small(name: str, folder, data) -> dict:
         for policy in recipe["policies"].values():
             policy["base"] = "tiny:debate"
         recipe["environment"]["level"] = twin["environment"]["level"]
+    recipe["rewards"] = recipe.get("rewards", {"correct": 1.0}) | {f"{toy.__file__}:wordy": 1.0}
     recipe["rollout"] |= {"groups": 2, "group_size": 2}
     recipe["trainer"]["steps"] = 1
     recipe["evaluation"] = {"tasks": 2, "samples": 2, "k": 2}
