@@ -45,6 +45,22 @@ def test_who_holds_the_loop_is_named_once_with_the_line(caplog, monkeypatch):
     assert all("in computes" in message for message in told)
 
 
+def test_whoever_only_started_the_loop_does_not_hold_it(caplog, monkeypatch):
+    """A script or a notebook's cell that calls `rolecall.train` waits for the whole run."""
+    monkeypatch.setattr(held_loop, "LONGEST_S", 0.15)
+    monkeypatch.setattr(held_loop, "EVERY_S", 0.02)
+
+    async def main() -> None:
+        with held_loop.watched():
+            asyncio.get_running_loop().call_soon(time.sleep, 0.5)  # nobody's line
+            await asyncio.sleep(0.05)
+
+    with caplog.at_level(logging.WARNING, "rolecall.notices"):
+        asyncio.run(main())
+    assert not caplog.records
+
+
+
 def locked_stage(folder, lock):
     """Episodes that take a lock of all around a call, on an engine that waits for everybody."""
 

@@ -14,7 +14,7 @@ from rolecall.config import Config
 from rolecall.config_errors import ConfigError
 from rolecall.core import Group, Task
 from rolecall.credit import Credit, check_options, make_algorithms
-from rolecall.data import preferences
+from rolecall.data import demonstrations, preferences
 from rolecall.drawing import Drawing
 from rolecall.engines.torch import TorchEngine
 from rolecall.environments.base import ENDLESS, Environment
@@ -146,7 +146,7 @@ def assemble(config: Config) -> Run:
         for name, policy in config.policies.items()
         if policy.past is not None
     }
-    data = _data(config, stage)
+    data = _data(config, algorithms, stage)
     return Run(config, stage, drawing, test, engine, models, learners, opponents, credits, data)
 
 
@@ -183,16 +183,18 @@ def _credits(
     return credits
 
 
-def _data(config: Config, stage: Stage) -> list[Group]:
+def _data(config: Config, algorithms: dict[str, Algorithm], stage: Stage) -> list[Group]:
     if config.rollout.data is None:
         return []
+    [kind] = {algorithm.takes_data for algorithm in algorithms.values()}
+    read = demonstrations if kind == "demonstrations" else preferences
     try:
-        groups = preferences(config.rollout.data, stage.agents)
+        groups = read(config.rollout.data, stage.agents)
     except ValueError as error:
         raise ConfigError(f"rollout.data: {error}") from error
     if config.rollout.groups > len(groups):
         raise ConfigError(
-            f"rollout.groups: a step of {config.rollout.groups} pairs cannot be drawn from "
+            f"rollout.groups: a step of {config.rollout.groups} {kind} cannot be drawn from "
             f"{len(groups)} rows"
         )
     return groups

@@ -168,13 +168,15 @@ class RolloutConfig(Section):
     groups: int = Field(32, ge=1, le=1_000_000)
     """Tasks in a step."""
     group_size: int = Field(8, ge=1, le=100_000)
-    """Attempts at each task, which are compared with one another."""
+    """Attempts at each task, which are compared with one another; a row of `data` is one attempt, or
+    one pair."""
     stratify: bool = False
     """Each source of a finite train split has the same share of every step's tasks."""
     curriculum: CurriculumConfig | None = None
     """Draw tasks by how often the team passes them; `{}` turns it on."""
     data: str | None = None
-    """File of preferences (JSON Lines or Parquet) that is trained on instead of episodes."""
+    """File (JSON Lines or Parquet) that is trained on instead of episodes: demonstrations for sft,
+    preferences for dpo."""
     timeout_s: float = Field(600.0, gt=0, le=1e7)
     """Most seconds an episode may take."""
     retries: int = Field(2, ge=0, le=1000)

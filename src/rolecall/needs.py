@@ -28,6 +28,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
                 f"critics.{algorithm.critic}: {named.name} needs this critic; "
                 f"set critics.{algorithm.critic}: {base or '{}'}"
             )
+    _check_data(config, algorithms)
     _check_unused(config, list(algorithms.values()))
     _check_sharing(config, algorithms)
     _check_candidates(config, flow, list(algorithms.values()))
@@ -62,12 +63,11 @@ def num_candidates(config: Config, flow: Workflow) -> int | None:
 def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: str) -> None:
     size = config.rollout.group_size
     if config.rollout.data is not None:
-        if not algorithm.takes_data:
+        if algorithm.takes_data is None:
             raise ConfigError(
-                f"rollout.data: {name} needs turns that its own policies sampled; use dpo"
+                f"rollout.data: {name} needs turns that its own policies sampled; use sft for "
+                "demonstrations, or dpo for preferences"
             )
-        if "group_size" in config.rollout.model_fields_set:
-            raise ConfigError("rollout.group_size has no effect with rollout.data")
         return
     if size < algorithm.min_group:
         raise ConfigError(
@@ -89,6 +89,15 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
         raise ConfigError(
             f"rollout.group_size: {name} pairs answers to one prompt and needs at least 2 "
             f"attempts or candidates (it is {size})"
+        )
+
+
+def _check_data(config: Config, algorithms: dict[str, Algorithm]) -> None:
+    kinds = {algorithm.takes_data for algorithm in algorithms.values()}
+    if config.rollout.data is not None and len(kinds) > 1:
+        raise ConfigError(
+            "rollout.data: one file cannot hold both demonstrations and preferences; give all "
+            "agents one algorithm"
         )
 
 

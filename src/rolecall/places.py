@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 OURS = str(Path(__file__).resolve().parent)
+_LOOP = str(Path(asyncio.__file__).parent / "base_events.py")
 _INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
 _LIBRARIES = (OURS, *(str(Path(path).resolve()) for path in _INSTALLED))
 # Where a coroutine waits for another one of this process, and not for the world outside.
@@ -33,9 +34,12 @@ def place_of(error: BaseException) -> str:
 
 
 def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
-    """The innermost place of a stack that is the user's; else one in these folders of ours."""
+    """The innermost place of a stack that is the user's; else one in these folders of ours.
+
+    What stands below an event loop's own frames has started the loop, and waits for all of it.
+    """
     own = ""
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != _LOOP:
         code = frame.f_code
         if is_users(code):
             return _at(code, frame.f_lineno)

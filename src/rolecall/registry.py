@@ -84,6 +84,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "at_grpo": "rolecall.algorithms.at_grpo:AtGrpo",
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",
+        "sft": "rolecall.algorithms.sft:Sft",
     },
     "tool": {
         "calculator": "rolecall.tools.calculator:calculator",

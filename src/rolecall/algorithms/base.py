@@ -68,8 +68,8 @@ class Algorithm(BaseModel, ABC):
     """Policies are updated in random order, each followed by `after_update`."""
     refuses: ClassVar[bool] = False
     """Its `admit` may refuse groups, which are then replaced by new tasks."""
-    takes_data: ClassVar[bool] = False
-    """It can train on turns that nobody sampled: rows of a data set."""
+    takes_data: ClassVar[Literal["preferences", "demonstrations"] | None] = None
+    """The rows of a file on which it can train instead of turns that its policies sampled."""
     keep_together: ClassVar[bool] = False
     """Its loss is one of pairs of turns."""
     in_credit: ClassVar[frozenset[str]] = frozenset()

@@ -26,7 +26,7 @@ class Dpo(Algorithm):
     min_group: ClassVar[int] = 1
     compares_candidates: ClassVar[bool] = True
     keep_together: ClassVar[bool] = True
-    takes_data: ClassVar[bool] = True
+    takes_data: ClassVar[Literal["preferences", "demonstrations"] | None] = "preferences"
     without_effect: ClassVar[tuple[str, ...]] = (
         "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
         "kl_in", "kl_form", "entropy", "per_family",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rolecall.elsewhere.keys import Key, becomes, read, refused, unneeded
 
 DISTRIBUTED = "one process: cluster is local"
-SUPERVISED = "there is no supervised training"
+SUPERVISED = "its supervised stage is not carried over; see `algorithm: sft`"
 MODEL: dict[str, Key] = {
     "max_new_tokens": becomes("team.*.sampling.max_tokens", 256),
     "temperature": becomes("team.*.sampling.temperature", 1.0),

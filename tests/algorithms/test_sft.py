@@ -1,0 +1,184 @@
+"""SFT: which turns are imitated, its loss beside transformers' own, and a warm start for RL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rolecall.agents import Policy
+from rolecall.algorithms.base import Outputs
+from rolecall.algorithms.sft import Sft
+from rolecall.config_errors import ConfigError
+from rolecall.data import demonstrations
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.optim import Optimizer
+from rolecall.packing import pack
+from tests.test_every_algorithm import Display, trainer_of
+from tests.toy import agent, episode, language_model, relay_config, solo_config, turn
+
+
+def credited(scores, lengths, **options):
+    episodes = [
+        episode(i, [turn(episode=f"{i}", tokens=list(range(length)))], {"team": score})
+        for i, (score, length) in enumerate(zip(scores, lengths, strict=True))
+    ]
+    Sft(**options).credit(episodes)
+    return [one.turns[0] for one in episodes]
+
+
+def loss_of(turns, logprobs):
+    """Mean loss of turns whose sampled ids all have these log-probs, in order."""
+    parts = []
+    for batch in pack(turns, budget=10_000, skip_zero=Sft().skips_zero, share=False):
+        found = torch.zeros(len(batch.tokens))
+        found[torch.from_numpy(batch.mask).bool()] = torch.tensor(logprobs)
+        parts.append(Sft().loss(batch, Outputs(found)))
+    return sum(float(part.total) for part in parts) / sum(part.count for part in parts)
+
+
+def test_the_loss_is_the_mean_of_minus_log_p_over_the_imitated_ids():
+    """ALGORITHMS 2.23: log-probs -1, -2, -3, -4 give 2.5."""
+    assert loss_of(credited([1.0], [4]), [-1.0, -2.0, -3.0, -4.0]) == 2.5
+
+
+def test_turns_below_the_threshold_are_in_neither_sum_nor_count():
+    turns = credited([1.0, 0.0], [4, 3])
+    assert [bool(np.any(one.advantages)) for one in turns] == [True, False]
+    assert loss_of(turns, [-1.0, -2.0, -3.0, -4.0]) == 2.5
+    lower = credited([1.0, 0.5, 0.0], [1, 1, 1], threshold=0.5)
+    assert [float(one.advantages[0]) for one in lower] == [1.0, 1.0, 0.0]
+
+
+def test_where_nothing_reaches_the_threshold_nothing_is_packed():
+    assert pack(credited([0.0, 0.5], [2, 2]), budget=100, skip_zero=Sft().skips_zero) == []
+
+
+ROWS = [
+    {"prompt": "2+2?", "completion": "It is 4."},
+    {"prompt": "A letter", "completion": "Which one would you like to have?"},
+    {
+        "messages": [
+            {"role": "user", "content": "a?"},
+            {"role": "assistant", "content": "a"},
+            {"role": "user", "content": "b?"},
+            {"role": "assistant", "content": "bb"},
+        ]
+    },
+]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def model(model_folder):
+    return language_model(model_folder)
+
+
+@pytest.fixture
+def solver(model):
+    policy = Policy("p", model.tokenizer, ScriptedEngine(model.tokenizer, lambda _: ""))
+    return {"solver": agent("solver", policy, system="Answer.")}
+
+
+@pytest.mark.parametrize("budget", [10_000, 60])
+def test_loss_and_gradient_agree_with_transformers(model, solver, model_folder, tmp_path, budget):
+    groups = demonstrations(written(tmp_path / "rows.jsonl", ROWS), solver)
+    episodes = [one for group in groups for one in group]
+    turns = [one for each in episodes for one in each.turns]
+    assert [one.text for one in turns] == [
+        "It is 4.", "Which one would you like to have?", "a", "bb",
+    ]  # fmt: skip
+    learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
+    algorithm = Sft()
+    algorithm.credit(episodes)
+    losses = [algorithm.loss(b, learner.forward(b)) for b in pack(turns, budget=budget)]
+    ours = sum(loss.total for loss in losses) / sum(loss.count for loss in losses)
+    ours.backward()
+
+    theirs = AutoModelForCausalLM.from_pretrained(model_folder, dtype="float32")
+    total, count = torch.zeros(()), 0
+    for one in turns:
+        ids = torch.from_numpy(np.concatenate([one.prompt, one.tokens])).long()[None]
+        labels = ids.clone()
+        labels[:, : len(one.prompt)] = -100
+        total = total + theirs(input_ids=ids, labels=labels).loss * len(one.tokens)
+        count += len(one.tokens)
+    (total / count).backward()
+    assert float(ours.detach()) == pytest.approx(float(total.detach()) / count, rel=1e-5)
+    wanted = dict(theirs.named_parameters())
+    for name, parameter in model.named_parameters():
+        scale = float(wanted[name].grad.abs().max())
+        assert torch.allclose(parameter.grad, wanted[name].grad, atol=1e-5 * scale + 1e-8), name
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "a?"}, "neither `messages` nor `prompt` and `completion`"),
+        ({"messages": [{"role": "user", "content": "a?"}]}, "the assistant says nothing"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "does not end with a user"),
+        ({"messages": [{"role": "user"}]}, "neither texts nor lists of chat messages"),
+        ({"messages": 5}, "neither texts nor lists of chat messages"),
+        ({**ROWS[0], "agent": "nobody"}, "no agent 'nobody'"),
+    ],
+)
+def test_a_row_without_a_demonstration_is_named_by_file_and_line(solver, tmp_path, row, said):
+    with pytest.raises(ValueError, match=r"r\.jsonl:2.*") as error:
+        demonstrations(written(tmp_path / "r.jsonl", [ROWS[0], row]), solver)
+    assert said in str(error.value)
+
+
+def imitating(folder, file, **changes):
+    config = solo_config(folder, algorithm="sft", trainer={"steps": 12, "save_every": 12})
+    config["policies"]["a"]["optimizer"] = {"lr": 3e-3}
+    config["rollout"] = {"groups": 4, "data": str(file)}
+    return config | changes
+
+
+def test_a_run_learns_the_demonstrations_and_another_one_starts_from_its_weights(
+    model_folder, tmp_path
+):
+    file = written(tmp_path / "r.jsonl", [{"prompt": f"{n}?", "completion": "aa"} for n in "0123"])
+    display, losses = Display(), []
+    display.step = lambda record: losses.append(record["agent/solver/loss"])
+    asyncio.run(trainer_of(imitating(model_folder, file), tmp_path / "warm", display).train())
+    assert losses[-1] < 0.2 * losses[0]
+
+    config = solo_config(model_folder, trainer={"steps": 1})
+    warm = tmp_path / "warm/checkpoints/step-12/a"
+    config["policies"]["a"]["base"] = str(warm)
+    begun = dict(
+        trainer_of(config, tmp_path / "warmed", Display()).run.models["a"].named_parameters()
+    )
+    saved = load_file(warm / "model.safetensors")
+    assert saved.keys() & begun.keys()
+    assert all(torch.equal(begun[name], saved[name]) for name in saved.keys() & begun.keys())
+
+
+def test_sampled_turns_that_earned_enough_are_imitated(model_folder, tmp_path):
+    config = solo_config(model_folder, algorithm={"name": "sft", "threshold": 0.3})
+    display = Display()
+    records = []
+    display.step = records.append
+    asyncio.run(trainer_of(config, tmp_path / "run", display).train())
+    assert all("agent/solver/loss" in record for record in records)
+
+
+def test_one_file_cannot_hold_demonstrations_and_preferences(model_folder, tmp_path):
+    file = written(tmp_path / "r.jsonl", ROWS)
+    config = relay_config(model_folder, algorithm="sft")
+    config["rollout"] = {"groups": 3, "data": str(file)}
+    config["team"]["last"]["algorithm"] = "dpo"
+    config["policies"]["b"]["reference"] = "initial"
+    with pytest.raises(ConfigError, match=r"rollout\.data: one file cannot hold both"):
+        trainer_of(config, tmp_path / "run", Display())
