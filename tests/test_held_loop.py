@@ -60,7 +60,6 @@ def test_whoever_only_started_the_loop_does_not_hold_it(caplog, monkeypatch):
     assert not caplog.records
 
 
-
 def locked_stage(folder, lock):
     """Episodes that take a lock of all around a call, on an engine that waits for everybody."""
 

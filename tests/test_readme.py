@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -64,3 +65,21 @@ def test_the_agent_with_tools_in_the_readme_is_a_valid_part_of_a_config(tmp_path
 def test_the_readme_names_every_workflow():
     told = README.partition("## Who talks to whom")[2].partition("An agent with tools")[0]
     assert [name for name in BUILT_IN["workflow"] if f"`{name}`" not in told] == []
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
+    """With fewer and smaller steps than it shows."""
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "examples/quickstart.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    large = 'STEPS = 16\nOVERRIDES = {"trainer.steps": STEPS}'
+    small = ["rollout.groups=2", "rollout.group_size=4", "evaluation.tasks=1", "trainer.steps=2"]
+    assert large in cells[0]
+    cells[0] = cells[0].replace(large, f"STEPS = 2\nOVERRIDES = {small}")
+    names: dict[str, object] = {}
+    for cell in cells:
+        exec(compile(cell, "cell", "exec"), names)
+    lines = (tmp_path / "runs/notebook/metrics.jsonl").read_text().splitlines()
+    steps = [r["step"] for r in map(json.loads, lines) if r["kind"] == "step"]
+    assert steps == list(range(1, 7))
+    assert (tmp_path / "runs/own/summary.json").is_file()

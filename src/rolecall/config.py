@@ -168,8 +168,8 @@ class RolloutConfig(Section):
     groups: int = Field(32, ge=1, le=1_000_000)
     """Tasks in a step."""
     group_size: int = Field(8, ge=1, le=100_000)
-    """Attempts at each task, which are compared with one another; a row of `data` is one attempt, or
-    one pair."""
+    """Attempts at each task, which are compared with one another. A row of `data` is one attempt,
+    or one pair."""
     stratify: bool = False
     """Each source of a finite train split has the same share of every step's tasks."""
     curriculum: CurriculumConfig | None = None
