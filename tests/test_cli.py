@@ -183,6 +183,15 @@ def test_one_key_freezes_an_agent(config, tmp_path, capsys):
     assert made.policies["a"].optimizer is not None
 
 
+def test_a_run_without_shared_policies_is_evaluated_from_its_folder(model_folder, tmp_path, capsys):
+    config = write(tmp_path / "c.yaml", solo_config(model_folder, trainer={"steps": 1}))
+    run = tmp_path / "run"
+    status, _, error = rolecall("train", config, "--output", run, capsys=capsys)
+    assert status == 0, error
+    status, _, error = rolecall("eval", run, capsys=capsys)
+    assert status == 0, error
+
+
 def test_unknown_recipes_and_files_are_refused(capsys, tmp_path):
     assert "math" in refused("train", "maths", capsys=capsys)
     assert "nothing.yaml" in refused("train", tmp_path / "nothing.yaml", capsys=capsys)

@@ -17,6 +17,7 @@ from rolecall.credit import Credit, check_options, make_algorithms
 from rolecall.data import demonstrations, preferences
 from rolecall.drawing import Drawing
 from rolecall.engines.torch import TorchEngine
+from rolecall.environments import validation
 from rolecall.environments.base import ENDLESS, Environment
 from rolecall.environments.mixed import Mixture
 from rolecall.environments.rows import duplicate_questions
@@ -48,7 +49,8 @@ class Run:
     config: Config
     stage: Stage
     drawing: Drawing  # of train tasks
-    test: list[Task]  # the held-out tasks that are evaluated
+    test: list[Task]  # the held-out tasks that are evaluated before and after
+    validation: list[Task]  # those that are evaluated during the run; without any, test is
     engine: TorchEngine
     models: dict[str, LanguageModel]
     learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
@@ -100,7 +102,7 @@ def assemble(config: Config) -> Run:
     checks.check_sampling(config)
     needs.check_needs(config, flow, algorithms)
     environment = make_environment(config)
-    train, test = _tasks(config, environment)
+    train, test, chosen_on = _tasks(config, environment)
     drawing = make_drawing(config, train)
     number = needs.num_candidates(config, flow) or 2
     for part in drawing.parts.values():
@@ -146,11 +148,25 @@ def assemble(config: Config) -> Run:
         for name, policy in config.policies.items()
         if policy.past is not None
     }
-    data = _data(config, algorithms, stage)
-    return Run(config, stage, drawing, test, engine, models, learners, opponents, credits, data)
+    return Run(
+        config=config,
+        stage=stage,
+        drawing=drawing,
+        test=test,
+        validation=chosen_on,
+        engine=engine,
+        models=models,
+        learners=learners,
+        opponents=opponents,
+        credits=credits,
+        data=_data(config, algorithms, stage),
+    )
 
 
-def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:
+def _tasks(
+    config: Config, environment: Environment
+) -> tuple[Sequence[Task], list[Task], list[Task]]:
+    """What is trained on, tested on and validated on."""
     try:
         train = environment.tasks("train")
         check_tasks(train, split="train")
@@ -162,11 +178,34 @@ def _tasks(config: Config, environment: Environment) -> tuple[Sequence[Task], li
         raise
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
+    train, chosen_on = _validation(config, environment, train)
+    held = [*test, *chosen_on]
     for part in train.parts.values() if isinstance(train, Mixture) else [train]:
-        shared = duplicate_questions(part, test) if len(part) < ENDLESS else []
+        shared = duplicate_questions(part, held) if len(part) < ENDLESS else []
         if shared:
-            log.warning("train and test share questions count=%d first=%s", len(shared), shared[0])
-    return train, test
+            log.warning(
+                "train and held-out tasks share questions count=%d first=%s", len(shared), shared[0]
+            )
+    return train, test, chosen_on
+
+
+def _validation(
+    config: Config, environment: Environment, train: Sequence[Task]
+) -> tuple[Sequence[Task], list[Task]]:
+    """What is left to train on, and the validation tasks: the environment's own, or held out."""
+    number = config.evaluation.validation
+    if not number:
+        return train, []
+    try:
+        if not validation.has_validation(environment):
+            return validation.split(train, per_source=number)
+        own = environment.tasks(validation.SPLIT)
+        check_tasks(own, split=validation.SPLIT)
+        return train, held_out(own, per_source=number)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"evaluation.validation: {error}") from error
 
 
 def _credits(

@@ -57,7 +57,7 @@ def check_effects(config: Config) -> None:
         if agent.invalid_penalty and not agent.trainable:
             raise ConfigError(f"team.{name}.invalid_penalty has no effect: it is not trainable")
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
-    if "grad_norm_every" in config.metrics.model_fields_set and not shared:
+    if config.metrics.grad_norm_every is not None and not shared:
         raise ConfigError(
             "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
             "gradient norm is an agent's own"
@@ -65,6 +65,11 @@ def check_effects(config: Config) -> None:
     evaluation = config.evaluation
     if evaluation.tasks == 0 and evaluation.every:
         raise ConfigError("evaluation.every has no effect: evaluation.tasks is 0")
+    if evaluation.validation and not evaluation.every:
+        raise ConfigError(
+            "evaluation.validation has no effect: evaluation.every is 0, so nothing is evaluated "
+            "during the run; set evaluation.every to the steps between validations"
+        )
     if evaluation.pass_k > evaluation.samples:
         raise ConfigError(
             f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "

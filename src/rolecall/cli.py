@@ -74,7 +74,8 @@ def evaluate(
     source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],
     overrides: Overrides = None,
     checkpoint: Annotated[
-        str, typer.Option(help="latest, step-N, or best: on these very tasks.")
+        str,
+        typer.Option(help="latest, step-N, or best: of validation tasks, else of these."),
     ] = "latest",
     json_file: Json = None,
 ) -> None:

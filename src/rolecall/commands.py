@@ -25,6 +25,7 @@ from rolecall.episodes import write_parquet
 from rolecall.errors import StoppedError
 from rolecall.evaluation import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
+from rolecall.monitor.comparison import TEST
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
 from rolecall.rollout import Rollout, Stage
 from rolecall.runs import RunFolder
@@ -184,15 +185,23 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         run.restore(saved)
     try:
         found, rollout = asyncio.run(_evaluate(run))
+        found = {"split": TEST, **found}
     finally:
         _close(run.stage)
     if folder and saved:
         step = checkpoint.step_of(saved)
         _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)
-    # `best` was chosen by its score on the test tasks, so that score flatters it.
-    name = "best-on-test" if checkpoint_name == checkpoint.BEST else checkpoint_name
-    terminal.show_evaluation({"when": name if folder else "untrained", **found})
+    name = _told_as(checkpoint_name, folder) if folder else "untrained"
+    terminal.show_evaluation({"when": name, **found})
     return found
+
+
+def _told_as(name: str, folder: RunFolder) -> str:
+    """`best` is called by the split on which it was chosen."""
+    if name != checkpoint.BEST:
+        return name
+    chosen = summary.best(folder.read_metrics())
+    return summary.best_name(chosen["chosen_on"] if chosen else TEST)
 
 
 async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:

@@ -224,8 +224,15 @@ class TrainerConfig(Section):
 class MetricsConfig(Section):
     """What is measured beside what is free."""
 
-    grad_norm_every: int = Field(1, ge=0, le=1_000_000_000)
-    """Steps between exact gradient norms per agent, where agents share a policy; 0: never."""
+    grad_norm_every: int | None = Field(None, ge=0, le=1_000_000_000)
+    """Steps between exact gradient norms per agent, where agents share a policy; by default 1, and
+    0 for never. A step that measures them holds one more gradient, and computes for each agent what
+    several have in common in their prompts."""
+
+    def grad_norms_in(self, step: int) -> bool:
+        """Whether a step measures them."""
+        every = 1 if self.grad_norm_every is None else self.grad_norm_every
+        return every > 0 and step % every == 0
 
 
 class EvaluationConfig(Section):
@@ -239,6 +246,10 @@ class EvaluationConfig(Section):
     """k of pass@k; by default 8, and `samples` where that is less."""
     every: int = Field(0, ge=0, le=1_000_000_000)
     """Steps between evaluations during the run; 0: only before and after it."""
+    validation: int = Field(0, ge=0, le=1_000_000)
+    """Tasks per source of a validation split, on which the evaluations during the run are made and
+    the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
+    train split. 0: the test split is used, and the best checkpoint is only the best on it."""
     greedy: bool = False
     """Take the most likely ids instead of sampling."""
 

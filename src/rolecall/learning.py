@@ -99,8 +99,7 @@ async def _update_policy(
         return None
     if algorithm.needs_prox:
         await learner.annotate(turns, {"prox_logprobs"}, budget=budget)
-    every = run.config.metrics.grad_norm_every
-    per_agent = bool(every) and step % every == 0
+    per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)
     steps = optimizer_steps(run, turns, algorithm, seed=seed, by_agent=per_agent)
     done = await learner.update(steps, algorithm, per_agent=per_agent)

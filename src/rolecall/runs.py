@@ -14,15 +14,17 @@ from typing import Any, TextIO
 
 import yaml
 
-from rolecall.config import Config, load
+from rolecall.config import Config, EvaluationConfig, load
 from rolecall.config_errors import ConfigError
 from rolecall.core import Episode
 from rolecall.episodes import from_json, to_json
 
 notices = logging.getLogger("rolecall.notices")
 # What a run may go on with otherwise, because no step that is done depends on it.
+# The number of validation tasks is not among it: they are held out of what is trained on.
 MAY_CHANGE = (
-    "output", "trackers", "evaluation", "trainer.steps", "trainer.save_every", "trainer.keep",
+    "output", "trackers", "trainer.steps", "trainer.save_every", "trainer.keep",
+    *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
 )  # fmt: skip
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"

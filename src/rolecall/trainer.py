@@ -18,12 +18,14 @@ from rolecall import checkpoint, held_loop, learning
 from rolecall.assembly import Run
 from rolecall.collecting import Collector
 from rolecall.core import Episode
+from rolecall.environments.validation import SPLIT
 from rolecall.episodes import write_parquet
 from rolecall.evaluation import evaluate
 from rolecall.learners.local import DivergedError
 from rolecall.learners.mismatch import Alarm
 from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
+from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.opponents import Kept
 from rolecall.rollout import Rollout
 from rolecall.runs import RunFolder, journal_path, journals
@@ -32,6 +34,7 @@ from rolecall.scope import task_factory
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")
 T = TypeVar("T")
+AREAS = {TEST: "evaluation", SPLIT: "validation"}  # names of files and metrics of a split
 
 
 class NothingTrainsError(RuntimeError):
@@ -94,7 +97,7 @@ class Trainer:
         try:
             if self.done == 0:
                 await self._evaluate("before")
-            elif self._is_evaluated(self.done) and self.done < self.config.trainer.steps:
+            elif self._is_evaluated(self.done):
                 await self._evaluate("during")  # unless it is known: a stop may have cut it short
             while self.done < self.config.trainer.steps:
                 await self._step(self.done + 1)
@@ -129,8 +132,8 @@ class Trainer:
                 self.folder.metrics, len(lost), self.done, lost[0],
             )  # fmt: skip
         self.earlier_s = max((r.get("time/run_s", 0.0) for r in records), default=0.0)
-        evaluations = [r for r in records if r["kind"] == "evaluation"]
-        self.best = max((r.get(self._headline, -1.0) for r in evaluations), default=-1.0)
+        chosen = evaluations(records, split=self._chosen_on)
+        self.best = max((r.get(self._headline, -1.0) for r in chosen), default=-1.0)
         await learning.publish(self.run, list(self.run.learners))
 
     def _newest_checkpoint(self) -> Path | None:
@@ -265,12 +268,17 @@ class Trainer:
         due = self._is_evaluated(self.done)
         if self.done % config.trainer.save_every == 0 or due or last:
             self._save()
-        if due and not last:
+        if due:
             await self._evaluate("during")
 
     def _is_evaluated(self, step: int) -> bool:
-        """Whether an evaluation comes after this step, beside those before and after the run."""
+        """Whether an evaluation comes after this step, beside those before and after the run.
+
+        The last step's team is tested after the run, and validated as the others are.
+        """
         every = self.config.evaluation.every
+        if step == self.config.trainer.steps:
+            return bool(self.run.validation)
         return bool(every) and step % every == 0
 
     def _save_whole_step(self) -> None:
@@ -300,9 +308,10 @@ class Trainer:
                 path.unlink()
 
     async def _evaluate(self, when: str) -> None:
-        records = self.folder.read_metrics()
-        known = [r for r in records if r["kind"] == "evaluation" and r["step"] == self.done]
-        if not self.run.test or known:
+        split = self._chosen_on if when == "during" else TEST
+        tasks = self.run.validation if split == SPLIT else self.run.test
+        records = evaluations(self.folder.read_metrics(), split=split)
+        if not tasks or any(record["step"] == self.done for record in records):
             return
         config = self.config.evaluation
         await self._play_against({name: p.first for name, p in self.run.opponents.items()})
@@ -310,29 +319,38 @@ class Trainer:
             await self.run.engine.sleep()
         found, rollout = await evaluate(
             self.run.stage,
-            self.run.test,
+            tasks,
             samples=config.samples,
             k=config.pass_k,
             greedy=config.greedy,
         )
         write_parquet(
-            self.folder.path / f"evaluation-{self.done:06d}.parquet",
+            self.folder.path / f"{AREAS[split]}-{self.done:06d}.parquet",
             [*rollout.episodes, *rollout.unused],
             step=self.done,
         )
-        record = {"kind": "evaluation", "step": self.done, "when": when, **found}
+        record = {"kind": "evaluation", "step": self.done, "when": when, "split": split, **found}
         record["time/run_s"] = self._elapsed()
         # The pointer moves before the record is written: a run that is stopped between the two
         # evaluates again, and comes to the same.
-        if found[self._headline] > self.best:
+        if split == self._chosen_on and found[self._headline] > self.best:
             self.best = found[self._headline]
             if self.saved == self.done:
                 checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
         self.folder.append_metrics(record)
         self.display.evaluation(record)
         for tracker in self.trackers:
-            self._track(tracker, partial(tracker.log, self.done, metrics.of_evaluation(found)))
-        log.info("evaluation=%s step=%d score=%.4f", when, self.done, found[self._headline])
+            told = metrics.of_evaluation(found, AREAS[split])
+            self._track(tracker, partial(tracker.log, self.done, told))
+        log.info(
+            "evaluation=%s split=%s step=%d score=%.4f",
+            when, split, self.done, found[self._headline],
+        )  # fmt: skip
+
+    @property
+    def _chosen_on(self) -> str:
+        """The split on which the checkpoint `best` is chosen."""
+        return SPLIT if self.run.validation else TEST
 
     def _elapsed(self) -> float:
         """Seconds of this run, those before it was resumed included."""

@@ -58,10 +58,16 @@ class World:
 
 
 class Environment(Protocol):
-    """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence."""
+    """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence.
+
+    With `splits = ("train", "validation", "test")` it says that it has validation tasks too.
+    """
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Tasks of "train" or "test"; raises ValueError naming file and row of a bad one."""
+        """Tasks of "train", "test" or another of its splits.
+
+        Raises ValueError naming file and row of a bad one.
+        """
         ...
 
     def open(self, task: Task, *, seed: int) -> World: ...

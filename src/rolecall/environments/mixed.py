@@ -77,8 +77,15 @@ class MixedEnvironment:
         self.weights = {name: part.weight for name, part in of.items()}
         self.parts = {name: _make(part, key=f"environment.of.{name}") for name, part in of.items()}
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Validation tasks are there where all parts have some."""
+        own = (getattr(part, "splits", ()) for part in self.parts.values())
+        has = all("validation" in splits for splits in own)
+        return ("train", "validation", "test") if has else ("train", "test")
+
     def tasks(self, split: str) -> Sequence[Task]:
-        """A Mixture for "train", a list for "test". Raises ConfigError naming the part."""
+        """A Mixture for "train", a list for others. Raises ConfigError naming the part."""
         found = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
             return Mixture(found, self.weights, label="family")

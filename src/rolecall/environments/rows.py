@@ -66,13 +66,18 @@ def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tup
     Case, spacing, punctuation and LaTeX grouping are ignored; signs are not. None where all of
     train ask the same, as in games: tasks differ by something else then.
     """
-    seen = {_normal(task.prompt): task.id for task in reversed(train)}
+    seen = {normal_question(task.prompt): task.id for task in reversed(train)}
     if len(seen) == 1 < len(train):
         return []
-    return [(seen[_normal(task.prompt)], task.id) for task in test if _normal(task.prompt) in seen]
+    return [
+        (seen[normal_question(task.prompt)], task.id)
+        for task in test
+        if normal_question(task.prompt) in seen
+    ]
 
 
-def _normal(question: str) -> str:
+def normal_question(question: str) -> str:
+    """Equal for questions that differ in case, spacing, punctuation or LaTeX grouping only."""
     return TYPOGRAPHY.sub("", question.casefold())
 
 

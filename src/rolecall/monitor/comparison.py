@@ -7,6 +7,7 @@ from math import hypot
 from typing import Any
 
 Record = dict[str, Any]  # one line of metrics.jsonl
+TEST = "test"  # the split of an evaluation that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,10 @@ class Change:
         return Measure(self.after.mean - self.before.mean, margin)
 
 
-def evaluations(records: list[Record]) -> list[Record]:
-    return [record for record in records if record.get("kind") == "evaluation"]
+def evaluations(records: list[Record], *, split: str = TEST) -> list[Record]:
+    """Those on the tasks of one split, in their order."""
+    found = [record for record in records if record.get("kind") == "evaluation"]
+    return [record for record in found if record.get("split", TEST) == split]
 
 
 def steps(records: list[Record]) -> list[Record]:
@@ -52,8 +55,8 @@ def steps(records: list[Record]) -> list[Record]:
 
 
 def compare(records: list[Record]) -> list[Change]:
-    """First evaluation against the last, for every metric: the whole, then each family and source
-    where there are several.
+    """First evaluation on the test split against the last, for every metric: the whole, then each
+    family and source where there are several.
 
     With one evaluation there is no `after`; with none the list is empty.
     """

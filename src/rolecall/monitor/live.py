@@ -169,10 +169,12 @@ class LiveTable:
 
 
 def evaluation_line(record: Record) -> str:
-    """`before: avg@8 0.412 +- 0.031, pass@8 0.871 +- 0.030 (210 tasks)`."""
+    """`before, on test: avg@8 0.412 +- 0.031, pass@8 0.871 +- 0.030 (210 tasks)`."""
     when = str(record.get("when", "evaluation"))
     if when == "during":
         when = f"during, step {record.get('step', '-')}"
+    if "split" in record:
+        when = f"{when}, on {record['split']}"
     found = ((name, measure(record, name)) for name in metrics_of(record))
     parts = [f"{name} {m}" for name, m in found if m is not None]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]

@@ -17,6 +17,7 @@ PARTS = ("rollout", "credit", "update", "publish")  # time/<part>_share
 STYLES = ("-", "--", ":", "-.")
 REWARDS = re.compile(r"reward/|agent/[^/]+/reward/")
 VERDICTS = re.compile(r"agent/[^/]+/verdict/")
+MARKS = {"test": "D--", "validation": "o:"}  # split -> points and line of its evaluations
 SMOOTH_FROM = 40  # steps; fewer are drawn as they are
 
 
@@ -35,7 +36,11 @@ def _score(axes: Axes, records: list[Record], look: Look) -> None:
     for agent, colour in look.agents.items():
         _line(axes, records, f"agent/{agent}/reward", colour=colour, label=_plain(agent))
     _line(axes, records, "score", colour=look.ink, label="score in training")
-    found = evaluations(records)
+    for split, mark in MARKS.items():
+        _evaluated(axes, evaluations(records, split=split), look, split=split, mark=mark)
+
+
+def _evaluated(axes: Axes, found: list[Record], look: Look, *, split: str, mark: str) -> None:
     names = [name for record in found[:1] for name in metrics_of(record)[:1]]
     for name in names:
         points = [(r["step"], m) for r in found if (m := measure(r, name)) is not None]
@@ -43,14 +48,14 @@ def _score(axes: Axes, records: list[Record], look: Look) -> None:
             [step for step, _ in points],
             [m.mean for _, m in points],
             yerr=[m.margin or 0.0 for _, m in points],
-            fmt="D--",
+            fmt=mark,
             color=look.ink,
             markersize=6,
             linewidth=0.9,
             elinewidth=1.6,
             capsize=4,
             zorder=5,
-            label=f"held-out {name} (95 %)",
+            label=f"{split} {name} (95 %)",
         )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do wit
     from rolecall.runs import RunFolder
 
 OF_TALK = ("source", "task", "episode", "attempt", "score", "episode_rewards", "error")
+# Where episodes of held-out tasks lie, those first that count most after the same step.
+HELD_OUT = (("evaluated", "evaluation"), ("", "evaluation"), ("", "validation"))
 RANKED = (*OF_TALK, "advantage")
 SHOWN = (
     *RANKED,
@@ -81,14 +83,15 @@ def newest_evaluation(folder: RunFolder) -> Path | None:
 
 
 def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
-    """Episodes of held-out tasks after `step`: those of `rolecall eval`, else of the training.
+    """Episodes of held-out tasks after `step`: those of `rolecall eval`, else of the training, of
+    test tasks and else of validation tasks.
 
     Without a step, those that were written last.
     """
     found = [
         file
-        for place in (folder.evaluated, folder.path)
-        for file in place.glob("evaluation-*.parquet")
+        for place, split in HELD_OUT
+        for file in (folder.path / place).glob(f"{split}-*.parquet")
         if step is None or _number(file) == step
     ]
     if step is not None:

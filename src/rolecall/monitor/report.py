@@ -18,6 +18,7 @@ from rolecall.monitor import curves
 from rolecall.monitor.colours import Colour, colours
 from rolecall.monitor.comparison import Record, compare, evaluations, steps
 from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
+from rolecall.monitor.summary import best as best_checkpoint
 
 if TYPE_CHECKING:
     from rolecall.runs import RunFolder
@@ -64,6 +65,7 @@ def page(folder: RunFolder, *, number: int = 5) -> str:
         num_steps=max((record["step"] for record in steps(records)), default=0),
         duration=_duration(records),
         evaluations=evaluations(records),
+        best=best_checkpoint(records),
         changes=compare(records),
         pictures=_pictures(records, list(known)),
         chapters=_chapters(folder, number=number),
@@ -113,7 +115,7 @@ def _pictures(records: list[Record], agents: list[str]) -> dict[str, str]:
 
 
 def _chapters(folder: RunFolder, *, number: int) -> list[Chapter]:
-    files = (("Held-out tasks", newest_evaluation(folder)), ("Training", newest_step(folder)))
+    files = (("Test tasks", newest_evaluation(folder)), ("Training", newest_step(folder)))
     return [_chapter(title, file, number=number) for title, file in files if file is not None]
 
 

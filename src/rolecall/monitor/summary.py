@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from rolecall.errors import RunFailedError
+from rolecall.monitor.comparison import TEST, evaluations, metrics_of
 
 
 def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
@@ -16,7 +17,7 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     norm.
     """
     steps = [r for r in records if r["kind"] == "step"]
-    evaluations = {r["when"]: r for r in records if r["kind"] == "evaluation"}
+    evaluated = {r["when"]: r for r in evaluations(records)}
     found: dict[str, Any] = {
         "steps": len(steps),
         "updates": sum(_was_updated(r) for r in steps),
@@ -26,12 +27,37 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
         "seed": seed,
     }
     for when in ("before", "after"):
-        if when in evaluations:
+        if when in evaluated:
             hidden = ("kind", "step", "when", "time/run_s")
-            found[when] = {k: v for k, v in evaluations[when].items() if k not in hidden}
+            found[when] = {k: v for k, v in evaluated[when].items() if k not in hidden}
+    if chosen := best(records):
+        found[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
     found["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
     return found
+
+
+def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """{"step": 4, "chosen_on": "validation", "avg@8": 0.5}: the checkpoint `best`, and its score.
+
+    None where there is none: without evaluations during the run, or where the untrained team was
+    better than every later one.
+    """
+    validated = evaluations(records, split="validation")
+    found = validated or evaluations(records)
+    if all(record["when"] != "during" for record in found):
+        return None
+    name = metrics_of(found[0])[0]
+    first = max(found, key=lambda record: record[name])
+    if not first["step"]:
+        return None
+    chosen_on = "validation" if validated else TEST
+    return {"step": first["step"], "chosen_on": chosen_on, name: first[name]}
+
+
+def best_name(chosen_on: str) -> str:
+    """What is chosen on the test tasks is called so, because its score on them flatters it."""
+    return "best-on-test" if chosen_on == TEST else "best"
 
 
 def _was_updated(step: dict[str, Any]) -> bool:

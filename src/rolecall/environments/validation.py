@@ -1,0 +1,106 @@
+"""A train split in; what is left to train on, and the tasks held out of it for validation, out.
+
+Which tasks these are depends on the tasks alone, and on no seed of a run: a run that is resumed
+holds out the same ones, and runs with other seeds choose their best checkpoints on the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from rolecall.core import Task
+from rolecall.environments.base import ENDLESS
+from rolecall.environments.mixed import Mixture
+from rolecall.environments.rows import normal_question
+from rolecall.environments.sources import LazyTasks
+from rolecall.seeds import seed_of
+
+SPLIT = "validation"
+MOST_PROBES = 1000  # tasks that are looked at to replace one that is held out
+GOLDEN = 0.6180339887498949  # multiples of it come back to a neighbourhood as late as possible
+
+Identity = tuple[str, str]
+
+
+def has_validation(environment: Any) -> bool:
+    """Whether an environment says, by `splits`, that it has validation tasks of its own."""
+    return SPLIT in getattr(environment, "splits", ())
+
+
+def split(train: Sequence[Task], *, per_source: int) -> tuple[Sequence[Task], list[Task]]:
+    """What is left of the train tasks, and `per_source` tasks of each source that are not in it.
+
+    No task that is left has question and answer of one that is held out. Raises ValueError where
+    a source has too few different tasks.
+    """
+    if isinstance(train, Mixture):
+        parts = {name: split(part, per_source=per_source) for name, part in train.parts.items()}
+        left = {name: part for name, (part, _) in parts.items()}
+        held = [task for _, of_part in parts.values() for task in of_part]
+        return Mixture(left, train.weights, label=train.label), held
+    if len(train) >= ENDLESS:
+        held = _of_endless(train, number=per_source)
+        return Left(train, {identity(task) for task in held}), held
+    held = _of_finite(train, per_source=per_source)
+    names = {identity(task) for task in held}
+    return [task for task in train if identity(task) not in names], held
+
+
+def identity(task: Task) -> Identity:
+    """What makes a task the same problem under another id: its question, and its answer.
+
+    Tasks without an answer, such as games, are told apart by what else is known of them.
+    """
+    rest = task.info if task.answer is None else task.answer
+    return normal_question(task.prompt), repr(rest)
+
+
+class Left(LazyTasks):
+    """An endless split without some tasks. Others stand in their places, from far away."""
+
+    def __init__(self, tasks: Sequence[Task], without: Collection[Identity]) -> None:
+        self.tasks, self.without, self.size = tasks, without, len(tasks)
+        self.stride = int(self.size * GOLDEN)
+
+    def make(self, index: int) -> Task:
+        for probe in range(MOST_PROBES):
+            task = self.tasks[(index + probe * self.stride) % self.size]
+            if identity(task) not in self.without:
+                return task
+        raise ValueError(f"{MOST_PROBES} tasks in a row are held out for validation")
+
+
+def _of_finite(train: Sequence[Task], *, per_source: int) -> list[Task]:
+    """Those whose hashes are lowest, in the order of the split."""
+    by_source: dict[str, dict[Identity, Task]] = {}
+    for task in train:
+        by_source.setdefault(task.source, {}).setdefault(identity(task), task)
+    held: set[str] = set()
+    for source, different in by_source.items():
+        _check_left(len(different), per_source=per_source, source=source)
+        order = sorted(different, key=lambda name: seed_of(SPLIT, *name))
+        held |= {different[name].id for name in order[:per_source]}
+    kept = {name: task for of in by_source.values() for name, task in of.items()}
+    return [task for task in kept.values() if task.id in held]
+
+
+def _of_endless(train: Sequence[Task], *, number: int) -> list[Task]:
+    """The first ones that differ from one another."""
+    different: dict[Identity, Task] = {}
+    for index in range(20 * number + MOST_PROBES):
+        task = train[index]
+        different.setdefault(identity(task), task)
+        if len(different) > 2 * number:
+            break
+    _check_left(len(different) // 2, per_source=number - 1, source=train[0].source)
+    return list(different.values())[:number]
+
+
+def _check_left(number: int, *, per_source: int, source: str) -> None:
+    if number <= per_source:
+        of = f" of {source!r}" if source else ""
+        raise ValueError(
+            f"{per_source} train tasks{of} cannot be held out, because there are only {number} "
+            "different ones; ask for fewer"
+        )
