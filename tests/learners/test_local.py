@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 
 import numpy as np
@@ -51,6 +52,30 @@ def test_gradient_norms_per_agent_are_exact_though_they_share_a_policy(model_fol
         assert done.agent_grad_norms[name] == pytest.approx(float(alone.norm()) * share, rel=1e-4)
     _, whole = gradient(model_folder, [flat(turns)], DrMas())
     assert done.grad_norm == pytest.approx(float(whole.norm()), rel=1e-4)
+
+
+def test_measuring_agents_apart_holds_two_gradients_however_many_agents_share(model_folder):
+    """Counted where the last agent's backward pass ends: tensors as large as the embedding."""
+    agents = ("a", "b", "c", "d")
+    batches = pack(turns_of(16, agents=agents), budget=100, skip_zero=True)
+    assert {batch.agent for batch in batches} == set(agents)
+    learner = learner_of(model_folder)
+    largest = max(learner.parameters, key=lambda p: p.numel())
+    alike = [p for p in learner.parameters if p.shape == largest.shape]
+    own = {p.data_ptr() for p in alike}
+    held = []
+
+    def count(_: torch.Tensor) -> None:
+        current = [p.grad for p in alike if p.grad is not None]  # so that Python sees them
+        alive = [x for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)]
+        alive = [*current, *(x for x in alive if x.shape == largest.shape)]
+        held.append(len({x.data_ptr() for x in alive} - own) / len(alike))
+
+    hook = largest.register_post_accumulate_grad_hook(count)
+    update(learner, batches, per_agent=True)
+    hook.remove()
+    assert len(held) >= len(agents)
+    assert max(held) == 2
 
 
 def test_measuring_agents_apart_changes_no_weight(model_folder):

@@ -159,7 +159,8 @@ class LocalLearner:
                 if summed is None:
                     summed = taken
                 else:
-                    torch._foreach_add_(summed, taken)  # in place: two gradients, never three
+                    torch._foreach_add_(summed, taken)
+                del taken  # or the next agent's backward pass would find two beside its own
         if summed is not None:
             for parameter, part in zip(self.stepper.masters, summed, strict=True):
                 parameter.grad = part
