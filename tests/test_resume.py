@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests import killed_run
-from tests.toy import relay_config, write
+from tests.toy import crew_config, relay_config, write
 
 ROOT = Path(__file__).resolve().parents[1]
 POINTS = [
@@ -89,13 +89,38 @@ def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, point, count):
     assert run(config, folder, point, count) == -9
     assert not (folder / "finished").exists()
     assert run(config, folder, "never") == 0
+    assert_equal_bits(folder, straight)
+    assert list((folder / "journal").iterdir()) == []
+
+
+def test_a_step_with_replays_whose_journal_is_whole_ends_with_the_same_bits(model_folder, tmp_path):
+    """Killed as the updates of step 2 begin: its episodes are read, its replays played again."""
+    changes = {
+        "algorithm": {"name": "counterfactual", "fraction": 1.0},
+        "rollout": {"groups": 2, "group_size": 2},
+        "evaluation": {"tasks": 0},
+    }
+    config = write(tmp_path / "c.yaml", crew_config(model_folder, **changes))
+    straight, folder = tmp_path / "straight", tmp_path / "killed"
+    assert run(config, straight, "never") == 0
+    parts = json.loads((straight / "checkpoints/step-3/state.json").read_text())["parts"]
+    assert run(config, folder, "before the optimizer steps", len(parts) + 1) == -9
+    whole = pq.read_table(straight / "episodes/step-000002.parquet").column("episode").unique()
+    journal = (folder / "journal/step-000002.jsonl").read_text().splitlines()
+    assert {json.loads(line)["id"] for line in journal} == set(whole.to_pylist())
+    assert not (folder / "checkpoints/step-2").exists()
+    assert run(config, folder, "never") == 0
+    assert_equal_bits(folder, straight)
+
+
+def assert_equal_bits(folder: Path, straight: Path) -> None:
+    """Weights, metrics and episodes of two runs of three steps."""
     expected, found = weights(straight, 3), weights(folder, 3)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert metrics(folder) == metrics(straight)
     for step in (1, 2, 3):
         name = f"episodes/step-{step:06d}.parquet"
         assert pq.read_table(folder / name).equals(pq.read_table(straight / name))
-    assert list((folder / "journal").iterdir()) == []
 
 
 def test_a_run_killed_twice_still_ends_the_same(uninterrupted, tmp_path):
