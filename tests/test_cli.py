@@ -300,6 +300,10 @@ def test_a_failed_run_has_status_1_and_one_line(model_folder, tmp_path, capsys):
         ("{name: mcp, command: [SERVER], only: [sub]}", "the server has no tool 'sub'"),
         ("{name: python, url: 'http://127.0.0.1:9'}", "127.0.0.1:9"),
         ("tests/toy.py:Unopened", "its door is shut"),
+        ("{name: search, url: 'http://127.0.0.1:9'}", "no search at http://127.0.0.1:9/retrieve"),
+        ("{name: search, url: 'http://127.0.0.1:9'}", "rolecall serve search"),
+        ("{name: search, index: no-such-folder}", "set `corpus`"),
+        ("world", "LettersWorld offers no tools"),
     ],
 )
 def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
@@ -308,6 +312,7 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
     if "mcp" in named:
         pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
     monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    monkeypatch.setattr("rolecall.retrieval.client.MOST_TRIAL_S", 0.5)
     server = Path(__file__).parent / "tools/mcp_server.py"
     named = named.replace("SERVER", f"{sys.executable}, {server}")
     named = named.replace("tests/toy.py", str(Path(__file__).with_name("toy.py")))
@@ -316,6 +321,29 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
     output = ["--output", tmp_path / "run"] if verb == "train" else []
     error = refused(verb, file, tools, *output, capsys=capsys)
     assert "team.solver.tools.use[1]" in error
+    assert said in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ("{name: search, url: 'http://127.0.0.1:9'}", "no search at http://127.0.0.1:9/retrieve"),
+        ("{name: data_science, url: 'http://127.0.0.1:9'}", "rolecall serve sandbox"),
+        (
+            "{name: mixed, of: {one: {name: math}, two: {name: search, url: 'http://127.0.0.1:9'}}}",
+            "environment.of.two: no search at",
+        ),
+    ],
+)
+def test_a_server_of_the_environment_that_is_down_is_told_before_the_first_step(
+    model_folder, tmp_path, capsys, monkeypatch, environment, said
+):
+    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    monkeypatch.setattr("rolecall.retrieval.client.MOST_TRIAL_S", 0.5)
+    file = write(tmp_path / "c.yaml", solo_config(model_folder, environment={}))
+    changes = [f"environment={environment}", "--output", tmp_path / "run"]
+    error = refused("train", file, *changes, capsys=capsys)
     assert said in error
     assert not (tmp_path / "run").exists()
 

@@ -22,7 +22,7 @@ from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.episodes import write_parquet
-from rolecall.errors import StoppedError
+from rolecall.errors import InfrastructureError, StoppedError
 from rolecall.evaluation import evaluate as evaluate_team
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.monitor.comparison import TEST
@@ -131,9 +131,21 @@ def _train(run: Run, folder: RunFolder, *, stop: Stop) -> None:
 
 
 def _check_tools(run: Run) -> None:
-    """Raises ConfigError where a tool cannot start, before anything is played or written."""
+    """Raises ConfigError where a tool or what the environment asks cannot start, before anything
+    is played or written.
+    """
     uses = {name: agent.tools for name, agent in run.stage.agents.items() if agent.tools}
-    asyncio.run(check_kits(uses))
+    environment, part = run.stage.environment, next(iter(run.drawing.parts.values()))
+
+    async def check() -> None:
+        if hasattr(environment, "check"):
+            try:
+                await environment.check()
+            except (InfrastructureError, OSError) as error:
+                raise ConfigError(f"environment: {error}") from error
+        await check_kits(uses, world=lambda: environment.open(part[0], seed=0))
+
+    asyncio.run(check())
 
 
 async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:

@@ -103,6 +103,38 @@ def test_a_result_is_bounded():
     in_episode(Mcp(command=SERVER), work)
 
 
+def test_an_answer_over_http_is_given_up_before_it_fills_the_memory():
+    """A server that answers the first request with spaces for as long as anyone reads them."""
+    sent = 0
+
+    async def answer(reader, writer):
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        kind, size = b"content-type: application/json\r\n", b"content-length: %d\r\n" % (1 << 32)
+        writer.write(b"HTTP/1.1 200 OK\r\n" + kind + size + b"\r\n")
+        try:
+            while sent < 256 << 20:
+                writer.write(b" " * (1 << 20))
+                await writer.drain()
+                sent += 1 << 20
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def main():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        kit = Mcp(url=f"http://127.0.0.1:{port}/mcp", start_s=20.0)
+        async with server:
+            with pytest.raises(InfrastructureError):
+                async with kit.open(World(), seed=0):
+                    pass
+
+    asyncio.run(main())
+    assert 0 < sent < 64 << 20
+
+
 @pytest.mark.parametrize("stream", ["io.StringIO()", "None"])
 def test_a_server_starts_where_stderr_is_no_file(stream):
     """As in a notebook, whose stderr is an object that draws, from before anything is imported."""

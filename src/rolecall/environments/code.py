@@ -15,7 +15,7 @@ from rolecall.environments.code_tests import MOST_PAIRS, Pair, mismatches, read_
 from rolecall.environments.remembered import Remembered
 from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
-from rolecall.sandbox.base import Limits
+from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
 from rolecall.tags import code_of, find_tag, visible
@@ -84,6 +84,14 @@ class CodeEnvironment:
 
     def open(self, task: Task, *, seed: int) -> World:
         return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)
+
+    async def check(self) -> None:
+        """Raises SandboxError where no program can be run."""
+        sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+        try:
+            await sandbox.run(Run(code="", limits=self.limits))
+        finally:
+            await sandbox.close()
 
     async def close(self) -> None:
         if self._sandbox is not None:

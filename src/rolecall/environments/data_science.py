@@ -103,6 +103,10 @@ class DataScienceEnvironment:
         self._used = True
         return await sandbox.run(run)
 
+    async def check(self) -> None:
+        """Raises SandboxError where no program can be run."""
+        await self._python.check()
+
     async def close(self) -> None:
         if self._used:
             await self._python.sandbox.close()

@@ -116,6 +116,15 @@ class MixedEnvironment:
                 found |= {f"{name}/{key}": value for key, value in part.measures(own).items()}
         return found
 
+    async def check(self) -> None:
+        """All parts that can be tried out. Raises ConfigError naming the part that cannot run."""
+        for name, part in self.parts.items():
+            if hasattr(part, "check"):
+                try:
+                    await part.check()
+                except Exception as error:  # the boundary to what parts need from outside
+                    raise ConfigError(f"environment.of.{name}: {error}") from error
+
     async def close(self) -> None:
         """All parts, also when one of them raises."""
         async with AsyncExitStack() as stack:

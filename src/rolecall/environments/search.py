@@ -90,6 +90,10 @@ class SearchEnvironment:
     def open(self, task: Task, *, seed: int) -> World:
         return SearchWorld(task, self.client, topk=self.topk, metric=self.metric)
 
+    async def check(self) -> None:
+        """Raises SearchDownError where nobody answers."""
+        await self.client.check()
+
     async def close(self) -> None:
         await self.client.close()
 

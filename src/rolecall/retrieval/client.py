@@ -12,6 +12,8 @@ from typing import Protocol
 from rolecall.retrieval.base import EmptyQueryError, Hit, SearchDownError, SearchError
 from rolecall.retrieval.batches import Batches
 
+MOST_TRIAL_S = 10.0  # that a first query may take
+TRIAL = "who wrote Emma"  # a query that any corpus can answer, if with nothing
 Key = tuple[str, str, int]  # identity of the source, normal query, topk
 
 
@@ -70,6 +72,21 @@ class SearchClient:
             return list(hits)
         self._cache.move_to_end(key)
         return list(self._cache[key])
+
+    async def check(self) -> None:
+        """Ask one query. Raises SearchDownError where nobody answers it, naming whom was asked."""
+        try:
+            async with asyncio.timeout(min(MOST_TRIAL_S, self.deadline_s)):
+                await self.source.search([TRIAL], 1)
+        except (SearchError, TimeoutError) as error:
+            told = self.source.trouble or str(error) or "no answer"
+            raise SearchDownError(
+                f"no search at {self.source.identity}, which was asked for {TRIAL!r}: {told}. "
+                "Start one there (`rolecall serve search --corpus FILE`), or set `url` to one that "
+                "runs, with its `dialect`"
+            ) from error
+        finally:
+            await self.close()  # connections belong to an event loop, and the run has its own
 
     async def close(self) -> None:
         await self.source.close()

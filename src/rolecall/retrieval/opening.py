@@ -43,7 +43,10 @@ def open_index(
         if model is not None and manifest.options["model"] != model:
             raise ValueError(f"the index in {folder} is of model {manifest.options['model']!r}")
     elif corpus is None:
-        raise ValueError(f"{folder} holds no index, and there is no corpus to build it from")
+        raise ValueError(
+            f"{folder} holds no index, and there is no corpus to build it from; set `corpus` to a "
+            "file of passages, or `index` to a folder that has one"
+        )
     else:
         log.info("indexing corpus=%s index=%s kind=%s", corpus, folder, kind)
         mark, passages = fingerprint(corpus), read_corpus(corpus)

@@ -17,6 +17,7 @@ from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError, first
 from rolecall.tools.base import Tool, ToolError
 from rolecall.tools.calls import cut
+from rolecall.tools.mcp_http import reached
 from rolecall.tools.mcp_stdio import started
 
 MOST_CHARS, MOST_PARTS = 1_000_000, 1_000  # of one result
@@ -42,12 +43,12 @@ class Mcp:
             import mcp  # noqa: F401
         except ImportError as error:
             raise ValueError('mcp: install it with pip install "rolecall[mcp]"') from error
-        if command is not None:
+        if url is None:
             if not command:
                 raise ValueError("mcp: command is empty; give a program and its arguments")
             self._target: Callable[[], Any] = lambda: started(command)
         else:
-            self._target = lambda: url
+            self._target = lambda: reached(url)
         self.only, self.start_s = only, start_s
         self._connection: _Connection | None = None
 

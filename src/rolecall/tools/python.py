@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rolecall.environments.base import World
-from rolecall.sandbox.base import Limits, Ran, Run, Sandbox
+from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
 from rolecall.tools.base import Tool
@@ -57,6 +57,13 @@ class Python:
         sandbox = self._made()  # one of its own, because connections belong to an event loop
         try:
             await sandbox.run(Run(code="", limits=self.limits))
+        except SandboxError as error:
+            if self._url is None:
+                raise
+            raise SandboxError(
+                f"{error}; start a server there (`rolecall serve sandbox`), or leave `url` out to "
+                "run programs on this machine"
+            ) from error
         finally:
             await sandbox.close()
 

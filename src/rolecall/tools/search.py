@@ -35,6 +35,10 @@ class Search:
             url=url, dialect=dialect, corpus=corpus, index=index, model=model, deadline_s=deadline_s
         )
 
+    async def check(self) -> None:
+        """Raises SearchDownError where nobody answers."""
+        await self.client.check()
+
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
         @tool(ends_itself=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -46,11 +46,20 @@ class Stateless:
 class WorldTools:
     """Whatever tools the episode's world offers."""
 
+    async def check_in(self, world: World) -> None:
+        """Raises ValueError where a world, once it is reset, offers none."""
+        await world.reset()
+        async with self.open(world, seed=0):
+            return
+
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
         offered = world.tools()
         if not offered:
-            raise ValueError(f"{type(world).__name__} offers no tools")
+            raise ValueError(
+                f"{type(world).__name__} offers no tools, and `world` stands for its "
+                "tools: name others, or take `world` out"
+            )
         yield offered
 
 
@@ -100,21 +109,36 @@ class OpenTools:
         return tools
 
 
-async def check_kits(uses: Mapping[str, ToolUse]) -> None:
+async def check_kits(
+    uses: Mapping[str, ToolUse], *, world: Callable[[], World] | None = None
+) -> None:
     """Try out each agent's kits once. Raises ConfigError naming the agent and the number of the
     tool where one cannot be opened.
+
+    `world` opens a world of a train task, for kits that offer what it has.
     """
     checked: set[int] = set()
     for name, use in uses.items():
         for number, kit in enumerate(use.kits):
-            check = getattr(kit, "check", None)
-            if check is None or id(kit) in checked:
+            if id(kit) in checked:
                 continue
             checked.add(id(kit))
             try:
-                await check()
+                await _check(kit, world=world)
             except (Exception, SystemExit) as error:
                 raise ConfigError(f"team.{name}.tools.use[{number}]: {first(error)}") from error
+
+
+async def _check(kit: Toolkit, *, world: Callable[[], World] | None) -> None:
+    if isinstance(kit, WorldTools) and world is not None:
+        opened = world()
+        try:
+            await kit.check_in(opened)
+        finally:
+            await opened.close()
+    check = getattr(kit, "check", None)
+    if check is not None:
+        await check()
 
 
 async def use_tools(

@@ -1,0 +1,50 @@
+"""A URL in; the two streams of messages with the MCP server there, whose answers are bounded, out.
+
+The mcp package bounds each event of a stream of events. An answer that is one JSON text it reads
+whole, whatever its size, so here what comes is counted while it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rolecall.tools.mcp_stdio import MOST_LINE, TooLongError
+
+EVENTS = "text/event-stream"  # goes on for as long as the connection
+
+
+@asynccontextmanager
+async def reached(url: str) -> AsyncIterator[tuple[Any, Any]]:
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    # Of what is compressed, a few bytes could become any number.
+    async with create_mcp_http_client(headers={"Accept-Encoding": "identity"}) as client:
+        client.event_hooks = {"response": [_bound]}
+        async with streamable_http_client(url, http_client=client) as streams:
+            yield streams
+
+
+async def _bound(response: Any) -> None:
+    """Let an answer's body end with an error where it is too long."""
+    import httpx2
+
+    if response.headers.get("content-type", "").startswith(EVENTS):
+        return
+    whole = response.stream
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for part in whole:
+                size += len(part)
+                if size > MOST_LINE:
+                    raise TooLongError(f"an answer of more than {MOST_LINE} bytes")
+                yield part
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
