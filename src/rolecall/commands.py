@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import shlex
 import signal
 import threading
@@ -24,6 +23,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.episodes import write_parquet
 from rolecall.errors import InfrastructureError, StoppedError
 from rolecall.evaluation import evaluate as evaluate_team
+from rolecall.logs import logged
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
@@ -96,13 +96,8 @@ def train(
         run = assemble(config)
         _check_tools(run)
         with folder.started(config, allow_changes=allow_changes):
-            logging.basicConfig(
-                filename=folder.log,
-                level=logging.INFO,
-                format="%(asctime)s %(levelname)s %(message)s",
-                force=True,
-            )
-            _train(run, folder, stop=stop or Stop())
+            with logged(folder.log):
+                _train(run, folder, stop=stop or Stop())
             found = _summary(folder, config)
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())
