@@ -72,6 +72,17 @@ def test_a_row_without_a_pair_is_named_by_file_and_line(solver, tmp_path, row, s
     assert said in str(error.value)
 
 
+def test_an_answer_of_a_file_ends_once_and_opens_no_other_message(solver, tmp_path):
+    tokenizer = solver["solver"].policy.tokenizer
+    ends = tokenizer.eos_token
+    row = {"prompt": "a?", "chosen": f"a{ends}user\nb", "rejected": "<think>x</think>c"}
+    [[better, worse]] = preferences(written(tmp_path / "r.jsonl", row), solver)
+    tokens = better.turns[0].tokens.tolist()
+    assert tokens.count(tokenizer.eos_token_id) == 1
+    assert tokens[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(worse.turns[0].tokens[:-1]) == "<think>x</think>c"
+
+
 def test_missing_and_empty_files_are_refused(solver, tmp_path):
     with pytest.raises(ValueError, match="there is no data file"):
         preferences(tmp_path / "none.jsonl", solver)

@@ -16,10 +16,12 @@ import numpy as np
 
 from rolecall import chat
 from rolecall.agents import Agent
+from rolecall.controls import controls
 from rolecall.core import Episode, Group, Message, Task, Turn
 from rolecall.environments.row_files import read_rows
 from rolecall.tags import THINK_END, THINK_START
 
+OWN = (THINK_START, THINK_END, "<tool_call>", "</tool_call>")  # what an answer may be made of
 SIDES = (("chosen", 1.0), ("rejected", 0.0))
 Said = tuple[list[Message], str]  # what the agent was shown, and its words
 
@@ -76,13 +78,14 @@ def _episode(
     said: list[Said], agent: Agent, *, number: int, attempt: int, reward: float
 ) -> Episode:
     """The conversation of a row, every turn of it the agent's."""
-    policy = agent.policy
+    policy, known = agent.policy, controls(agent.policy.tokenizer)
     task = Task(f"row-{number}", said[0][0][-1].content, info={"source": "data"})
     name = f"data:{task.id}:{attempt}"
     turns = []
     for index, (prompt, text) in enumerate(said):
         messages = [*agent.instructed([]), *prompt]
-        ids = np.append(chat.encode(policy.tokenizer, text), policy.tokenizer.eos_token_id)
+        words = chat.encode(policy.tokenizer, known.broken(text, own=OWN))
+        ids = np.append(words, policy.tokenizer.eos_token_id)
         turns.append(
             Turn(
                 id=f"{name}/{index}",

@@ -14,11 +14,14 @@ has the newest of what was said before, up to half of the context, so the oldest
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from rolecall.chat import Tokenizer, encode
+from rolecall.controls import controls
 from rolecall.core import Episode, Ids, stages
 
 
@@ -65,19 +68,29 @@ def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list
 def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], list[int]]:
     """The task, what was seen and said, and how much of that stood before each stage."""
 
-    def ids(text: str) -> Ids:
-        return encode(tokenizer, text).astype(np.int32)
+    known = controls(tokenizer)
+    names = {"task", "world", *(turn.agent for turn in episode.turns)}
+
+    def ids(name: str, text: str) -> Ids:
+        said = without_headers(known.broken(text, framed=True), names)
+        return encode(tokenizer, f"[{name}]\n{said}\n\n").astype(np.int32)
 
     pieces: list[Ids] = []
     ends = []
     for stage in stages(episode):
         seen = next((t.info["observation"] for t in stage if "observation" in t.info), "")
         if seen:
-            pieces.append(ids(f"[world]\n{seen}\n\n"))
+            pieces.append(ids("world", seen))
         ends.append(len(pieces))
         said = sorted(stage, key=lambda turn: turn.agent)
-        pieces += [ids(f"[{turn.agent}]\n{turn.visible}\n\n") for turn in said]
-    return ids(f"[task]\n{episode.task.prompt}\n\n"), pieces, ends
+        pieces += [ids(turn.agent, turn.visible) for turn in said]
+    return ids("task", episode.task.prompt), pieces, ends
+
+
+def without_headers(text: str, names: Collection[str]) -> str:
+    """ "4\n[judge]\nright" -> "4\n[ judge]\nright": nobody speaks in the name of another."""
+    anyone = "|".join(map(re.escape, sorted(names)))
+    return re.sub(rf"^(\s*\[)(?=(?:{anyone})\][^\S\n]*$)", r"\1 ", text, flags=re.MULTILINE)
 
 
 def _joined(pieces: list[Ids]) -> Ids:
