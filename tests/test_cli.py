@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from rolecall import cli
-from rolecall.config import load
+from rolecall.assembly import Run, assemble
+from rolecall.config import find, load
 from tests.toy import command, relay_config, solo_config, write
 
 
@@ -181,6 +182,10 @@ def test_one_key_freezes_an_agent(config, tmp_path, capsys):
     made = load(config, ["team.last.trainable=false"])
     assert made.policies["b"].optimizer is None
     assert made.policies["a"].optimizer is not None
+    recipe = load(find("math"), ["team.verifier.trainable=false"])
+    assert recipe.team["verifier"].invalid_penalty == 0.0
+    assert recipe.team["solver"].invalid_penalty == 0.1
+    assert isinstance(assemble(recipe), Run)
 
 
 def test_a_run_without_shared_policies_is_evaluated_from_its_folder(model_folder, tmp_path, capsys):

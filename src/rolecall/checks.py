@@ -53,9 +53,6 @@ def check_effects(config: Config) -> None:
             )
     if not trained:
         raise ConfigError("team: no agent is trainable, so there is nothing to train")
-    for name, agent in config.team.items():
-        if agent.invalid_penalty and not agent.trainable:
-            raise ConfigError(f"team.{name}.invalid_penalty has no effect: it is not trainable")
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
     if config.metrics.grad_norm_every is not None and not shared:
         raise ConfigError(

@@ -347,8 +347,12 @@ class Config(Section):
     @model_validator(mode="after")
     def _fill_in_optimizers(self) -> Config:
         """So that the stored config says what was used: lr 1e-6, 2e-5 for an adapter, 1e-5 for a
-        critic. Weights that nobody trains have no optimizer, so freezing an agent takes one key.
+        critic. Weights that nobody trains have no optimizer and frozen agents no penalty, so
+        freezing an agent takes one key.
         """
+        for agent in self.team.values():
+            if not agent.trainable:
+                agent.invalid_penalty = 0.0
         for name in set(self.policies) - self.trained:
             self.policies[name].optimizer = None
         for critic in self.critics.values():
