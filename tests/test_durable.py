@@ -273,6 +273,21 @@ def test_an_update_that_is_interrupted_is_finished_before_it_is_saved(
             assert f"{name}.{key}" not in saved or torch.equal(saved[f"{name}.{key}"], value)
 
 
+def test_a_damaged_line_of_metrics_is_told_once_however_often_they_are_read(tmp_path, caplog):
+    folder = RunFolder(tmp_path)
+    folder.append_metrics({"kind": "step", "step": 1})
+    with folder.metrics.open("a") as file:
+        file.write("{damaged\n")
+    for step in (2, 3):
+        assert folder.num_steps() == step - 1
+        folder.read_metrics()[0]["kind"] = "changed by its reader"
+        folder.append_metrics({"kind": "step", "step": step})
+    assert [r["kind"] for r in folder.read_metrics()] == ["step"] * 3
+    folder.forget_after(1)
+    assert [r["step"] for r in folder.read_metrics()] == [1]
+    assert caplog.text.count("is damaged and left out") == 1
+
+
 def test_an_evaluation_that_was_interrupted_is_made_up_for(model_folder, tmp_path, monkeypatch):
     config = solo_config(model_folder, trainer={"steps": 3, "save_every": 100})
     config["evaluation"] |= {"every": 1}

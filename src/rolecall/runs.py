@@ -47,6 +47,8 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
         self._lock: TextIO | None = None
+        self._read: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = None
+        self._told: set[str] = set()  # damaged lines of the metrics
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
@@ -152,16 +154,28 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole records: a line that a crash cut short is none, nor is one that is damaged."""
+        """All whole records: a line that a crash cut short is none, nor is one that is damaged.
+
+        The file is read again only when it has changed, and a damaged line is told once.
+        """
         if not self.metrics.exists():
             return []
+        found = self.metrics.stat()
+        state = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._read is None or self._read[0] != state:
+            self._read = (state, self._records())
+        return [dict(record) for record in self._read[1]]
+
+    def _records(self) -> list[dict[str, Any]]:
         records = []
         for number, line in enumerate(_whole(self.metrics).splitlines(), 1):
             try:
                 record = json.loads(line)
                 int(record["step"]), str(record["kind"])
             except (ValueError, KeyError, TypeError):
-                notices.warning("%s:%d is damaged and left out", self.metrics, number)
+                if line not in self._told:
+                    notices.warning("%s:%d is damaged and left out", self.metrics, number)
+                self._told.add(line)
             else:
                 records.append(record)
         return records

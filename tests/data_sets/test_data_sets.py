@@ -87,6 +87,15 @@ def test_questions_in_both_splits_are_counted_however_they_are_spelt(tmp_path):
     assert (found.repeated, found.first_repeated) == (1, ["train-3", "test-1"])
 
 
+def test_references_that_are_compared_as_text_are_told(tmp_path):
+    rows = [{"question": "a?", "answer": "4"}, {"question": "b?", "answer": "t(0,4]"}]
+    file = write(tmp_path / "test.jsonl", rows)
+    found = prepare(named("aime24"), {"test": [file]}, tmp_path / "out")
+    assert found.as_text == {"test": ["t(0,4]"]}
+    told = "1 references of test are compared as text, because no parser reads them: t(0,4]"
+    assert told in found.lines()
+
+
 def test_all_bad_rows_are_told_by_file_and_line_and_nothing_is_left(tmp_path):
     rows = [*sums(1), {"question": "?"}, *sums(2), {"answer": "4"}]
     bad = write(tmp_path / "train.jsonl", rows)

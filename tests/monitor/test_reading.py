@@ -1,7 +1,14 @@
 """Parquet files become conversations in an order that is always the same."""
 
 from rolecall.monitor.coached import of_coach
-from rolecall.monitor.reading import attempts, best, newest_evaluation, newest_step, worst
+from rolecall.monitor.reading import (
+    attempts,
+    best,
+    held_out,
+    newest_evaluation,
+    newest_step,
+    worst,
+)
 from tests.monitor.runs_for_tests import episode, make_run
 
 
@@ -22,6 +29,18 @@ def some_episodes():
 def test_best_are_ordered_by_score_then_advantage_then_id(tmp_path):
     file = newest_step(make_run(tmp_path / "run", episodes=some_episodes()))
     assert names(best(file, 9)) == ["1:1+3:0", "1:0+4:0", "1:2+2:0"]
+
+
+def test_files_of_other_names_are_passed_over(tmp_path):
+    folder = make_run(tmp_path / "run", episodes=some_episodes(), evaluated=some_episodes())
+    folder.evaluated.mkdir()
+    for place in (folder.path, folder.evaluated, folder.episodes):
+        for name in ("evaluation-foo", "evaluation-", "step-1b", "step-x"):
+            (place / f"{name}.parquet").write_text("no parquet")
+    assert newest_step(folder).name == "step-000001.parquet"
+    assert newest_evaluation(folder).name == "evaluation-000000.parquet"
+    assert held_out(folder).name == "evaluation-000000.parquet"
+    assert held_out(folder, step=0).name == "evaluation-000000.parquet"
 
 
 def test_worst_are_ordered_from_the_other_end(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,8 +20,10 @@ from rolecall.environments.row_files import Row, read_rows
 from rolecall.environments.rows import duplicate_questions, math_tasks
 from rolecall.environments.search_rows import search_tasks
 from rolecall.retrieval.corpus import passage_of
+from rolecall.rewards.equivalence import MathJudge
 
-MOST_TOLD = 10  # bad rows
+MOST_TOLD = 10  # bad rows, and references that are compared as text
+LOOKING_S = 300.0  # that references of a split are tried for
 READERS: dict[str, Callable[[Path], list[Task]]] = {
     "math": math_tasks,
     "search": search_tasks,
@@ -39,6 +42,7 @@ class Prepared:
     rows: dict[str, int] = field(default_factory=dict)  # by split
     repeated: int = 0  # test questions that also occur in train
     first_repeated: list[str] = field(default_factory=list)  # ids in train and test
+    as_text: dict[str, list[str]] = field(default_factory=dict)  # split -> references, if any
 
     def lines(self) -> list[str]:
         """For people: what there is, and how a config names it."""
@@ -46,6 +50,13 @@ class Prepared:
         if self.repeated:
             first = " = ".join(self.first_repeated)
             said.append(f"{self.repeated} test questions also occur in train, first: {first}")
+        for split, references in self.as_text.items():
+            shown = ", ".join(references[:MOST_TOLD])
+            more = f" and {len(references) - MOST_TOLD} more" if len(references) > MOST_TOLD else ""
+            said.append(
+                f"{len(references)} references of {split} are compared as text, because no parser "
+                f"reads them: {shown}{more}"
+            )
         if self.kind == "corpus":
             corpus = f"{self.folder}/{CORPUS}.jsonl"
             return [*said, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
@@ -72,11 +83,26 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
                 tasks[split] = _read(data_set, target, sources)
         for path in sorted(Path(aside).iterdir()):
             os.replace(path, folder / path.name)
+    if data_set.kind == "math":
+        found.as_text = _compared_as_text(tasks)
     if {"train", "test"} <= tasks.keys():
         pairs = duplicate_questions(tasks["train"], tasks["test"])
         found.repeated = len(pairs)
         found.first_repeated = list(pairs[0]) if pairs else []
     return found
+
+
+def _compared_as_text(tasks: dict[str, Sequence[Task]]) -> dict[str, list[str]]:
+    """By split, the references that no parser reads; splits without any are left out."""
+    judge = MathJudge()
+    try:
+        found = {
+            split: judge.unreadable([task.answer for task in part], limit_s=LOOKING_S)
+            for split, part in tasks.items()
+        }
+    finally:
+        asyncio.run(judge.close())
+    return {split: references for split, references in found.items() if references}
 
 
 def _write(data_set: DataSet, sources: list[Path], target: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -75,11 +76,11 @@ class Talk:
 
 
 def newest_step(folder: RunFolder) -> Path | None:
-    return max(folder.episodes.glob("step-*.parquet"), key=_number, default=None)
+    return max(_numbered(folder.episodes, "step"), key=_number, default=None)
 
 
 def newest_evaluation(folder: RunFolder) -> Path | None:
-    return max(folder.path.glob("evaluation-*.parquet"), key=_number, default=None)
+    return max(_numbered(folder.path, "evaluation"), key=_number, default=None)
 
 
 def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
@@ -91,7 +92,7 @@ def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
     found = [
         file
         for place, split in HELD_OUT
-        for file in (folder.path / place).glob(f"{split}-*.parquet")
+        for file in _numbered(folder.path / place, split)
         if step is None or _number(file) == step
     ]
     if step is not None:
@@ -201,6 +202,12 @@ def _coach(info: dict[str, Any]) -> str:
     if "coach_error" in info:
         lines.append(f"no score: {info['coach_error']}")
     return "\n".join(lines)
+
+
+def _numbered(folder: Path, kind: str) -> list[Path]:
+    """[evaluation-000003.parquet, ...] of a folder; other files there do not count."""
+    found = folder.glob(f"{kind}-*.parquet")
+    return [file for file in found if re.fullmatch(rf"{kind}-\d+", file.stem, re.ASCII)]
 
 
 def _number(file: Path) -> int:
