@@ -60,7 +60,7 @@ LAYERS: list[dict[str, list[str]]] = [
         "rollout": ["rollout", "evaluation", "user_code"],
         "drawing": ["drawing", "curriculum"],
         "opponents": ["opponents"],
-        "run folder": ["runs", "episodes", "checkpoint"],
+        "run folder": ["runs", "episodes", "checkpoint", "logs"],
         "data sets": ["data_sets"],
         "proofs": ["proofs"],
     },
