@@ -139,7 +139,7 @@ def recording(monkeypatch) -> None:
     """Steps are recorded, and attention needs no kernels of a GPU."""
     monkeypatch.setattr(recorded._Step, "record", record)
     for module in (flex, flex_pages):
-        monkeypatch.setattr(module, "compiled", lambda: listed)
+        monkeypatch.setattr(module, "compiled", lambda *_: listed)
     Replayed.replays = 0
 
 
@@ -214,3 +214,28 @@ def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
         kinds = {tensor.device.type for _, kept in pool.pool for tensor in kept.values()}
     assert len(pool.pool) == 2
     assert kinds == {"cpu"}
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_steps_are_recorded_once_in_a_run_unless_its_updates_need_the_memory(
+    model_folder, tmp_path, monkeypatch, recording, free
+):
+    made = []
+
+    def noted(step, pool):
+        made.append((step.cache, len(step.tokens)))
+        record(step, pool)
+
+    monkeypatch.setattr(recorded._Step, "record", noted)
+    monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
+    config = crew_config(model_folder, algorithm="grpo")
+    config["engine"] = {"cache_gb": 0.01, "free_on_update": free}
+    config["trainer"] = {**config["trainer"], "steps": 2}
+    config["evaluation"] = {"tasks": 0}
+    config["rollout"] = {**config["rollout"], "groups": 1, "group_size": 2}
+    config["learner"] = {"device": "cuda"}
+    with pretend_gpu():
+        trainer = trainer_of(config, tmp_path / "run", Display())
+        asyncio.run(trainer.train())
+    assert len({id(cache) for cache, _ in made}) == (2 if not free else 4)  # of two models
+    assert len(made) == len({(id(cache), rows) for cache, rows in made})

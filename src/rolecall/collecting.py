@@ -64,7 +64,7 @@ class Collector:
             journal.drop(finished)
             finished = []
         if config.deterministic:
-            await self.run.engine.sleep()  # a resumed round finds no cache of an earlier one
+            await self.run.engine.forget()  # a resumed round finds no cache of an earlier one
         rollout = await collect(
             self.run.stage,
             tasks,
@@ -96,7 +96,7 @@ class Collector:
         stage = self.run.stage
         places = scope.Semaphore(stage.concurrency)
         if self.run.config.deterministic:
-            await self.run.engine.sleep()  # episodes from a journal have filled no cache
+            await self.run.engine.forget()  # episodes from a journal have filled no cache
 
         async def again(episode: Episode, swap: Swap | None) -> Episode:
             async with places:

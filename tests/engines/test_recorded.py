@@ -20,7 +20,11 @@ from rolecall.flex_pages import FlexPages
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Cache, Paged
 from rolecall.models import (
-    LanguageModel, load_model, load_tokenizer, mixed_logits, with_adapters,
+    LanguageModel,
+    load_model,
+    load_tokenizer,
+    mixed_logits,
+    with_adapters,
 )  # fmt: skip
 from rolecall.scope import Quiet
 from tests.toy import CPU
@@ -121,9 +125,33 @@ def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_fol
         assert ours.tokens.tolist() == theirs.tokens.tolist()
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-6)
     assert sorted(decoder._recorded._steps) == [8, 12, 16, 24], "all numbers of rows in few sizes"
+
+
+@pytest.mark.parametrize(
+    ("records", "free", "kept"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, records, free, kept):
+    made = TorchEngine(
+        {"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01, free_on_update=free
+    )
+    [decoder] = made._distinct
+    decoder.records = records
+    prompt, sampling = np.arange(20, 70, dtype=np.int32), Sampling(max_tokens=3)
+
+    def ask() -> None:
+        asyncio.run(made.generate(Request("r", "p", prompt, sampling, 0, ("r", 0, (0,)))))
+
+    ask()
     cache = weakref.ref(decoder.store.cache)
-    asyncio.run(replaying.sleep())
-    assert cache() is None, "sleep gives the memory back"
+    asyncio.run(made.forget())
+    assert cache() is decoder.store.cache, "nothing is freed to forget"
+    assert (decoder._recorded is not None) == records
+    asyncio.run(made.sleep())
+    assert (cache() is not None) == kept
+    assert (decoder._recorded is not None) == kept
+    read = decoder.num_read
+    ask()
+    assert decoder.num_read - read == len(prompt), "and nothing is found again"
 
 
 @torch.no_grad()

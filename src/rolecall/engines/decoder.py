@@ -116,12 +116,16 @@ class Decoder:
                 row.done.set_exception(error)
         self.waiting = []
         self.lines.drop(list(range(len(self.active))))
-        self.forget()
+        self.forget(free=True)
 
-    def forget(self) -> None:
-        """Give the cache back; only while no row is in flight."""
-        self.store.forget()
-        self._recorded = None
+    def forget(self, *, free: bool) -> None:
+        """Let nothing be found that was read; only while no row is in flight.
+
+        `free`: give the cache back, and with it the recorded steps, which read it where it lies.
+        """
+        self.store.forget(free=free)
+        if free:
+            self._recorded = None
 
     # --- reading ---
 
