@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rolecall import collecting
+from rolecall.algorithms.counterfactual import NOTE
 from rolecall.assembly import assemble
 from rolecall.collecting import Collector
 from rolecall.config import load
-from rolecall.rollout import Rollout
+from rolecall.rollout import Rollout, replay
 from rolecall.runs import Journal, RunFolder, journal_path
 from rolecall.scope import task_factory
 from tests.toy import crew_config, write
@@ -128,3 +130,52 @@ def test_replays_of_a_journalled_step_find_the_cache_that_those_of_a_played_one_
         read.append(collector.read)
     assert sum(read[0]) > 0
     assert read[0] == read[1]
+
+
+def replayed(folder, tmp_path, monkeypatch, *, concurrency: int, **changes):
+    """What one step's replays note on its turns, and how many of them ran at once."""
+    monkeypatch.setattr(collecting, "replay", counted := Counted())
+    config = crew_config(
+        folder,
+        algorithm={"name": "counterfactual", "fraction": 1.0, "replays": 2},
+        rollout={"groups": 2, "group_size": 2, "concurrency": concurrency},
+        **changes,
+    )
+    tmp_path.mkdir()
+    loaded = load(write(tmp_path / "c.yaml", config))
+    run_folder = RunFolder(tmp_path / "run")
+    run_folder.start(loaded)
+    rollout = collect(Collector(assemble(loaded), run_folder))
+    notes = {turn.id: turn.info[NOTE] for e in rollout.episodes for turn in e.turns}
+    return notes, counted
+
+
+class Counted:
+    """`replay`, counted."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.whole = 0
+
+    async def __call__(self, *given):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await replay(*given)
+        finally:
+            self.now -= 1
+            self.whole += 1
+
+
+def test_all_replays_of_a_step_run_together(model_folder, tmp_path, monkeypatch):
+    notes, counted = replayed(model_folder, tmp_path / "a", monkeypatch, concurrency=256)
+    assert counted.most == counted.whole == 2 * len(notes) > 2 * 2 * 2
+
+
+def test_no_more_replays_run_at_once_than_episodes_may_and_delays_change_nothing(
+    model_folder, tmp_path, monkeypatch
+):
+    calm, counted = replayed(model_folder, tmp_path / "a", monkeypatch, concurrency=3)
+    assert counted.most == 3
+    delays = {"environment": {"max_delay_s": 0.01}}
+    shaken, _ = replayed(model_folder, tmp_path / "b", monkeypatch, concurrency=3, **delays)
+    assert shaken == calm

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
+from rolecall import flex
 from rolecall.branches import Branches
 from rolecall.flex import Flex
 from rolecall.packing import join
@@ -84,3 +87,48 @@ def test_bfloat16_is_as_near_as_its_rounding():
     expected = torch.autograd.grad(exact.sum(), given)
     for ours, theirs in zip(torch.autograd.grad(rounded.sum(), given), expected, strict=True):
         assert torch.allclose(ours, theirs, atol=0.05 * float(theirs.abs().max()))
+
+
+@pytest.fixture
+def compilations(monkeypatch) -> list[int]:
+    """How many numbers each compiled attention takes; nothing is compiled, only traced."""
+    made: list[int] = []
+
+    def counting(traced, given):
+        made.append(len(given))
+        return traced.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
+    flex.compiled.cache_clear()
+    yield made
+    flex.compiled.cache_clear()
+    torch._dynamo.reset()
+
+
+def attend(*, heads: tuple[int, int], ids: int) -> None:
+    """As on a GPU."""
+    batch = flat([turn(prompt=[7] * (ids - 1), tokens=[5])])
+    layout = Flex(batch.parent, batch.positions, device=CPU)
+    layout.compiled = True
+    query, key, value = (torch.zeros(number, ids, 16) for number in (*heads, heads[1]))
+    layout.attend(0, query, key, value, scale=0.3)
+
+
+def test_bases_of_several_shapes_have_limits_of_their_own(compilations, monkeypatch):
+    monkeypatch.setattr(flex, "MOST_SHAPES", 2)
+    for heads in [(4, 2), (2, 2), (6, 3)]:
+        for ids in (300, 700, 500, 700):
+            attend(heads=heads, ids=ids)
+    assert len(compilations) == 6, "two lengths of each of three bases"
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        attend(heads=(4, 2), ids=1500)
+
+
+def test_training_and_decoding_have_limits_of_their_own(compilations):
+    shape = (4, 2, 16, torch.float32)
+    assert flex.compiled("training", *shape) is flex.compiled("training", *shape)
+    codes = {
+        id(flex.compiled(use, *shape)._torchdynamo_orig_callable.__code__)
+        for use in ("training", "decoding")
+    }
+    assert len(codes) == 2, "PyTorch counts by code"

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from rolecall import flex, flex_pages
 from rolecall.engines import recorded
+from rolecall.engines.base import Request, Sampling
+from rolecall.engines.decoder import Decoder
+from rolecall.engines.torch import TorchEngine
+from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.scope import Quiet
 from rolecall.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
 from tests.test_every_algorithm import Display, trainer_of
@@ -128,9 +134,53 @@ def test_waiting_is_noticed(wait):
         assert PretendGpu.waited > before
 
 
+@pytest.fixture
+def recording(monkeypatch) -> None:
+    """Steps are recorded, and attention needs no kernels of a GPU."""
+    monkeypatch.setattr(recorded._Step, "record", record)
+    for module in (flex, flex_pages):
+        monkeypatch.setattr(module, "compiled", lambda *_: listed)
+    Replayed.replays = 0
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
+    model_folder, recording, monkeypatch, rows
+):
+    waits, step = [], Decoder.step
+
+    def counted(decoder):
+        before = (PretendGpu.waited, decoder.num_read, len(decoder.active))
+        step(decoder)
+        if (decoder.num_read, len(decoder.active)) == before[1:]:  # none came, none ended
+            waits.append(PretendGpu.waited - before[0])
+
+    monkeypatch.setattr(Decoder, "step", counted)
+    sampling = Sampling(max_tokens=6, stop=("no such text",))
+
+    async def all_of_them(made: TorchEngine) -> None:
+        await asyncio.gather(
+            *(
+                made.generate(
+                    Request(
+                        f"{place}", "p", np.array([65, 66, 67], np.int32), sampling, place,
+                        ("t", place, (0,)),
+                    )
+                )
+                for place in range(rows)
+            )
+        )  # fmt: skip
+
+    with pretend_gpu() as gpu:
+        base = load_model(str(model_folder), device=gpu, dtype=torch.float32)
+        model = LanguageModel(base, load_tokenizer(str(model_folder)))
+        asyncio.run(all_of_them(TorchEngine({"p": model}, quiet=Quiet(), cache_gb=0.01)))
+    assert set(waits) == {1}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
-    name, model_folder, tmp_path, monkeypatch
+    name, model_folder, tmp_path, monkeypatch, recording
 ):
     config = crew_config(model_folder, **algorithm_cases(model_folder)[name])
     config["engine"] = {**config.get("engine", {}), "cache_gb": 0.01}
@@ -140,15 +190,11 @@ def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
     config["learner"] = {"device": "cpu"}
     expected = learnt(config, tmp_path / "cpu")
     monkeypatch.setattr(Trainer, "_save", lambda trainer: None)  # what pretends has no bytes
-    monkeypatch.setattr(recorded._Step, "record", record)
-    for module in (flex, flex_pages):
-        monkeypatch.setattr(module, "compiled", lambda: listed)
     config["learner"] = {"device": "cuda"}
-    Replayed.replays = 0
     with pretend_gpu():
         found = learnt(config, tmp_path / "gpu")
     assert found.keys() == expected.keys()
-    assert (Replayed.replays > 0) == (name != "adapters")  # two of them share a pass
+    assert Replayed.replays > 0
     for name, change in expected.items():
         # Adam turns a gradient of nearly 0, whose sign is rounding's, into a whole step.
         assert (found[name] - change).norm() <= 0.05 * change.norm(), name
@@ -168,3 +214,28 @@ def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
         kinds = {tensor.device.type for _, kept in pool.pool for tensor in kept.values()}
     assert len(pool.pool) == 2
     assert kinds == {"cpu"}
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_steps_are_recorded_once_in_a_run_unless_its_updates_need_the_memory(
+    model_folder, tmp_path, monkeypatch, recording, free
+):
+    made = []
+
+    def noted(step, pool):
+        made.append((step.cache, len(step.tokens)))
+        record(step, pool)
+
+    monkeypatch.setattr(recorded._Step, "record", noted)
+    monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
+    config = crew_config(model_folder, algorithm="grpo")
+    config["engine"] = {"cache_gb": 0.01, "free_on_update": free}
+    config["trainer"] = {**config["trainer"], "steps": 2}
+    config["evaluation"] = {"tasks": 0}
+    config["rollout"] = {**config["rollout"], "groups": 1, "group_size": 2}
+    config["learner"] = {"device": "cuda"}
+    with pretend_gpu():
+        trainer = trainer_of(config, tmp_path / "run", Display())
+        asyncio.run(trainer.train())
+    assert len({id(cache) for cache, _ in made}) == (2 if not free else 4)  # of two models
+    assert len(made) == len({(id(cache), rows) for cache, rows in made})

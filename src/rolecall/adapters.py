@@ -25,6 +25,8 @@ from transformers import PreTrainedModel
 
 from rolecall.config import Adapter
 
+Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
+
 
 class Mixture:
     """Which adapter each id of a flat row belongs to."""
@@ -34,26 +36,49 @@ class Mixture:
         number = torch.tensor([self.names.index(owner) for owner in owners], dtype=torch.long)
         lengths = torch.tensor(counts, dtype=torch.long)
         self.owner = number.repeat_interleave(lengths).to(device)  # [N] an index into names
-        self._shares: dict[tuple[tuple[str, int, float], ...], Tensor] = {}
+        self._shares: dict[Parts, Tensor] = {}
+        self._ranks: dict[Parts, tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def over(cls, names: list[str], *, owner: Tensor) -> Mixture:
+        """Of ids whose owners [N], indices into `names`, stand on the device and may change."""
+        mixture = cls([], [], device=owner.device)
+        mixture.names, mixture.owner = names, owner
+        return mixture
 
     def only(self, keep: Tensor) -> Mixture:
         """The same of some of the ids."""
-        mixture = copy(self)
-        mixture.owner, mixture._shares = self.owner[keep], {}
+        mixture = self.anew()
+        mixture.owner = self.owner[keep]
         return mixture
 
-    def share(self, parts: tuple[tuple[str, int, float], ...]) -> Tensor:
+    def anew(self) -> Mixture:
+        """The same, for a pass that computes the shares itself, of the owners as they are then."""
+        mixture = copy(self)
+        mixture._shares = {}
+        return mixture
+
+    def share(self, parts: Parts) -> Tensor:
         """(adapter, rank, scaling) of each adapter of a layer -> [N, R].
 
         Ids of a, a, b and parts (a, 2, 0.5), (b, 1, 3.0) give
         [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: an id meets the ranks of its own adapter only.
         """
         if parts not in self._shares:  # most layers have the same parts
+            owner_R, scaling_R = self._ranks_of(parts)
+            self._shares[parts] = (self.owner[:, None] == owner_R) * scaling_R
+        return self._shares[parts]
+
+    def _ranks_of(self, parts: Parts) -> tuple[Tensor, Tensor]:
+        """Of each rank whose it is and its scaling: [R]. Made once, as making them is waiting."""
+        if parts not in self._ranks:
+            device = self.owner.device
             owner_R = [self.names.index(name) for name, rank, _ in parts for _ in range(rank)]
             scaling_R = [scaling for _, rank, scaling in parts for _ in range(rank)]
-            mine = self.owner[:, None] == torch.tensor(owner_R, device=self.owner.device)
-            self._shares[parts] = mine * torch.tensor(scaling_R, device=self.owner.device)
-        return self._shares[parts]
+            self._ranks[parts] = (
+                torch.tensor(owner_R, device=device), torch.tensor(scaling_R, device=device)
+            )  # fmt: skip
+        return self._ranks[parts]
 
 
 _mixture: ContextVar[Mixture | None] = ContextVar("rolecall_mixture", default=None)

@@ -117,6 +117,7 @@ def assemble(config: Config) -> Run:
         deterministic=config.deterministic,
         max_rows=config.engine.max_rows,
         cache_gb=config.engine.cache_gb,
+        free_on_update=config.engine.free_on_update,
     )
     policies = {
         name: Policy(

@@ -64,7 +64,7 @@ class Collector:
             journal.drop(finished)
             finished = []
         if config.deterministic:
-            await self.run.engine.sleep()  # a resumed round finds no cache of an earlier one
+            await self.run.engine.forget()  # a resumed round finds no cache of an earlier one
         rollout = await collect(
             self.run.stage,
             tasks,
@@ -88,13 +88,19 @@ class Collector:
         return all(part.algorithm.admit(group) for part in self.run.credits)
 
     async def _prepare(self, groups: list[Group]) -> None:
-        """Let algorithms replay episodes; all groups at once."""
+        """Let algorithms replay episodes; all groups at once, as many episodes as a step plays.
+
+        A place that gets free is taken before the replay that leaves it has ended as a scope. So
+        the engine, which steps while all scopes wait, never steps between the two.
+        """
         stage = self.run.stage
+        places = scope.Semaphore(stage.concurrency)
         if self.run.config.deterministic:
-            await self.run.engine.sleep()  # episodes from a journal have filled no cache
+            await self.run.engine.forget()  # episodes from a journal have filled no cache
 
         async def again(episode: Episode, swap: Swap | None) -> Episode:
-            return await replay(stage, episode, swap)
+            async with places:
+                return await replay(stage, episode, swap)
 
         async def one(group: Group) -> None:
             with scope.entered((), quiet=stage.quiet):

@@ -270,6 +270,9 @@ with warnings.catch_warnings():
         """Most completions sampled at once for one policy."""
         cache_gb: float = Field(2.0, gt=0, le=1e5)
         """Memory for keys and values, per base model."""
+        free_on_update: bool = False
+        """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
+        then recorded again after each update; on a CPU nothing is, and it is always given back."""
         copy: bool = False  # type: ignore[assignment]
         """Sample with a copy of the weights, which each update publishes to, instead of the very
         weights being trained."""

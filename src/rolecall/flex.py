@@ -6,6 +6,7 @@ Legend: N = ids in the flat row, B = its blocks, H / K = query / key-value heads
 from __future__ import annotations
 
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from rolecall.core import Ids
 
 BLOCK = 128  # ids
 LEAST = 512  # ids; rows are padded, since each length is compiled anew
-MOST_SHAPES = 64  # that are compiled; one more is an error, not attention without blocks
+# Sizes of a family of shapes that are compiled; one more is an error, not attention without blocks.
+# Rows grow by a third or a half from one size to the next, so that 64 are more than can occur.
+MOST_SHAPES = 64
 
 
 class Flex:
@@ -40,7 +43,8 @@ class Flex:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
     ) -> Tensor:
         q, k, v = (pad(x, (0, 0, 0, self.padding))[None] for x in (query, key, value))
-        flex = compiled() if self.compiled else flex_attention
+        shape = (len(query), len(key), query.shape[-1], query.dtype)
+        flex = compiled("training", *shape) if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
 
@@ -55,10 +59,23 @@ def padded(size: int, *, least: int) -> int:
 
 
 @cache
-def compiled() -> Any:
-    """FlexAttention for shapes that are known."""
+def compiled(use: str, *shape: int | torch.dtype) -> Any:
+    """FlexAttention for one use and all that is fixed of its shapes; only a size may change.
+
+    PyTorch counts what it compiled by code object, so each has a code object of its own. With one
+    for all, several bases that train and decode would reach the limit together.
+    """
     torch._dynamo.config.recompile_limit = MOST_SHAPES
-    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    code = _attend.__code__.replace(co_name="_".join(map(str, ("flex", use, *shape))))
+    return torch.compile(FunctionType(code, globals()), dynamic=False, fullgraph=True)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float, enable_gqa: bool
+) -> Any:
+    return flex_attention(
+        query, key, value, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa
+    )
 
 
 def _block_mask(ends: Ids, *, device: torch.device) -> BlockMask:

@@ -8,6 +8,8 @@ Legend: R = rows, P = pages of a table, H / K = query / key-value heads, D = hea
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -62,8 +64,11 @@ class FlexPages:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys.index_copy_(0, self.slot, key.transpose(0, 1))
         values.index_copy_(0, self.slot, value.transpose(0, 1))
-        flex = compiled() if query.device.type == "cuda" else flex_attention
         grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
+        flex: Any = flex_attention
+        if query.device.type == "cuda":
+            fixed = (*keys.shape, self.mask.kv_indices.shape[-1], groups + more, keys.dtype)
+            flex = compiled("decoding", *fixed)
         out: Tensor = flex(
             grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
             values.transpose(0, 1)[None], block_mask=self.mask, scale=scale, enable_gqa=True,

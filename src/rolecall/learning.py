@@ -31,13 +31,15 @@ class PublishError(RuntimeError):
 
 
 async def credit(run: Run, episodes: list[Episode]) -> None:
-    """Hop 5, after what the algorithms need: reference log-probs and critics' values."""
+    """Hop 5, after what the algorithms need: log-probs of a reference, values of critics."""
     for part in run.credits:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
         what: set[Annotation] = {"ref_logprobs"} if algorithm.needs_reference else set()
         if algorithm.critic == "agent":
             what.add("values")
+            if algorithm.needs_prox:  # the same pass over the same weights gives both
+                what.add("prox_logprobs")
         for policy, learner in run.learners.items():
             turns = [
                 turn
@@ -97,7 +99,7 @@ async def _update_policy(
     turns = trained_turns(episodes, policy, algorithm)
     if not turns:
         return None
-    if algorithm.needs_prox:
+    if algorithm.needs_prox and algorithm.critic != "agent":  # else `credit` has noted them
         await learner.annotate(turns, {"prox_logprobs"}, budget=budget)
     per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)

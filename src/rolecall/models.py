@@ -82,6 +82,22 @@ class LanguageModel:
         """tokens and positions [N] -> float32 logits [len(keep), V] after the kept indices."""
         return self.forward(tokens, positions, layout=layout, keep=keep)[0]
 
+    def mixed(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        mixture: Mixture,
+        layout: attention.Layout,
+        keep: Tensor,
+    ) -> Tensor:
+        """`logits` with the adapter that the mixture says of each id, whatever this policy's is."""
+        from rolecall import adapters
+
+        with adapters.mixed(mixture):
+            # Each layer's adapters are told the rows of all ids.
+            return _run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+
     def forward(
         self,
         tokens: Tensor,
@@ -234,11 +250,8 @@ def mixed_logits(
     first = rows[0]
     if len({model.adapter for model in rows}) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)
-    from rolecall import adapters
-
-    with adapters.mixed(mixture_of(rows, counts)):
-        # Each layer's adapters are told the rows of all ids.
-        return _run(first.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+    mixture = mixture_of(rows, counts)
+    return first.mixed(tokens, positions, mixture=mixture, layout=layout, keep=keep)
 
 
 def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
@@ -248,6 +261,15 @@ def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
     names = [model.adapter for model in rows if model.adapter is not None]
     assert len(names) == len(rows), "policies that train all weights share no model"
     return Mixture(names, counts.tolist(), device=rows[0].device)
+
+
+def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
+    """The adapters of these models for ids of which `policy` [N] says the model; it may change."""
+    from rolecall.adapters import Mixture
+
+    names = [model.adapter for model in models if model.adapter is not None]
+    assert len(names) == len(models), "policies that train all weights share no model"
+    return Mixture.over(names, owner=policy)
 
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:

@@ -316,7 +316,7 @@ class Trainer:
         config = self.config.evaluation
         await self._play_against({name: p.first for name, p in self.run.opponents.items()})
         if self.config.deterministic:
-            await self.run.engine.sleep()
+            await self.run.engine.forget()
         found, rollout = await evaluate(
             self.run.stage,
             tasks,

@@ -11,6 +11,7 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 
 from rolecall import flex_pages
+from rolecall.config import Adapter
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.engines.recorded import Recorded
 from rolecall.engines.torch import TorchEngine
@@ -18,7 +19,13 @@ from rolecall.flex import padded
 from rolecall.flex_pages import FlexPages
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.models import (
+    LanguageModel,
+    load_model,
+    load_tokenizer,
+    mixed_logits,
+    with_adapters,
+)  # fmt: skip
 from rolecall.scope import Quiet
 from tests.toy import CPU
 
@@ -52,7 +59,7 @@ def test_padded_steps_say_what_the_plain_pass_says(any_model_folder, rows):
         ids[first[row] : first[row] + PAGE] = ids[source : source + PAGE]
     read = Paged(table, starts, counts, cache=cache)
     model.logits(ids, read.position, layout=read, keep=counts.cumsum(0) - 1)
-    recorded = Recorded(model, cache, width=9)
+    recorded = Recorded([model], cache, width=9)
     for step in range(PAGE // 4):
         newest = torch.from_numpy(random.integers(10, 200, rows))
         plain = Paged(table, counts + step, cache=cache)
@@ -60,7 +67,7 @@ def test_padded_steps_say_what_the_plain_pass_says(any_model_folder, rows):
         for layer in range(model.num_layers):  # the step must write them itself
             cache.keys[layer][plain.slot] = 1e30
             cache.values[layer][plain.slot] = 1e30
-        found = recorded.logits(newest, counts + step, table)
+        found = recorded.logits(newest, counts + step, table, policy=starts)
         assert found.shape == expected.shape
         assert torch.allclose(found, expected, atol=1e-5)
 
@@ -118,9 +125,100 @@ def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_fol
         assert ours.tokens.tolist() == theirs.tokens.tolist()
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-6)
     assert sorted(decoder._recorded._steps) == [8, 12, 16, 24], "all numbers of rows in few sizes"
+
+
+@pytest.mark.parametrize(
+    ("records", "free", "kept"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, records, free, kept):
+    made = TorchEngine(
+        {"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01, free_on_update=free
+    )
+    [decoder] = made._distinct
+    decoder.records = records
+    prompt, sampling = np.arange(20, 70, dtype=np.int32), Sampling(max_tokens=3)
+
+    def ask() -> None:
+        asyncio.run(made.generate(Request("r", "p", prompt, sampling, 0, ("r", 0, (0,)))))
+
+    ask()
     cache = weakref.ref(decoder.store.cache)
-    asyncio.run(replaying.sleep())
-    assert cache() is None, "sleep gives the memory back"
+    asyncio.run(made.forget())
+    assert cache() is decoder.store.cache, "nothing is freed to forget"
+    assert (decoder._recorded is not None) == records
+    asyncio.run(made.sleep())
+    assert (cache() is not None) == kept
+    assert (decoder._recorded is not None) == kept
+    read = decoder.num_read
+    ask()
+    assert decoder.num_read - read == len(prompt), "and nothing is found again"
+
+
+@torch.no_grad()
+def test_a_recorded_step_takes_rows_of_several_adapters_and_of_other_ones_next_time(model_folder):
+    base = load_model(str(model_folder), device=CPU, dtype=torch.float64)
+    sizes = {name: Adapter(rank=2 + place, alpha=4.0) for place, name in enumerate("abc")}
+    models = list(with_adapters(base, load_tokenizer(str(model_folder)), sizes, seed=0).values())
+    for model in models:
+        for _, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+    cache = Cache(
+        layers=models[0].num_layers, pages=9, heads=models[0].num_kv_heads,
+        size=models[0].head_size, like=next(base.parameters()),
+    )  # fmt: skip
+    recorded = Recorded(models, cache, width=2)
+    table = torch.arange(4, dtype=torch.int32)[:, None]
+    starts, newest = torch.zeros(4, dtype=torch.long), torch.tensor([65, 70, 80, 90])
+    for owners in ([0, 1, 2, 1], [2, 2, 2, 2], [1, 0, 0, 2]):
+        rows = [models[owner] for owner in owners]
+        plain = Paged(table, starts, cache=cache)
+        expected = mixed_logits(
+            rows, newest, plain.position, counts=plain.counts, layout=plain, keep=plain.row
+        )
+        found = recorded.logits(newest, starts, table, policy=torch.tensor(owners))
+        assert torch.allclose(found, expected, atol=1e-6)
+    assert len(recorded._steps) == 1
+
+
+def test_a_prompt_that_comes_later_is_read_apart_from_the_rows_in_flight(model_folder, monkeypatch):
+    """They stay in the recorded step, and nobody gathers what they have read."""
+    gathered, replayed = [], []
+    part, logits = Paged._part, Recorded.logits
+
+    def counted_part(layout, rows):
+        made = part(layout, rows)
+        gathered.append(made.slots.numel())
+        return made
+
+    def counted_logits(recorded, tokens, *given, **options):
+        replayed.append(len(tokens))
+        return logits(recorded, tokens, *given, **options)
+
+    async def two(made: TorchEngine) -> list[Completion]:
+        [decoder] = made._distinct
+        prompt = np.arange(20, 220, dtype=np.int32)
+        asked = [
+            Request(name, "p", ids, Sampling(max_tokens=6), place, (name, 0, (0,)))
+            for place, (name, ids) in enumerate({"long": prompt, "short": prompt[:9]}.items())
+        ]
+        first = asyncio.create_task(made.generate(asked[0]))
+        while not decoder.active:
+            await asyncio.sleep(0)
+        return [*await made.generate(asked[1]), *await first]
+
+    plain, replaying = (
+        TorchEngine({"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01) for _ in range(2)
+    )
+    expected = asyncio.run(two(plain))
+    replaying._distinct[0].records = True
+    monkeypatch.setattr(Paged, "_part", counted_part)
+    monkeypatch.setattr(Recorded, "logits", counted_logits)
+    found = asyncio.run(two(replaying))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-6)
+    assert gathered == [13 * PAGE, PAGE], "of each prompt its own pages, once"
+    assert sum(replayed) == sum(len(one.tokens) - 1 for one in found)
 
 
 def test_sizes_are_few_and_never_a_third_too_large():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -29,7 +29,7 @@ from rolecall.core import Batch, Episode, Floats, Group, Swap, Turn, spread
 from rolecall.packing import Pair
 
 # (an episode, what to change) -> the episode that the same seeds then give
-Replay = Callable[[Episode, Swap | None], Awaitable[Episode]]
+Replay = Callable[[Episode, Swap | None], Coroutine[Any, Any, Episode]]
 
 
 @dataclass(slots=True)
@@ -159,7 +159,10 @@ class Algorithm(BaseModel, ABC):
         return True
 
     async def prepare(self, group: Group, replay: Replay) -> None:
-        """May replay episodes of the group and note on their turns what came out."""
+        """May replay episodes of the group and note on their turns what came out.
+
+        Replays may run together: no more do than `rollout.concurrency` says.
+        """
 
     @abstractmethod
     def credit(self, episodes: list[Episode]) -> None:

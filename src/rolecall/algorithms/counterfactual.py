@@ -7,6 +7,7 @@ turn to RLOO, as turns that were not drawn for a replay are.
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -45,22 +46,27 @@ class Counterfactual(Algorithm):
         return self
 
     async def prepare(self, group: Group, replay: Replay) -> None:
-        """Replay each probed turn and note what the team earned without it."""
-        for episode in group:
-            for turn in episode.turns:
-                if turn.trained and turn.chosen and turn.tokens is not None and self._drawn(turn):
-                    await self._probe(episode, turn, replay)
+        """Replay each probed turn and note what the team earned without it; all at once."""
+        async with asyncio.TaskGroup() as together:
+            for episode in group:
+                for turn in episode.turns:
+                    said = turn.trained and turn.chosen and turn.tokens is not None
+                    if said and self._drawn(turn):
+                        together.create_task(self._probe(episode, turn, replay))
 
     async def _probe(self, episode: Episode, turn: Turn, replay: Replay) -> None:
         text = self.text if self.baseline == "text" else None
         call = turn.path if turn.candidate is None else turn.path[:-1]
-        outcomes = []
-        for draw in range(self.replays):
-            other = await replay(episode, Swap(call, text, draw))
-            if other.error is None:
-                outcomes.append(other.outcome(turn.agent))
-            else:
-                turn.info["replay_error"] = other.error
+        async with asyncio.TaskGroup() as together:
+            played = [
+                together.create_task(replay(episode, Swap(call, text, draw)))
+                for draw in range(self.replays)
+            ]
+        others = [task.result() for task in played]
+        outcomes = [other.outcome(turn.agent) for other in others if other.error is None]
+        failed = [other.error for other in others if other.error is not None]
+        if failed:
+            turn.info["replay_error"] = failed[-1]
         if outcomes:
             turn.info[NOTE] = float(np.mean(outcomes))
 

@@ -89,8 +89,12 @@ class Engine(Protocol):
         """Log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would report it."""
         ...
 
+    async def forget(self) -> None:
+        """Let no request find what earlier ones have read, as if the engine had just started."""
+        ...
+
     async def sleep(self) -> None:
-        """Free what sampling holds (the caches) while a learner needs the memory."""
+        """Forget, and free what sampling holds (the caches) while a learner needs the memory."""
         ...
 
     async def wake(self) -> None: ...

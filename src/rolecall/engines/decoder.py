@@ -19,6 +19,7 @@ from rolecall.engines.base import Request
 from rolecall.engines.lines import Lines
 from rolecall.engines.recorded import Recorded, recordable
 from rolecall.engines.rows import Row, rows_of
+from rolecall.engines.stops import StopTexts
 from rolecall.engines.store import Owner, Store, pages_of
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Paged
@@ -52,8 +53,10 @@ class Decoder:
         )
         self.store = Store(self.model, cache_bytes=cache_bytes)
         self.llama = llama.plain(self.model)
-        self.records = len(policies) == 1 and recordable(self.model)
+        self.records = recordable(self.model)
         self._recorded: Recorded | None = None
+        self._versions: Tensor | None = None  # [policies] on the device, as `lines` has them
+        self._stops: dict[tuple[str, ...], StopTexts] = {}
         self.max_rows = max_rows
         self._sorted, self._cancelled = True, False
         self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
@@ -86,6 +89,7 @@ class Decoder:
     def publish(self, policy: str, version: int) -> None:
         """The policy's weights have changed: its rows go on with what the new ones would see."""
         self.versions[policy] = version
+        self._versions = None
         self.stale.add(policy)
 
     def step(self) -> None:
@@ -112,12 +116,16 @@ class Decoder:
                 row.done.set_exception(error)
         self.waiting = []
         self.lines.drop(list(range(len(self.active))))
-        self.forget()
+        self.forget(free=True)
 
-    def forget(self) -> None:
-        """Give the cache back; only while no row is in flight."""
-        self.store.forget()
-        self._recorded = None
+    def forget(self, *, free: bool) -> None:
+        """Let nothing be found that was read; only while no row is in flight.
+
+        `free`: give the cache back, and with it the recorded steps, which read it where it lies.
+        """
+        self.store.forget(free=free)
+        if free:
+            self._recorded = None
 
     # --- reading ---
 
@@ -154,12 +162,11 @@ class Decoder:
 
         -> logits [keep, V] after the last id of each of the first `keep` of all these.
         """
+        if self.records and decoding:
+            return self._replayed(pieces, decoding=decoding, keep=keep)
         lines, device = self.lines, self.model.device
         if not pieces:
-            starts = lines["length"] - 1
-            if self.records:
-                return self._replays().logits(lines["newest"], starts, lines["pages"])
-            layout = Paged(lines["pages"], starts, cache=self.store.cache)
+            layout = Paged(lines["pages"], lines["length"] - 1, cache=self.store.cache)
             return self._logits(self.active, lines["newest"], layout, keep=layout.row)
         starts = torch.tensor([piece.start for piece in pieces], dtype=torch.long, device=device)
         counts = torch.tensor([1] * decoding + [len(piece.ids) for piece in pieces], device=device)
@@ -175,6 +182,19 @@ class Decoder:
         rows = [*self.active[:decoding], *(piece.row for piece in pieces)]
         return self._logits(rows, tokens, layout, keep=counts.cumsum(0)[:keep] - 1)
 
+    def _replayed(self, pieces: list[Piece], *, decoding: int, keep: int) -> Tensor:
+        """The same with a recorded step for the lines, and a pass of their own for the pieces.
+
+        In one pass with prompts the lines would leave the record, and the pages of all of them
+        would be gathered in every layer.
+        """
+        read = self._forward(pieces, decoding=0, keep=keep - decoding) if pieces else None
+        newest, starts, pages, policy = (
+            self.lines[name][:decoding] for name in ("newest", "length", "pages", "policy")
+        )
+        logits = self._replays().logits(newest, starts - 1, pages, policy=policy)
+        return logits if read is None else torch.cat([logits, read])
+
     def _logits(self, rows: list[Row], tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
         if self.llama is not None and self.model.adapter is None:
             return self.llama.logits(tokens, layout, keep=keep)
@@ -189,7 +209,8 @@ class Decoder:
     def _replays(self) -> Recorded:
         if self._recorded is None:
             longest = pages_of(min(self.model.max_length, self.store.max_ids))
-            self._recorded = Recorded(self.model, self.store.cache, width=longest)
+            models = list(self.policies.values())  # in the order of the lines' policies
+            self._recorded = Recorded(models, self.store.cache, width=longest)
         return self._recorded
 
     def _table(self, pieces: list[Piece], *, decoding: int) -> Tensor:
@@ -232,11 +253,15 @@ class Decoder:
     # --- sampling ---
 
     def _record(self, logits: Tensor) -> None:
-        versions = torch.tensor([self.versions[name] for name in self.lines.policies])
-        ended = set(self.lines.record(logits, versions.int().to(self.model.device)))
+        if self._versions is None:
+            versions = [self.versions[name] for name in self.lines.policies]
+            self._versions = torch.tensor(versions, dtype=torch.int32, device=self.model.device)
+        newest, over = self.lines.record(logits, self._versions)
+        ended = set(over)
         for line in self.lines.with_stops:
             row = self.active[line]
-            if row.stopped(self.model.tokenizer, self.lines.sampled(line).cpu().numpy()):
+            row.newest.append(newest[line])
+            if self._stops_of(row).completed(row.newest):
                 self.lines.stop(line)
                 ended.add(line)
         for line in sorted(ended):
@@ -244,6 +269,12 @@ class Decoder:
             if not done.done():
                 done.set_result(self.lines.completion(line))
         self._let_go(sorted(ended))
+
+    def _stops_of(self, row: Row) -> StopTexts:
+        stops = row.request.sampling.stop
+        if stops not in self._stops:
+            self._stops[stops] = StopTexts(self.model.tokenizer, stops)
+        return self._stops[stops]
 
     def _ids(self, line: int) -> Ids:
         """What the cache holds of a line: the newest id is read when it decodes."""

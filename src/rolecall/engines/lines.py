@@ -68,10 +68,11 @@ class Lines:
             self._columns[name][first:last] = values.to(self.device, self._columns[name].dtype)
         self._set(self.rows + rows)
 
-    def record(self, logits: Tensor, versions: Tensor) -> list[int]:
-        """Draw an id for each line from logits [B, V]; the lines that ended by it.
+    def record(self, logits: Tensor, versions: Tensor) -> tuple[list[int], list[int]]:
+        """Draw an id for each line from logits [B, V]: these ids, and the lines that ended by them.
 
-        versions [policies]: int32, what each policy's weights are at.
+        versions [policies]: int32, what each policy's weights are at. Both results come to the
+        computer's memory in one copy: it is the one time that a step waits for the device.
         """
         columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
         place = columns["count"][:, None]
@@ -87,10 +88,9 @@ class Lines:
         columns["length"] += 1
         stopped = self._table[columns["ends"], tokens]
         columns["stopped"][:] = stopped
-        over: list[int] = (
-            (stopped | (columns["count"] >= columns["limit"])).nonzero()[:, 0].tolist()
-        )
-        return over
+        over = stopped | (columns["count"] >= columns["limit"])
+        newest, ended = torch.stack([tokens, over.long()]).tolist()
+        return newest, [line for line, is_over in enumerate(ended) if is_over]
 
     def sampled(self, line: int) -> Tensor:
         """The ids of a line so far."""

@@ -14,31 +14,37 @@ from torch import Tensor
 from rolecall.flex import padded
 from rolecall.flex_pages import FlexPages
 from rolecall.kv_cache import Cache
-from rolecall.models import LanguageModel, lengths_turn
+from rolecall.models import LanguageModel, lengths_turn, mixture_over
 
 LEAST_ROWS = 8
 WARM_UPS = 2  # runs before recording: compiling must not be recorded
 
 
 class Recorded:
-    """Steps of one model over one cache; weights are read where they are, so they may change."""
+    """Steps of one base over one cache; weights are read where they are, so they may change.
 
-    def __init__(self, model: LanguageModel, cache: Cache, *, width: int) -> None:
-        """`width`: pages of the longest row."""
-        self.model, self.cache, self.width = model, cache, width
+    A step of policies that train adapters computes with all of them, for rows of any of them.
+    """
+
+    def __init__(self, models: list[LanguageModel], cache: Cache, *, width: int) -> None:
+        """`models`: the policies of the base; `width`: pages of the longest row."""
+        self.models, self.cache, self.width = models, cache, width
         self._steps: dict[int, _Step] = {}
         self._pool: Any = None  # the steps share what they compute in
 
-    def logits(self, tokens: Tensor, starts: Tensor, table: Tensor) -> Tensor:
-        """tokens and starts [B], table [B, P] -> [B, V], which stands until the next call."""
+    def logits(self, tokens: Tensor, starts: Tensor, table: Tensor, *, policy: Tensor) -> Tensor:
+        """tokens and starts [B], table [B, P] -> [B, V], which stands until the next call.
+
+        policy [B]: which of the models each row has.
+        """
         rows, size = len(tokens), padded(len(tokens), least=LEAST_ROWS)
         if size not in self._steps:
-            self._steps[size] = _Step(self.model, self.cache, rows=size, width=self.width)
+            self._steps[size] = _Step(self.models, self.cache, rows=size, width=self.width)
         step, width = self._steps[size], min(self.width, table.shape[1])
-        step.tokens[:rows] = tokens
+        step.tokens[:rows], step.policy[:rows] = tokens, policy
         step.starts[:rows], step.starts[rows:] = starts, 0
         step.table[:rows, :width], step.table[rows:] = table[:, :width], self.cache.spare
-        if self.model.device.type != "cuda":
+        if tokens.device.type != "cuda":
             return step.forward()[:rows]
         if step.graph is None:
             self._pool = step.record(self._pool)
@@ -50,18 +56,22 @@ class Recorded:
 class _Step:
     """One size: what the graph reads and writes."""
 
-    def __init__(self, model: LanguageModel, cache: Cache, *, rows: int, width: int) -> None:
-        self.model, self.cache = model, cache
-        self.tokens = torch.zeros(rows, dtype=torch.long, device=model.device)
-        self.starts = torch.zeros_like(self.tokens)
-        self.table = torch.zeros(rows, width, dtype=torch.int32, device=model.device)
-        self.all = torch.arange(rows, device=model.device)
+    def __init__(self, models: list[LanguageModel], cache: Cache, *, rows: int, width: int) -> None:
+        self.model, self.cache = models[0], cache
+        self.tokens = torch.zeros(rows, dtype=torch.long, device=self.model.device)
+        self.starts, self.policy = torch.zeros_like(self.tokens), torch.zeros_like(self.tokens)
+        self.table = torch.zeros(rows, width, dtype=torch.int32, device=self.model.device)
+        self.all = torch.arange(rows, device=self.model.device)
+        self.mixture = mixture_over(models, self.policy) if len(models) > 1 else None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits = torch.zeros(0)
 
     def forward(self) -> Tensor:
         layout = FlexPages(self.table, self.starts, cache=self.cache)
-        return self.model.logits(self.tokens, self.starts, layout=layout, keep=self.all)
+        ids = (self.tokens, self.starts)
+        if self.mixture is None:
+            return self.model.logits(*ids, layout=layout, keep=self.all)
+        return self.model.mixed(*ids, mixture=self.mixture.anew(), layout=layout, keep=self.all)
 
     def record(self, pool: Any) -> Any:
         """Run, then record; the memory that `pool` holds is used again."""

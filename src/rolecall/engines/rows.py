@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rolecall.chat import Tokenizer
-from rolecall.core import Ids
 from rolecall.engines.base import Completion, ContextFullError, Request
 from rolecall.seeds import seed_of
 
@@ -24,14 +22,7 @@ class Row:
     ends: frozenset[int]
     pages: list[int] = field(default_factory=list)  # of the cache, for all that it may become
     num_read: int = 0  # ids of its prompt that the cache holds
-
-    def stopped(self, tokenizer: Tokenizer, tokens: Ids) -> bool:
-        """Whether the newest of `tokens` completed one of its stop texts."""
-        stops = self.request.sampling.stop
-        # An id holds at least one byte of text.
-        tail = tokens[-(max(len(stop.encode()) for stop in stops) + 4) :]
-        text = tokenizer.decode(tail)
-        return any(stop in text for stop in stops)
+    newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
 
 
 def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Row]:

@@ -78,7 +78,9 @@ def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
     ids = (block * BLOCK + inside.clamp(max=BLOCK - 1))[:, 0].clamp(max=size - 1)
     # Rounding may end one id too far, on one that cannot be drawn.
     impossible = weights_B_V.gather(1, ids[:, None])[:, 0] == 0
-    return ids.where(~impossible, weights_B_V.argmax(-1)) if bool(impossible.any()) else ids
+    if impossible.device.type == "cpu" and not bool(impossible.any()):
+        return ids  # asking a GPU would be waiting for it
+    return ids.where(~impossible, weights_B_V.argmax(-1))
 
 
 def _filtered(logprobs_V: Tensor, sampling: Sampling) -> Tensor:

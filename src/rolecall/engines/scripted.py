@@ -45,6 +45,9 @@ class ScriptedEngine:
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         return np.zeros(len(tokens), dtype=np.float32)
 
+    async def forget(self) -> None:
+        return None
+
     async def sleep(self) -> None:
         return None
 

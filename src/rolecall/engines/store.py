@@ -47,11 +47,16 @@ class Store:
                 f"engine.cache_gb: {cache_bytes / 1e9:g} GB, but {model.device} has "
                 f"{installed / 1e9:.1f} GB"
             )
-        self.forget()
-
-    def forget(self) -> None:
-        """Free everything; only while no row is in flight."""
         self._cache: Cache | None = None
+        self.forget(free=True)
+
+    def forget(self, *, free: bool) -> None:
+        """Let nothing be found that was read; only while no row is in flight.
+
+        `free`: give the memory back too. The next cache then lies elsewhere.
+        """
+        if free:
+            self._cache = None
         self._users = np.zeros(self.num_pages, dtype=np.int32)
         self._num_touched = 0  # pages from here on were never used
         self._free: list[int] = []  # used before, and taken before those

@@ -35,6 +35,7 @@ class TorchEngine:
         deterministic: bool = True,
         max_rows: int = 256,
         cache_gb: float = 2.0,
+        free_on_update: bool = False,
     ) -> None:
         sharing: dict[int, dict[str, LanguageModel]] = {}
         for name, model in sorted(models.items()):
@@ -46,6 +47,7 @@ class TorchEngine:
         self._decoders = {name: d for d in self._distinct for name in d.policies}  # by policy
         self._quiet = quiet
         self._deterministic = deterministic
+        self._free_on_update = free_on_update
         self._rows: dict[str, list[Row]] = {}  # request id -> its completions
         self._pump: asyncio.Task[None] | None = None
 
@@ -84,6 +86,11 @@ class TorchEngine:
                     decoder.fail(error)
             await asyncio.sleep(0)
 
+    @property
+    def _idle(self) -> list[Decoder]:
+        """Those without a row in flight; a waiting one may be read in part."""
+        return [d for d in self._distinct if not d.active and not d.waiting]
+
     async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
         decoder = self._decoders[policy]
         if weights is not None:
@@ -100,10 +107,14 @@ class TorchEngine:
             logprobs = logits.log_softmax(-1).gather(-1, ids[keep + 1, None])[:, 0]
         return logprobs.cpu().numpy()
 
+    async def forget(self) -> None:
+        for decoder in self._idle:
+            decoder.forget(free=False)
+
     async def sleep(self) -> None:
-        for decoder in self._distinct:
-            if not decoder.active and not decoder.waiting:  # one may be read in part
-                decoder.forget()
+        """What recorded steps read stays where it is, unless asked for: they need its address."""
+        for decoder in self._idle:
+            decoder.forget(free=self._free_on_update or not decoder.records)
 
     async def wake(self) -> None:
         return None

@@ -1,0 +1,68 @@
+"""What the learner notes on turns before an update comes from as few passes as it can."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from rolecall import learning
+from rolecall.assembly import Run
+from rolecall.learners.local import LocalLearner
+from rolecall.scope import task_factory
+from tests.test_every_algorithm import Display, case, trainer_of
+
+
+def played(config: dict, folder) -> tuple[Run, list]:
+    trainer = trainer_of(config, folder, Display())
+
+    async def collect():
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        return await trainer.collector.collect(1)
+
+    return trainer.run, asyncio.run(collect()).episodes
+
+
+def noted(monkeypatch) -> list[list[str]]:
+    """The turns of each pass without a gradient, as they come."""
+    passes = []
+    forward = LocalLearner.forward
+
+    def counted(learner, batch, **options):
+        if not torch.is_grad_enabled():
+            passes.append(list(batch.turn_ids))
+        return forward(learner, batch, **options)
+
+    monkeypatch.setattr(LocalLearner, "forward", counted)
+    return passes
+
+
+def test_values_and_log_probs_of_one_turn_come_from_one_pass(model_folder, tmp_path, monkeypatch):
+    run, episodes = played(case(model_folder, "ppo"), tmp_path / "run")
+    passes = noted(monkeypatch)
+    asyncio.run(learning.credit(run, episodes))
+    asyncio.run(learning.update(run, episodes, step=1, apart=False))
+    read = [turn_id for turns in passes for turn_id in turns]
+    wanted = sorted(turn.id for episode in episodes for turn in episode.turns)
+    assert sorted(read) == wanted
+
+
+@pytest.mark.parametrize("name", ["ppo", "several steps"])
+def test_the_log_probs_that_an_update_begins_with_are_those_of_a_pass_of_their_own(
+    model_folder, tmp_path, name
+):
+    run, episodes = played(case(model_folder, name), tmp_path / "run")
+    expected = {}
+    for policy, learner in run.learners.items():
+        turns = [turn for e in episodes for turn in e.turns if turn.policy == policy]
+        budget = run.config.learner.ids_per_batch
+        asyncio.run(learner.annotate(turns, {"prox_logprobs"}, budget=budget))
+        expected |= {turn.id: turn.prox_logprobs for turn in turns}
+        for turn in turns:
+            turn.prox_logprobs = None
+    asyncio.run(learning.credit(run, episodes))
+    asyncio.run(learning.update(run, episodes, step=1, apart=False))
+    for episode in episodes:
+        for turn in episode.turns:
+            assert turn.prox_logprobs.tolist() == expected[turn.id].tolist()
