@@ -32,7 +32,10 @@ _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
 
 def use_threads() -> None:
     """As many as PyTorch uses; a thread that calls the loops must say so for itself."""
-    set_num_threads(min(torch.get_num_threads(), config.NUMBA_NUM_THREADS))
+    threads = torch.get_num_threads()
+    set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
+    if torch.get_num_threads() != threads:  # numba's pool has begun, and has asked for all cores
+        torch.set_num_threads(threads)
 
 
 def walkable(x: Tensor) -> bool:
