@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "tools": ("mathchat",),
     "critics": ("math", "algorithm=mappo", "critics.team.base=tiny:math"),
     "past": (
-        "math", "team.verifier.trainable=false", "team.verifier.invalid_penalty=0",
+        "math", "team.verifier.trainable=false",
         "policies.verifier.past.of=solver",
         "policies.verifier.past.every=1", "policies.verifier.past.keep=2",
     ),

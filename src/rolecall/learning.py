@@ -6,11 +6,13 @@ Which of it an algorithm needs, it declares; the order is the same for all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
@@ -198,6 +200,22 @@ def view(episodes: list[Episode], part: Credit, run: Run) -> list[Episode]:
         )
         for episode in episodes
     ]
+
+
+@contextmanager
+def threads_shared(apart: bool) -> Iterator[None]:
+    """`apart`: sampling and an update, which compute at the same time, have half of the cores each.
+
+    With all of them each, both wait for threads that have no core to run on.
+    """
+    threads = torch.get_num_threads()
+    if apart:
+        torch.set_num_threads(max(1, threads // 2))
+    try:
+        yield
+    finally:
+        if apart:
+            torch.set_num_threads(threads)
 
 
 async def _elsewhere(work: Coroutine[Any, Any, Any], apart: bool) -> Any:

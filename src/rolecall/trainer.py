@@ -99,9 +99,10 @@ class Trainer:
                 await self._evaluate("before")
             elif self._is_evaluated(self.done):
                 await self._evaluate("during")  # unless it is known: a stop may have cut it short
-            while self.done < self.config.trainer.steps:
-                await self._step(self.done + 1)
-                await self._after_step()
+            with learning.threads_shared(self.config.trainer.max_staleness > 0):
+                while self.done < self.config.trainer.steps:
+                    await self._step(self.done + 1)
+                    await self._after_step()
             await self._evaluate("after")
         except (asyncio.CancelledError, NothingTrainsError, DivergedError):
             self._save_whole_step()
