@@ -257,6 +257,7 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "opponents of the past": {"algorithm": "drmas", **past},
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
         "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
+        "sft": {"algorithm": {"name": "sft", "threshold": 0.3}},
     }
 
 
