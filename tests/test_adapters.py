@@ -102,6 +102,8 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
         run.models[policy].save(folder)
         named = json.loads((folder / "adapter_config.json").read_text())
         assert named["base_model_name_or_path"] == base
+        layers = named["target_modules"]  # a set in PEFT, which each process orders anew
+        assert layers == sorted(layers)
         card = (folder / "README.md").read_text()
         assert f"base_model: {base}" in card
         for file in (*folder.glob("*.json"), folder / "README.md"):

@@ -9,6 +9,7 @@ Legend: N = ids in the flat row, R = ranks of all adapters of a layer, one after
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -165,6 +166,11 @@ def save(model: Any, name: str, folder: Path) -> None:
     for file in sorted((folder / name).iterdir()):
         file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
     (folder / name).rmdir()
+    # PEFT keeps the names of layers in a set, whose order differs between processes.
+    config = folder / "adapter_config.json"
+    written = json.loads(config.read_text())
+    written["target_modules"] = sorted(written["target_modules"])
+    config.write_text(json.dumps(written, indent=2, sort_keys=True))
 
 
 def load(model: Any, name: str, folder: Path) -> None:
