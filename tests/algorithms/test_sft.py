@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optim import Optimizer
 from rolecall.packing import pack
+from tests.test_data import written
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, episode, language_model, relay_config, solo_config, turn
 
@@ -74,11 +74,6 @@ ROWS = [
 ]
 
 
-def written(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture
 def model(model_folder):
     return language_model(model_folder)
@@ -92,7 +87,7 @@ def solver(model):
 
 @pytest.mark.parametrize("budget", [10_000, 60])
 def test_loss_and_gradient_agree_with_transformers(model, solver, model_folder, tmp_path, budget):
-    groups = demonstrations(written(tmp_path / "rows.jsonl", ROWS), solver)
+    groups = demonstrations(written(tmp_path / "rows.jsonl", *ROWS), solver)
     episodes = [one for group in groups for one in group]
     turns = [one for each in episodes for one in each.turns]
     assert [one.text for one in turns] == [
@@ -134,7 +129,7 @@ def test_loss_and_gradient_agree_with_transformers(model, solver, model_folder, 
 )
 def test_a_row_without_a_demonstration_is_named_by_file_and_line(solver, tmp_path, row, said):
     with pytest.raises(ValueError, match=r"r\.jsonl:2.*") as error:
-        demonstrations(written(tmp_path / "r.jsonl", [ROWS[0], row]), solver)
+        demonstrations(written(tmp_path / "r.jsonl", ROWS[0], row), solver)
     assert said in str(error.value)
 
 
@@ -148,7 +143,8 @@ def imitating(folder, file, **changes):
 def test_a_run_learns_the_demonstrations_and_another_one_starts_from_its_weights(
     model_folder, tmp_path
 ):
-    file = written(tmp_path / "r.jsonl", [{"prompt": f"{n}?", "completion": "aa"} for n in "0123"])
+    rows = [{"prompt": f"{n}?", "completion": "aa"} for n in "0123"]
+    file = written(tmp_path / "r.jsonl", *rows)
     display, losses = Display(), []
     display.step = lambda record: losses.append(record["agent/solver/loss"])
     asyncio.run(trainer_of(imitating(model_folder, file), tmp_path / "warm", display).train())
@@ -175,7 +171,7 @@ def test_sampled_turns_that_earned_enough_are_imitated(model_folder, tmp_path):
 
 
 def test_one_file_cannot_hold_demonstrations_and_preferences(model_folder, tmp_path):
-    file = written(tmp_path / "r.jsonl", ROWS)
+    file = written(tmp_path / "r.jsonl", *ROWS)
     config = relay_config(model_folder, algorithm="sft")
     config["rollout"] = {"groups": 3, "data": str(file)}
     config["team"]["last"]["algorithm"] = "dpo"

@@ -28,6 +28,12 @@ from rolecall.algorithms.losses import (
 from rolecall.core import Batch, Episode, Floats, Group, Swap, Turn, spread
 from rolecall.packing import Pair
 
+Rows = Literal["preferences", "demonstrations"]  # of a data file
+# Settings that losses of another kind, such as those of dpo and sft, do not read.
+OF_CLIPPED_LOSS = (
+    "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
+    "kl_in", "kl_form", "entropy", "per_family",
+)  # fmt: skip
 # (an episode, what to change) -> the episode that the same seeds then give
 Replay = Callable[[Episode, Swap | None], Coroutine[Any, Any, Episode]]
 
@@ -68,7 +74,7 @@ class Algorithm(BaseModel, ABC):
     """Policies are updated in random order, each followed by `after_update`."""
     refuses: ClassVar[bool] = False
     """Its `admit` may refuse groups, which are then replaced by new tasks."""
-    takes_data: ClassVar[Literal["preferences", "demonstrations"] | None] = None
+    takes_data: ClassVar[Rows | None] = None
     """The rows of a file on which it can train instead of turns that its policies sampled."""
     keep_together: ClassVar[bool] = False
     """Its loss is one of pairs of turns."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rolecall.algorithms.base import Algorithm, Loss, Outputs
+from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
 from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
 from rolecall.core import Batch, Episode, Turn, by, spread
@@ -26,11 +26,8 @@ class Dpo(Algorithm):
     min_group: ClassVar[int] = 1
     compares_candidates: ClassVar[bool] = True
     keep_together: ClassVar[bool] = True
-    takes_data: ClassVar[Literal["preferences", "demonstrations"] | None] = "preferences"
-    without_effect: ClassVar[tuple[str, ...]] = (
-        "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
-        "kl_in", "kl_form", "entropy", "per_family",
-    )  # fmt: skip
+    takes_data: ClassVar[Rows | None] = "preferences"
+    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"pair_up"})
 

@@ -6,12 +6,12 @@ Degenerate: a step in which no score reaches the threshold is no update.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 
-from rolecall.algorithms.base import Algorithm, Loss, Outputs
+from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
 from rolecall.core import Batch, Episode, spread
 
 
@@ -23,11 +23,8 @@ class Sft(Algorithm):
     """
 
     min_group: ClassVar[int] = 1
-    takes_data: ClassVar[Literal["preferences", "demonstrations"] | None] = "demonstrations"
-    without_effect: ClassVar[tuple[str, ...]] = (
-        "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
-        "kl_in", "kl_form", "entropy", "per_family",
-    )  # fmt: skip
+    takes_data: ClassVar[Rows | None] = "demonstrations"
+    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
     in_credit: ClassVar[frozenset[str]] = frozenset({"threshold"})
 
     threshold: float = Field(1.0, ge=-1e9, le=1e9)

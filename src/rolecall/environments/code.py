@@ -15,7 +15,7 @@ from rolecall.environments.code_tests import MOST_PAIRS, Pair, mismatches, read_
 from rolecall.environments.remembered import Remembered
 from rolecall.environments.row_places import locate
 from rolecall.environments.sources import GENERATED, gather, listed
-from rolecall.sandbox.base import Limits, Run
+from rolecall.sandbox.base import Limits, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
 from rolecall.tags import code_of, find_tag, visible
@@ -88,10 +88,7 @@ class CodeEnvironment:
     async def check(self) -> None:
         """Raises SandboxError where no program can be run."""
         sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
-        try:
-            await sandbox.run(Run(code="", limits=self.limits))
-        finally:
-            await sandbox.close()
+        await try_out(sandbox, self.limits)
 
     async def close(self) -> None:
         if self._sandbox is not None:

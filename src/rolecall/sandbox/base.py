@@ -92,3 +92,11 @@ def check_path(path: str) -> None:
         raise ValueError(
             f"a file's path must be relative to the working directory and stay in it, got {path!r}"
         )
+
+
+async def try_out(sandbox: Sandbox, limits: Limits) -> None:
+    """Run an empty program, and close. Raises SandboxError where no program can be run."""
+    try:
+        await sandbox.run(Run(code="", limits=limits))
+    finally:
+        await sandbox.close()

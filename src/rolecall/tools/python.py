@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rolecall.environments.base import World
-from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError
+from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
 from rolecall.tools.base import Tool
@@ -56,7 +56,7 @@ class Python:
         """Raises SandboxError where no program can be run."""
         sandbox = self._made()  # one of its own, because connections belong to an event loop
         try:
-            await sandbox.run(Run(code="", limits=self.limits))
+            await try_out(sandbox, self.limits)
         except SandboxError as error:
             if self._url is None:
                 raise
@@ -64,8 +64,6 @@ class Python:
                 f"{error}; start a server there (`rolecall serve sandbox`), or leave `url` out to "
                 "run programs on this machine"
             ) from error
-        finally:
-            await sandbox.close()
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
