@@ -23,7 +23,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import Observation, World
 from rolecall.environments.games import GameWorld
 from rolecall.environments.kuhn import Kuhn
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.registry import BUILT_IN, resolve
 from rolecall.rollout import Stage, play
 from rolecall.scope import task_factory

@@ -16,7 +16,7 @@ from rolecall import learning
 from rolecall.assembly import Run, assemble
 from rolecall.collecting import Collector
 from rolecall.config import load
-from rolecall.models import locate
+from rolecall.loading import locate
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from tests.test_every_algorithm import case, train

@@ -11,7 +11,7 @@ import pytest
 from rolecall.agents import Policy
 from rolecall.chat import encode, opened, prompt_ids
 from rolecall.core import Message
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rewards.answers import extract
 from rolecall.tags import find_tag, thinking, visible
 from tests.toy import agent, turn

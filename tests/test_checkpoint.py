@@ -10,7 +10,7 @@ import torch
 
 from rolecall import checkpoint
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from tests.toy import language_model
 
 

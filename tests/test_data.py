@@ -12,7 +12,7 @@ import pytest
 from rolecall.agents import Policy
 from rolecall.data import preferences
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, solo_config
 

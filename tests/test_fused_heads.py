@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 from rolecall.branches import Branches
 from rolecall.fused_heads import Heads, _Turned
 from rolecall.last_layer import Trimmed
-from rolecall.models import load_model
+from rolecall.loading import load_model
 from tests.toy import CPU
 
 SIZE = 50

@@ -17,7 +17,8 @@ from rolecall.engines import recorded
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.decoder import Decoder
 from rolecall.engines.torch import TorchEngine
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
 from rolecall.scope import Quiet
 from rolecall.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu

@@ -9,7 +9,8 @@ from rolecall import llama
 from rolecall.config import Adapter
 from rolecall.fused import Gated
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import mixed_logits, mixture_of, with_adapters
+from rolecall.loading import with_adapters
+from rolecall.models import mixed_logits, mixture_of
 from tests.toy import language_model
 
 

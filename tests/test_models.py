@@ -19,14 +19,8 @@ from transformers import (
 
 from rolecall.attention import Rows
 from rolecall.config import Adapter
-from rolecall.models import (
-    LanguageModel,
-    copies,
-    load_model,
-    load_tokenizer,
-    mixed_logits,
-    with_adapters,
-)
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel, copies, mixed_logits
 from tests.toy import CPU, alike, language_model
 
 IDS = torch.tensor([65, 66, 67, 68, 90, 91, 92])

@@ -10,7 +10,8 @@ import torch
 from rolecall.assembly import assemble
 from rolecall.config import Past, load
 from rolecall.config_errors import ConfigError
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
 from rolecall.opponents import Opponents
 from rolecall.runs import RunFolder
 from rolecall.trainer import Trainer

@@ -13,7 +13,7 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.branches import subtree_ends
 from rolecall.core import NO_PARENT, Batch, Turn
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import join, one_turn, pack, split
 from tests.toy import alike, language_model, turn
 

@@ -11,7 +11,7 @@ from rolecall.agents import Policy
 from rolecall.core import Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import World
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rollout import Stage, collect, play
 from rolecall.scope import task_factory
 from rolecall.workflows.base import workflow

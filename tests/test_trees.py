@@ -24,8 +24,8 @@ from rolecall.branches import Branches
 from rolecall.config import Adapter
 from rolecall.core import Turn
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
-from rolecall.models import load_model, load_tokenizer, with_adapters
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 from tests.toy import CPU, alike, language_model, turn
 

@@ -17,7 +17,8 @@ from rolecall.agents import Agent, Policy
 from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import Sampling
 from rolecall.environments.base import Observation, World
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 

@@ -18,8 +18,8 @@ from yaml import YAMLError
 from rolecall import registry
 from rolecall.config_errors import ConfigError, explain
 from rolecall.engines.base import Sampling
-from rolecall.learners.optim import Optimizer
-from rolecall.tools.calls import Format
+from rolecall.optimizer_config import Optimizer
+from rolecall.tools.base import Format
 
 
 class Section(BaseModel):

@@ -178,6 +178,7 @@ class Swap:
     draw: int = 0  # number of the new sample
 
 
+Pair = tuple[Turn, Turn]  # the better turn, the worse turn
 Group = list[Episode]  # the attempts at one task that are compared with one another
 
 

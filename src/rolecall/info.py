@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rolecall import registry, tiny
+from rolecall import embedded, registry
 from rolecall.config import recipe_names
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
@@ -30,7 +30,7 @@ def collect() -> dict[str, Any]:
             extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()
         },
         "recipes": recipe_names(),
-        "models": [f"tiny:{name}" for name in tiny.names()],
+        "models": [f"tiny:{name}" for name in embedded.names()],
         **{f"{kind}s": sorted(names) for kind, names in registry.BUILT_IN.items() if names},
     }
 

@@ -5,34 +5,22 @@ The learner and the embedded engine hold the same handle, so that what is traine
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModelForCausalLM
 
-from rolecall import attention, tiny
+from rolecall import attention
 from rolecall.chat import Tokenizer
-from rolecall.config import Adapter
-from rolecall.exact_head import make_exact
-from rolecall.fused import fuse
-from rolecall.fused_heads import fuse_heads
-from rolecall.kv_cache import Cache, Paged
-from rolecall.last_layer import trim
 
 if TYPE_CHECKING:
     from rolecall.adapters import Mixture
 
-transformers_logging.disable_progress_bar()
-logging.getLogger("transformers").setLevel(logging.ERROR)
-UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
 
 
@@ -54,7 +42,7 @@ class LanguageModel:
         self.config = model.config
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
-        self.num_kv_heads, self.head_size = _heads(self.config)
+        self.num_kv_heads, self.head_size = heads_of(self.config)
         self.max_length: int = self.config.max_position_embeddings
 
     @property
@@ -96,7 +84,7 @@ class LanguageModel:
 
         with adapters.mixed(mixture):
             # Each layer's adapters are told the rows of all ids.
-            return _run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+            return run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
 
     def forward(
         self,
@@ -114,7 +102,7 @@ class LanguageModel:
         computes with the frozen base alone: ValueError for a policy that has no adapter.
         """
         with self.using(adapter_off=adapter_off):
-            return _run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+            return run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
 
     def states(
         self, tokens: Tensor, positions: Tensor, *, layout: attention.Layout, keep: Tensor
@@ -200,7 +188,7 @@ class LanguageModel:
         adapters.load(self.model, self.adapter, folder)
 
 
-def _run(
+def run(
     model: Any,
     tokens: Tensor,
     positions: Tensor,
@@ -286,140 +274,15 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     }
 
 
-def load_tokenizer(base: str) -> Tokenizer:
-    """The tokenizer of a base. Raises ValueError where it or its chat template is missing."""
-    path = locate(base)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"base {base!r} has no usable tokenizer: {first_line(error)}") from error
-    if not tokenizer.chat_template:
-        raise ValueError(f"base {base!r} has no chat template, so its agents cannot be prompted")
-    return tokenizer
-
-
-def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """The weights of a base, set up for flat rows. Raises ValueError where they are missing."""
-    path = locate(base)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=attention.NAME
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    window = getattr(model.config, "sliding_window", None)
-    if window and not hasattr(model.config, "layer_types"):  # then it holds for every layer
-        kinds = {"sliding_attention"}
-    if kinds != {"full_attention"}:
-        raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
-    model.name_or_path = model.config._name_or_path = base  # an export names it so
-    model.to(device).eval()
-    make_exact(model)
-    if problem := _undrivable(model):
-        raise ValueError(f"base {base!r}: this attention is not ours to compute: {problem}")
-    fuse(model)
-    for change in (fuse_heads, trim):
-        _try_out(model, change)
-    return model
-
-
 def lengths_turn(config: Any) -> bool:
     """Whether a row's length decides by how much its positions are rotated."""
     rope = getattr(config, "rope_parameters", None) or {}
     return rope.get("rope_type") in ("dynamic", "longrope")
 
 
-def _heads(config: Any) -> tuple[int, int]:
+def heads_of(config: Any) -> tuple[int, int]:
     """How many key-value heads there are, and their size."""
     heads: int = config.num_attention_heads
     number: int = getattr(config, "num_key_value_heads", None) or heads
     size: int = getattr(config, "head_dim", None) or config.hidden_size // heads
     return number, size
-
-
-@torch.no_grad()
-def _undrivable(model: Any) -> str:
-    """Why our attention and cache do not compute what the model's own attention does, or ""."""
-    try:
-        _ = model.config.max_position_embeddings  # the context's length must be known
-        ids = _probe_ids(model)
-        ours = _probe(model, torch.arange(len(ids), device=ids.device))
-        model.set_attn_implementation("eager")
-        theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
-        model.set_attn_implementation(attention.NAME)
-    except UNLIKE as error:
-        return first_line(error)
-    apart = float((ours - theirs).abs().max() / theirs.abs().max())
-    return "" if apart <= _close(model) else f"logits differ by {apart:.2g} of the largest"
-
-
-@torch.no_grad()
-def _try_out(model: Any, change: Callable[[Any], Callable[[], None]]) -> None:
-    """Change a model, and change it back if its logits are not what they were."""
-    keep = torch.tensor([3, 9, 9, 10, 23], device=next(model.parameters()).device)
-    before, back = _probe(model, keep), change(model)
-    try:
-        same = bool(
-            (_probe(model, keep) - before).abs().max() <= _close(model) * before.abs().max()
-        )
-    except UNLIKE:
-        same = False
-    if not same:
-        back()
-
-
-def _probe_ids(model: Any) -> Tensor:
-    embeddings: Tensor = model.get_input_embeddings().weight
-    return torch.arange(24, device=embeddings.device) * 7919 % embeddings.shape[0]
-
-
-def _probe(model: Any, keep: Tensor) -> Tensor:
-    """Logits of a few ids through our cache."""
-    number, head_size = _heads(model.config)
-    cache = Cache(
-        layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
-        like=next(model.parameters()),
-    )  # fmt: skip
-    ids = _probe_ids(model)
-    table = torch.tensor([[0, 1]], dtype=torch.int32, device=ids.device)
-    start = torch.zeros(1, dtype=torch.long, device=ids.device)
-    layout = Paged(table, start, start + len(ids), cache=cache)
-    return _run(model, ids, layout.position, layout=layout, keep=keep)[0]
-
-
-def _close(model: Any) -> float:
-    """The largest difference of logits that rounding makes, as a share of the largest."""
-    return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
-
-
-def with_adapters(
-    model: PreTrainedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
-) -> dict[str, LanguageModel]:
-    """One handle per adapter name, all over the same base weights."""
-    from rolecall import adapters as lora
-
-    # The prefix keeps PEFT from mistaking a policy's name for a part of its own `lora_`.
-    internal = {name: f"policy-{name}" for name in adapters}
-    peft_model = lora.attach(
-        model, {internal[name]: adapter for name, adapter in adapters.items()}, seed=seed
-    )
-    return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
-
-
-def locate(base: str) -> str:
-    """`tiny:NAME` is a model inside the package; then local folders; then a hub name."""
-    if base.startswith("tiny:"):
-        return str(tiny.folder(base.removeprefix("tiny:")))
-    looks_local = base.startswith((".", "/", "~")) or base.count("/") != 1
-    path = Path(base).expanduser()
-    if path.is_dir():
-        return str(path)
-    if looks_local or path.exists():
-        raise ValueError(f"base {base!r}: there is no such model folder")
-    return base
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

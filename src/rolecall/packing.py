@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.core import NO_PARENT, Batch, Floats, Ids, Turn
+from rolecall.core import NO_PARENT, Batch, Floats, Ids, Pair, Turn
 
-Pair = tuple[Turn, Turn]  # the better turn, the worse turn
 SHARED = 1 / 16  # of a turn's ids; attention in two parts costs more than fewer ids save
 COLUMNS = (
     "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",

@@ -15,7 +15,8 @@ from rolecall.credit import Critic
 from rolecall.critics.joint import JointCritic
 from rolecall.critics.utilities import UtilityCritic
 from rolecall.learners.local import LocalLearner
-from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel
 from rolecall.seeds import seed_of
 
 

@@ -18,7 +18,7 @@ from rolecall.algorithms.dpo import Dpo
 from rolecall.data import preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 from tests.conftest import make_model
 from tests.toy import agent, language_model

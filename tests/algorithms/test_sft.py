@@ -17,7 +17,7 @@ from rolecall.config_errors import ConfigError
 from rolecall.data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 from tests.test_data import written
 from tests.test_every_algorithm import Display, trainer_of

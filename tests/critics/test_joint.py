@@ -10,7 +10,7 @@ from rolecall.algorithms.mappo import Mappo
 from rolecall.core import Episode, stages
 from rolecall.critics.joint import JointCritic, Moments
 from rolecall.critics.transcript import transcripts
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from tests.toy import episode, language_model, turn
 
 

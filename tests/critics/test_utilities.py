@@ -8,7 +8,7 @@ import torch
 
 from rolecall.core import Episode
 from rolecall.critics.utilities import UtilityCritic
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from tests.toy import episode, language_model, turn
 
 

@@ -19,13 +19,8 @@ from rolecall.flex import padded
 from rolecall.flex_pages import FlexPages
 from rolecall.kernels import PAGE
 from rolecall.kv_cache import Cache, Paged
-from rolecall.models import (
-    LanguageModel,
-    load_model,
-    load_tokenizer,
-    mixed_logits,
-    with_adapters,
-)  # fmt: skip
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel, mixed_logits
 from rolecall.scope import Quiet
 from tests.toy import CPU
 

@@ -12,7 +12,8 @@ import torch
 from rolecall.config import Adapter
 from rolecall.engines.base import Completion, Request, Sampling
 from rolecall.engines.torch import TorchEngine
-from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel
 from rolecall.scope import Quiet
 from tests.toy import CPU, alike, language_model
 

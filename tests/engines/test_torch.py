@@ -16,8 +16,9 @@ from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
 from rolecall.kernels import PAGE
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import join
 from rolecall.scope import Quiet
 from tests.toy import CPU, language_model, turn

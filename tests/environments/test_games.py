@@ -15,7 +15,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games import GameEnvironment
 from rolecall.environments.kuhn import CARDS, MOVES, Kuhn
 from rolecall.evaluation import evaluate
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rollout import Stage, play
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run

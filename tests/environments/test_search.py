@@ -12,7 +12,7 @@ from rolecall.core import Episode, Task
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.search import NOTICE, SearchEnvironment
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
 from rolecall.rollout import Stage, collect, play
 from rolecall.scope import task_factory

@@ -11,6 +11,7 @@ from rolecall.config import find, load
 from rolecall.habits import data_science
 from rolecall.habits.base import Scene
 from rolecall.habits.mathchat import program
+from rolecall.habits.registered import of_workflow
 from rolecall.parts import make_environment
 from rolecall.tiny.demonstrations import play_all
 from rolecall.tiny.tokenizer import fit
@@ -26,7 +27,8 @@ def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
     stage = demonstrating(load(find(recipe)))
-    tokenizer = fit([], size=300 + len(stage.workflow.tags), tags=stage.workflow.tags)
+    tags = of_workflow(stage.workflow.name).tags
+    tokenizer = fit([], size=300 + len(tags), tags=tags)
     return play_all(stage, tokenizer, stage.environment.tasks("test")[:number], seed=0)
 
 

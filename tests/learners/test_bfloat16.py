@@ -10,8 +10,10 @@ import torch
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config import Adapter
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer, Stepper
-from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.learners.optim import Stepper
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import join, pack
 from tests.test_packing import turns_of
 from tests.toy import CPU, language_model

@@ -6,7 +6,7 @@ import torch
 
 from rolecall.learners.exact import select_rows
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 from tests.conftest import make_model
 from tests.toy import language_model, turn

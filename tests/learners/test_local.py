@@ -14,8 +14,9 @@ from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
 from rolecall.config import Adapter
 from rolecall.learners.local import DivergedError, LocalLearner
-from rolecall.learners.optim import Optimizer
-from rolecall.models import LanguageModel, load_model, load_tokenizer, with_adapters
+from rolecall.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import join, pack
 from tests.test_packing import gradient, turns_of
 from tests.toy import CPU, alike, language_model

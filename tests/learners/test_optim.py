@@ -9,7 +9,7 @@ import torch
 
 from rolecall.learners import local
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 from tests.test_packing import turns_of
 from tests.toy import language_model

@@ -8,7 +8,7 @@ import re
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from rolecall import tiny
+from rolecall import embedded
 from rolecall.agents import Agent, Policy
 from rolecall.assembly import assemble
 from rolecall.config import find, load
@@ -35,16 +35,16 @@ def played():
     return asyncio.run(play())
 
 
-@pytest.mark.parametrize("name", tiny.names())
+@pytest.mark.parametrize("name", embedded.names())
 def test_a_model_takes_at_most_six_megabytes(name):
-    folder = tiny.folder(name)
+    folder = embedded.folder(name)
     assert sum(f.stat().st_size for f in folder.iterdir()) <= 6_000_000
     config = AutoConfig.from_pretrained(folder)
     assert config.model_type == "qwen3"
 
 
 def test_tags_are_single_ids_and_any_text_survives():
-    tokenizer = AutoTokenizer.from_pretrained(tiny.folder("math"))
+    tokenizer = AutoTokenizer.from_pretrained(embedded.folder("math"))
     for tag in ("<verify>", "</verify>", "\\boxed{", "<think>", "</think>"):
         assert len(tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
     for text in (
@@ -123,7 +123,7 @@ def test_a_workflow_without_demonstrations_is_refused(tmp_path):
     async def silent(team, task, world):
         return await team.solver(task.prompt)
 
-    with pytest.raises(ValueError, match="registers no demonstrations"):
+    with pytest.raises(ValueError, match="has no demonstrations"):
         build(tmp_path, [stage(silent, solver="Solve.")])
 
 

@@ -18,7 +18,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import World
 from rolecall.episodes import from_json, to_json
 from rolecall.errors import InfrastructureError
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.parsers import boxed
 from rolecall.rollout import Stage, play
 from rolecall.tools.base import Tool, ToolError

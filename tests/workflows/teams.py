@@ -10,7 +10,7 @@ from rolecall.core import Episode, Task, Turn
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import Observation, World
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rewards.answers import extract
 from rolecall.rollout import Stage, play
 from rolecall.scope import task_factory

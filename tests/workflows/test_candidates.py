@@ -15,7 +15,7 @@ from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.engines.torch import TorchEngine
 from rolecall.environments.base import Observation, World
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rollout import Stage, play, replay
 from rolecall.scope import Quiet, task_factory
 from rolecall.workflows.base import workflow

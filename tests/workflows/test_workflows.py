@@ -9,7 +9,7 @@ import pytest
 from rolecall.agents import Policy
 from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rollout import Stage, play
 from rolecall.scope import task_factory
 from rolecall.workflows.base import workflow

@@ -13,7 +13,7 @@ from rolecall.core import Episode, Ids, Task, Turn
 from rolecall.engines.base import Completion, Request
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.base import World
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.rewards.correct import correct
 from rolecall.rollout import Stage
 from rolecall.team import Team

@@ -18,7 +18,8 @@ from rolecall.bench.workload import SEED, Talk, TeamSize, talks
 from rolecall.core import Ids
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.torch import TorchEngine
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
 from rolecall.seeds import seed_of
 
 POLICY = "policy"

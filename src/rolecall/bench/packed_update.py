@@ -16,8 +16,9 @@ from rolecall.bench.workload import TeamSize
 from rolecall.config import LearnerConfig
 from rolecall.core import Turn
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Optimizer
-from rolecall.models import LanguageModel, load_model, load_tokenizer
+from rolecall.loading import load_model, load_tokenizer
+from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 
 

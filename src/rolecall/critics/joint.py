@@ -16,8 +16,9 @@ from rolecall.attention import Rows
 from rolecall.core import Episode, stages
 from rolecall.critics.heads import ValueHead
 from rolecall.critics.transcript import Transcript, transcripts
-from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.learners.optim import Stepper
 from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 
 HUBER_DELTA = 10.0
 MOMENTS_DECAY = 0.99  # of the running moments of the targets

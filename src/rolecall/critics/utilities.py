@@ -18,8 +18,9 @@ from rolecall import attention
 from rolecall.core import Episode, Turn, stages
 from rolecall.critics.mixers import Qmix, Vdn, advantages
 from rolecall.critics.transcript import Transcript, transcripts
-from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.learners.optim import Stepper
 from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import pack
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state

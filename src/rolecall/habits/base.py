@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -24,9 +24,7 @@ class Scene:
         return self.random.choices(list(shares), weights=list(shares.values()))[0]
 
 
-Demonstrate = Callable[[Scene], str]  # what a habit says
 Drill = tuple[str, str]  # what is shown, what is to be learned
-Drills = Callable[[Sequence[Task], int], list[Drill]]  # train tasks, how many -> exercises
 
 
 def worked(task: Task) -> str:

@@ -19,10 +19,11 @@ from rolecall.critics.heads import ValueHead
 from rolecall.learners import logprobs
 from rolecall.learners.activations import recomputed
 from rolecall.learners.exact import select_rows
-from rolecall.learners.optim import Optimizer, Stepper
+from rolecall.learners.optim import Stepper
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import Update
 from rolecall.models import LanguageModel
+from rolecall.optimizer_config import Optimizer
 from rolecall.packing import one_turn, pack
 
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops

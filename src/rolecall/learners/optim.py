@@ -9,70 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import torch
 
-if TYPE_CHECKING:
-    import torch
-
-
-Decay = Annotated[float, Field(ge=0, lt=1)]
+from rolecall.optimizer_config import Optimizer
 
 
-class Optimizer(BaseModel):
-    """AdamW with gradient clipping and a schedule."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    lr: float | None = Field(None, gt=0, le=10)
-    """Learning rate; by default 1e-6, and 2e-5 for an adapter."""
-    betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """Decay of the running means of gradient and squared gradient."""
-    eps: float = Field(1e-8, gt=0, le=1)
-    """Added to the root of the second moment."""
-    weight_decay: float = Field(0.0, ge=0, le=10)
-    """Decoupled weight decay of matrices; norms, biases and embeddings have none."""
-    clip: float = Field(1.0, gt=0, le=1e9)
-    """Largest norm of a policy's gradient; a larger one is scaled down to it."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after the warm-up, down to 0 at the last step."""
-    warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
-    """Updates over which the learning rate rises from 0."""
-
-    def make(
-        self, parameters: Iterable[torch.nn.Parameter], *, undecayed: set[int]
-    ) -> torch.optim.AdamW:
-        """`undecayed`: ids of parameters that are no vectors and have no weight decay all the
-        same.
-        """
-        import torch
-
-        assert self.lr is not None, "the config fills in the default learning rate"
-        groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
-        for parameter in parameters:
-            groups[parameter.ndim > 1 and id(parameter) not in undecayed].append(parameter)
-        decays = {True: self.weight_decay, False: 0.0}
-        return torch.optim.AdamW(
-            [{"params": part, "weight_decay": decays[d]} for d, part in groups.items() if part],
-            lr=self.lr,
-            betas=self.betas,
-            eps=self.eps,
-            fused=True,  # 2.7 times as fast on a CPU, for 42 million weights
-        )
-
-    def lr_at(self, update: int, *, total: int) -> float:
-        """Learning rate of update 0, 1, ... of `total`."""
-        assert self.lr is not None
-        if update < self.warmup_steps:
-            return self.lr * (update + 1) / (self.warmup_steps + 1)
-        share = (update - self.warmup_steps) / max(1, total - self.warmup_steps)
-        fall = {
-            "constant": 1.0,
-            "linear": 1.0 - share,
-            "cosine": 0.5 * (1.0 + math.cos(math.pi * share)),
-        }
-        return self.lr * max(0.0, fall[self.schedule])
+def adamw(
+    config: Optimizer, parameters: Iterable[torch.nn.Parameter], *, undecayed: set[int]
+) -> torch.optim.AdamW:
+    """`undecayed`: ids of parameters that are no vectors and have no weight decay all the same."""
+    assert config.lr is not None, "the config fills in the default learning rate"
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for parameter in parameters:
+        groups[parameter.ndim > 1 and id(parameter) not in undecayed].append(parameter)
+    decays = {True: config.weight_decay, False: 0.0}
+    return torch.optim.AdamW(
+        [{"params": part, "weight_decay": decays[d]} for d, part in groups.items() if part],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        fused=True,  # 2.7 times as fast on a CPU, for 42 million weights
+    )
 
 
 class Stepper:
@@ -93,7 +52,7 @@ class Stepper:
         undecayed = {
             id(m) for p, m in zip(parameters, self.masters, strict=True) if id(p) in embeddings
         }
-        self.optimizer = config.make(self.masters, undecayed=undecayed)
+        self.optimizer = adamw(config, self.masters, undecayed=undecayed)
         self.num_steps = 0
         self.grad_norm = 0.0  # of the last step, before clipping
         self.lr = config.lr_at(0, total=total)
@@ -109,8 +68,6 @@ class Stepper:
 
     def measure(self, count: float) -> bool:
         """Divide the summed gradients by `count` and take their norm. False: it is not finite."""
-        import torch
-
         gradient = self._gradient()
         torch._foreach_mul_(gradient, 1.0 / count)
         self.grad_norm = float(torch.nn.utils.get_total_norm(gradient))
@@ -119,8 +76,6 @@ class Stepper:
 
     def apply(self) -> None:
         """After `measure`: clip and step."""
-        import torch
-
         if self.grad_norm > self.config.clip:
             torch._foreach_mul_(self._gradient(), self.config.clip / self.grad_norm)
         for group in self.optimizer.param_groups:
@@ -159,7 +114,6 @@ class Stepper:
 
 
 def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
-    import torch
 
     found = [] if module is None else module.modules()
     return [part.weight for part in found if isinstance(part, torch.nn.Embedding)]
@@ -167,7 +121,6 @@ def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
 
 def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """The parameter itself in float32; else a float32 copy, which takes over each gradient."""
-    import torch
 
     if parameter.dtype == torch.float32:
         return parameter

@@ -24,6 +24,7 @@ from transformers import (
 from rolecall import attention
 from rolecall.chat import Tokenizer, encode
 from rolecall.core import Ids
+from rolecall.habits.registered import of_workflow
 from rolecall.models import LanguageModel
 from rolecall.rollout import Stage
 from rolecall.tiny.demonstrations import play_all
@@ -71,22 +72,19 @@ def build(
     no demonstrations.
     """
     size = size or Size()
-    for stage in stages:
-        if stage.workflow.demonstrate is None:
-            name = stage.workflow.name
-            raise ValueError(f"workflow {name!r} registers no demonstrations to learn from")
+    shown_by = [of_workflow(stage.workflow.name) for stage in stages]
     tokenizer = _tokenizer(stages, size, seed=seed)
     log(f"tokenizer: {len(tokenizer)} ids")
     rows: list[Row] = []
     drills: list[Row] = []
-    for stage in stages:
+    for stage, demonstrations in zip(stages, shown_by, strict=True):
         tasks = stage.environment.tasks("train")
         played = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
         rows += [turn.ids for episode in played for turn in episode.turns]
-        if stage.workflow.drills is not None:
+        if demonstrations.drills is not None:
             drills += [
                 (encode(tokenizer, shown), encode(tokenizer, learned))
-                for shown, learned in stage.workflow.drills(tasks, NUM_DRILLS)
+                for shown, learned in demonstrations.drills(tasks, NUM_DRILLS)
             ]
     log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} ids to learn")
     model = _model(size, tokenizer, seed=seed)
@@ -98,7 +96,7 @@ def build(
 
 
 def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedTokenizerFast:
-    tags = [tag for stage in stages for tag in stage.workflow.tags]
+    tags = [tag for stage in stages for tag in of_workflow(stage.workflow.name).tags]
     bytes_only = fit([], size=300 + len(tags), tags=tags)
     texts: list[str] = []
     for stage in stages:

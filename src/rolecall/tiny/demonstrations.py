@@ -16,6 +16,7 @@ from rolecall.core import Episode, Task
 from rolecall.engines.base import Request, Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.habits.base import Scene
+from rolecall.habits.registered import of_workflow
 from rolecall.rollout import Stage, play
 from rolecall.seeds import seed_of
 
@@ -42,12 +43,11 @@ def play_all(
 
 async def _demonstrate(stage: Stage, tokenizer: Tokenizer, task: Task, random: Random) -> Episode:
     said: list[tuple[str, str]] = []
-    demonstrate = stage.workflow.demonstrate
-    assert demonstrate is not None, "the workflow demonstrates"
+    say = of_workflow(stage.workflow.name).say
 
     def reply(request: Request) -> str:
         role = stage.agents[request.policy].role
-        text = demonstrate(Scene(role, task, said, tokenizer.decode(request.prompt), random))
+        text = say(Scene(role, task, said, tokenizer.decode(request.prompt), random))
         said.append((role, text))
         return text
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 Call = Callable[..., Awaitable[str]]
+Format = Literal["native", "tags", "code"]  # how an agent writes a call
 _writing: ContextVar[list[str] | None] = ContextVar("rolecall_files_written", default=None)
 
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from rolecall.core import Message, Turn
 from rolecall.tags import code_of
-from rolecall.tools.base import Tool
+from rolecall.tools.base import Format, Tool
 
-Format = Literal["native", "tags", "code"]
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 TAG = re.compile(r"<(/?)tool_call>")
 # Function and parameters as Qwen3-Coder writes them between the tags.

@@ -18,8 +18,8 @@ from rolecall.core import Episode, Turn
 from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError, first
 from rolecall.tags import encodable
-from rolecall.tools.base import Tool, ToolError, noting_files
-from rolecall.tools.calls import Call, Format, calls_of, cut, shared
+from rolecall.tools.base import Format, Tool, ToolError, noting_files
+from rolecall.tools.calls import Call, calls_of, cut, shared
 
 
 class Toolkit(Protocol):

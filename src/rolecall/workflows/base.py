@@ -15,7 +15,6 @@ from typing import Any, overload
 
 from rolecall.agents import Parser
 from rolecall.core import Task, Turn
-from rolecall.habits.base import Demonstrate, Drills
 from rolecall.team import Team
 
 # What a workflow finds in a team beside its agents.
@@ -35,9 +34,6 @@ class Workflow:
     chooses: bool = False  # its source says which candidate is played
     forks: bool = False  # its source forks the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
-    demonstrate: Demonstrate | None = None  # for `rolecall tiny build`
-    drills: Drills | None = None  # for the same: the skill without the talk
-    tags: tuple[str, ...] = ()  # texts that the embedded model's tokenizer keeps whole
 
     async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
         return await self.play(team, task, world, **options)
@@ -49,9 +45,6 @@ def workflow(play: Play, /) -> Workflow: ...
 def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
-    demonstrate: Demonstrate | None = None,
-    drills: Drills | None = None,
-    tags: tuple[str, ...] = (),
 ) -> Callable[[Play], Workflow]: ...
 
 
@@ -60,9 +53,6 @@ def workflow(
     /,
     *,
     parsers: dict[str, Parser] | None = None,
-    demonstrate: Demonstrate | None = None,
-    drills: Drills | None = None,
-    tags: tuple[str, ...] = (),
 ) -> Workflow | Callable[[Play], Workflow]:
     """Make a workflow of an async function `(team, task, world, <options>)`.
 
@@ -85,9 +75,6 @@ def workflow(
             chooses=tries or "choose" in called,
             forks=tries or "fork" in called,
             parsers=parsers or {},
-            demonstrate=demonstrate,
-            drills=drills,
-            tags=tags,
         )
 
     return made if play is None else made(play)

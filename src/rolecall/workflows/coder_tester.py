@@ -13,18 +13,12 @@ from pydantic import PositiveInt
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import code as habits
 from rolecall.parsers import fenced, tagged
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(
-    parsers={"coder": fenced, "tester": tagged("tests")},
-    demonstrate=habits.coder_tester,
-    drills=habits.drills,
-    tags=("<tests>", "</tests>", "```python", "```"),
-)
+@workflow(parsers={"coder": fenced, "tester": tagged("tests")})
 async def coder_tester(team: Team, task: Task, world: World, max_turns: PositiveInt = 5) -> Turn:
     """Ends when the code passes all tests of a turn; neither sees the other's words."""
     code_so_far: list[Said] = []

@@ -12,15 +12,11 @@ from pydantic import PositiveInt
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import data_science as habits
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(
-    demonstrate=habits.data_science,
-    tags=(*habits.LINES, "```python", "```", "<output>", "</output>"),
-)
+@workflow
 async def data_science(team: Team, task: Task, world: World, tries: PositiveInt = 1) -> Turn:
     """A role whose files are missing is told so and asked again, at most `tries` times in all."""
     seen = team.observation

@@ -12,7 +12,6 @@ from pydantic import PositiveInt
 from rolecall.agents import Quote
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import debate as habits
 from rolecall.parsers import one_of
 from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
@@ -21,12 +20,7 @@ from rolecall.workflows.base import workflow
 PRO, CON = "for", "against"
 
 
-@workflow(
-    parsers={"judge": one_of("winner", "a", "b", "tie")},
-    demonstrate=habits.debate,
-    drills=habits.drills,
-    tags=("<winner>", "</winner>"),
-)
+@workflow(parsers={"judge": one_of("winner", "a", "b", "tie")})
 async def debate(
     team: Team, task: Task, world: World, rounds: PositiveInt = 3, judge_tries: PositiveInt = 3
 ) -> str:

@@ -18,7 +18,7 @@ from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"debater": boxed}, tags=("\\boxed{",))
+@workflow(parsers={"debater": boxed})
 async def majority_vote(
     team: Team,
     task: Task,

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import mathchat as habits
-from rolecall.habits.base import drills
 from rolecall.parsers import boxed
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(
-    parsers={"verifier": boxed},
-    demonstrate=habits.mathchat,
-    drills=drills,
-    tags=("```python", "```", "\\boxed{", "<output>", "</output>"),
-)
+@workflow(parsers={"verifier": boxed})
 async def mathchat(team: Team, task: Task, world: World, show_solver: bool = False) -> Turn:
     """`show_solver`: the verifier sees the solver too, as in MARTI."""
     plan = await team.solver(task.prompt)

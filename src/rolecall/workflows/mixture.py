@@ -16,7 +16,7 @@ from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"proposer": boxed, "aggregator": boxed}, tags=("\\boxed{",))
+@workflow(parsers={"proposer": boxed, "aggregator": boxed})
 async def mixture(team: Team, task: Task, world: World, layers: PositiveInt = 1) -> Turn:
     """The reward `proposals` pays each proposer for its own answer."""
     proposers = team.role("proposer")

@@ -7,12 +7,11 @@ from pydantic import PositiveInt
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import search
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(demonstrate=search.search_alone, drills=search.drills)
+@workflow
 async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveInt = 8) -> Turn:
     """At most `max_turns` actions; each earns what the world pays for it."""
     seen = team.observation

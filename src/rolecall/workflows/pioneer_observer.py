@@ -15,7 +15,7 @@ from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"player": boxed}, tags=("\\boxed{",))
+@workflow(parsers={"player": boxed})
 async def pioneer_observer(
     team: Team, task: Task, world: World, swap_every: PositiveInt = 5
 ) -> Turn:

@@ -30,7 +30,7 @@ def readable(turn: Turn) -> str | None:
     return turn.visible if len(OPENED.findall(turn.visible)) == len(subtasks_of(turn)) else None
 
 
-@workflow(parsers={"planner": readable}, tags=("<subtask>", "</subtask>", "[worker]"))
+@workflow(parsers={"planner": readable})
 async def planner_workers(
     team: Team, task: Task, world: World, max_calls: PositiveInt = 20, at_once: PositiveInt = 4
 ) -> Turn:

@@ -13,7 +13,6 @@ from pydantic import NonNegativeInt, PositiveInt
 from rolecall.agents import Said
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import search
 from rolecall.parsers import one_of, tagged
 from rolecall.team import Team
 from rolecall.workflows.asking import ask_again
@@ -26,10 +25,6 @@ from rolecall.workflows.base import workflow
         "searcher": tagged("search"),
         "answerer": tagged("answer"),
     },
-    demonstrate=search.search_team,
-    drills=search.drills,
-    tags=("<verify>", "</verify>", "<search>", "</search>", "<answer>", "</answer>",
-          "<information>", "</information>", "[verifier]", "[searcher]", *search.NAMES),
 )  # fmt: skip
 async def search_team(
     team: Team,

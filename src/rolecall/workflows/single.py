@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import maths
-from rolecall.habits.base import drills
 from rolecall.parsers import boxed
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
 
 
-@workflow(
-    parsers={"solver": boxed},
-    demonstrate=maths.solver_verifier,
-    drills=drills,
-    tags=("\\boxed{",),
-)
+@workflow(parsers={"solver": boxed})
 async def single(team: Team, task: Task, world: World) -> Turn:
     """One call."""
     return await team.solver(task.prompt)

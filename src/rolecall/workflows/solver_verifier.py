@@ -14,8 +14,6 @@ from pydantic import PositiveInt
 
 from rolecall.core import Task, Turn
 from rolecall.environments.base import World
-from rolecall.habits import maths
-from rolecall.habits.base import drills
 from rolecall.parsers import boxed, one_of
 from rolecall.team import Member, Team
 from rolecall.workflows.base import workflow
@@ -25,12 +23,7 @@ Ask = Callable[..., Awaitable[Turn]]
 OnUnparsable = Literal["reject", "approve", "retry"]
 
 
-@workflow(
-    parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
-    demonstrate=maths.solver_verifier,
-    drills=drills,
-    tags=("<verify>", "</verify>", "\\boxed{", "[solver]", "[verifier]"),
-)
+@workflow(parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")})
 async def solver_verifier(
     team: Team,
     task: Task,

@@ -13,7 +13,7 @@ from rolecall.engines.base import Sampling
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.data_science import DataScienceWorld
 from rolecall.environments.data_science_rows import modelling_tasks
-from rolecall.models import load_tokenizer
+from rolecall.loading import load_tokenizer
 from rolecall.registry import resolve
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action, View, render

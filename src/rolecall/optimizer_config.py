@@ -1,0 +1,44 @@
+"""The hyperparameters of AdamW: clipping, decay, and the schedule of the learning rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Optimizer(BaseModel):
+    """AdamW with gradient clipping and a schedule."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    lr: float | None = Field(None, gt=0, le=10)
+    """Learning rate; by default 1e-6, and 2e-5 for an adapter."""
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    """Decay of the running means of gradient and squared gradient."""
+    eps: float = Field(1e-8, gt=0, le=1)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.0, ge=0, le=10)
+    """Decoupled weight decay of matrices; norms, biases and embeddings have none."""
+    clip: float = Field(1.0, gt=0, le=1e9)
+    """Largest norm of a policy's gradient; a larger one is scaled down to it."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after the warm-up, down to 0 at the last step."""
+    warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
+    """Updates over which the learning rate rises from 0."""
+
+    def lr_at(self, update: int, *, total: int) -> float:
+        """Learning rate of update 0, 1, ... of `total`."""
+        assert self.lr is not None
+        if update < self.warmup_steps:
+            return self.lr * (update + 1) / (self.warmup_steps + 1)
+        share = (update - self.warmup_steps) / max(1, total - self.warmup_steps)
+        fall = {
+            "constant": 1.0,
+            "linear": 1.0 - share,
+            "cosine": 0.5 * (1.0 + math.cos(math.pi * share)),
+        }
+        return self.lr * max(0.0, fall[self.schedule])
