@@ -13,10 +13,11 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from rolecall import learning
-from rolecall.assembly import Run, assemble
+from rolecall.assembly import assemble
 from rolecall.collecting import Collector
 from rolecall.config import load
 from rolecall.loading import locate
+from rolecall.run import Run
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from tests.test_every_algorithm import case, train

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rolecall import learning
-from rolecall.assembly import Run
 from rolecall.learners.local import LocalLearner
+from rolecall.run import Run
 from rolecall.scope import task_factory
 from tests.test_every_algorithm import Display, case, trainer_of
 

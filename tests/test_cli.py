@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from rolecall import cli
-from rolecall.assembly import Run, assemble
+from rolecall.assembly import assemble
 from rolecall.config import find, load
+from rolecall.run import Run
 from tests.toy import command, relay_config, solo_config, write
 
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from rolecall import checkpoint, checks, needs
+from rolecall import checks, needs
 from rolecall.agents import Policy
+from rolecall.algorithm_group import Credit
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import Config
 from rolecall.config_errors import ConfigError
 from rolecall.core import Group, Task
-from rolecall.credit import Credit, check_options, make_algorithms
+from rolecall.credit import check_options, make_algorithms
 from rolecall.data import demonstrations, preferences
-from rolecall.drawing import Drawing
 from rolecall.engines.torch import TorchEngine
 from rolecall.environments import validation
 from rolecall.environments.base import ENDLESS, Environment
 from rolecall.environments.mixed import Mixture
 from rolecall.environments.rows import duplicate_questions
 from rolecall.evaluation import held_out
-from rolecall.learners.local import LocalLearner
 from rolecall.models import LanguageModel, copies
 from rolecall.opponents import Opponents
 from rolecall.parts import (
@@ -34,60 +31,13 @@ from rolecall.parts import (
     resolve_workflow,
 )
 from rolecall.rollout import Stage
+from rolecall.run import Run
 from rolecall.scope import Quiet
 from rolecall.user_code import check_tasks
 from rolecall.weights import make_critic, make_learner, make_models
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
-
-
-@dataclass(slots=True)
-class Run:
-    """The parts of one run; only the trainer and the evaluation hold them all."""
-
-    config: Config
-    stage: Stage
-    drawing: Drawing  # of train tasks
-    test: list[Task]  # the held-out tasks that are evaluated before and after
-    validation: list[Task]  # those that are evaluated during the run; without any, test is
-    engine: TorchEngine
-    models: dict[str, LanguageModel]
-    learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
-    opponents: dict[str, Opponents]  # by the policy that plays them
-    credits: list[Credit]
-    data: list[Group]  # what is trained on instead of episodes, if anything
-
-    def __repr__(self) -> str:
-        team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
-        return f"<Run of {team}; {self.config.workflow.name}, {self.config.environment.name}>"
-
-    def credit_of(self, policy: str) -> Credit:
-        """Agents that share a policy have one loss, so any of their algorithms will do."""
-        agents = {name for name, agent in self.config.team.items() if agent.policy == policy}
-        return next(part for part in self.credits if part.agents & agents)
-
-    @property
-    def parts(self) -> dict[str, checkpoint.Saved]:
-        """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
-        critics = {  # two algorithms may each have a critic of one kind, but they share no agent
-            f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
-            for part in self.credits
-            if part.critic is not None
-        }
-        past = {f"past.{name}": pool for name, pool in self.opponents.items()}
-        return {**self.learners, **critics, **past}
-
-    @property
-    def stateful(self) -> list[Algorithm | Drawing]:
-        """What a checkpoint holds a small state of."""
-        return [*(part.algorithm for part in self.credits), self.drawing]
-
-    def restore(self, saved: Path) -> None:
-        """Take over a checkpoint's weights, critics and states."""
-        states = checkpoint.load(saved, self.parts)
-        for part, state in zip(self.stateful, states, strict=True):
-            part.load_state_dict(state)
 
 
 def assemble(config: Config) -> Run:

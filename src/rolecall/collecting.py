@@ -9,10 +9,10 @@ import asyncio
 import logging
 
 from rolecall import scope
-from rolecall.assembly import Run
 from rolecall.core import Episode, Group, Swap, Task
 from rolecall.drawing import drawn
 from rolecall.rollout import Rollout, collect, replay
+from rolecall.run import Run
 from rolecall.runs import Journal, RunFolder, journal_path
 
 log = logging.getLogger("rolecall")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from rolecall import checkpoint, learning, registry, runs
 from rolecall.agents import Policy
-from rolecall.assembly import Run, assemble
+from rolecall.assembly import assemble
 from rolecall.config import Config, Named, find, load
 from rolecall.config_errors import ConfigError
 from rolecall.credit import check_options
@@ -28,6 +28,7 @@ from rolecall.monitor import curves, report, summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.parts import make_agents, make_environment, make_tools, resolve_workflow
 from rolecall.rollout import Rollout, Stage
+from rolecall.run import Run
 from rolecall.runs import RunFolder
 from rolecall.scope import task_factory
 from rolecall.tiny.build import Size, build

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rolecall import registry
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import Config, Named
 from rolecall.config_errors import ConfigError
-from rolecall.core import Episode
-
-
-class Critic(Protocol):
-    """Expects rewards; the algorithm that needs it says what it should have expected."""
-
-    def annotate(self, episodes: list[Episode]) -> None: ...
-    def save(self, folder: Path) -> None: ...
-    def load(self, folder: Path) -> None: ...
-
-
-@dataclass(slots=True)
-class Credit:
-    """An algorithm and the agents whose turns it trains."""
-
-    algorithm: Algorithm
-    agents: frozenset[str]
-    critic: Critic | None = None
-    seen: list[Episode] = field(default_factory=list)  # of this step, as its critic noted on them
 
 
 def make_algorithms(config: Config) -> dict[str, Algorithm]:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from rolecall.algorithm_group import Credit
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
-from rolecall.assembly import Run
 from rolecall.core import Batch, Episode, Turn
-from rolecall.credit import Credit
 from rolecall.learners.local import Annotation
 from rolecall.learners.updates import Update, merged
 from rolecall.packing import pack, split
+from rolecall.run import Run
 from rolecall.seeds import seed_of
 
 PROBE = 16  # ids whose log-probs are compared after a publication

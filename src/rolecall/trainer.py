@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rolecall import checkpoint, held_loop, learning
-from rolecall.assembly import Run
 from rolecall.collecting import Collector
 from rolecall.core import Episode
 from rolecall.environments.validation import SPLIT
@@ -28,6 +27,7 @@ from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.opponents import Kept
 from rolecall.rollout import Rollout
+from rolecall.run import Run
 from rolecall.runs import RunFolder, journal_path, journals
 from rolecall.scope import task_factory
 

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import torch
 
+from rolecall.algorithm_group import Critic
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.mixing import Vdn
 from rolecall.chat import Tokenizer
 from rolecall.config import Config
 from rolecall.config_errors import ConfigError
-from rolecall.credit import Critic
 from rolecall.critics.joint import JointCritic
 from rolecall.critics.utilities import UtilityCritic
 from rolecall.learners.local import LocalLearner

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from rolecall import learning
-from rolecall.assembly import Run, assemble
+from rolecall.assembly import assemble
 from rolecall.bench import Measure, Measured
 from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
 from rolecall.bench.small_models import random_model
@@ -18,6 +18,7 @@ from rolecall.config import Config
 from rolecall.core import Episode, Task, Turn
 from rolecall.environments.base import World
 from rolecall.rollout import collect
+from rolecall.run import Run
 from rolecall.scope import task_factory
 from rolecall.team import Team
 from rolecall.workflows.base import workflow
