@@ -29,7 +29,7 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 
-from rolecall.checkpoint import LATEST, MANIFEST, pointed
+from rolecall.storage.checkpoint import LATEST, MANIFEST, pointed
 
 SIGNALS = ("KILL", "TERM", "INT", "STOP", "CHILDREN")
 MARK = "ROLECALL_CHAOS"  # in the environment of a run and of all that it starts

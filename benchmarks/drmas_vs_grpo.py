@@ -16,8 +16,8 @@ from statistics import fmean
 
 import yaml
 
-from rolecall import commands
-from rolecall.config import find
+from rolecall.cli import commands
+from rolecall.config.schema import find
 
 ROOT = Path(__file__).resolve().parents[1]
 BONUS = f"{ROOT / 'examples' / 'role_bonus.py'}:role_bonus"

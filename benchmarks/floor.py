@@ -24,10 +24,10 @@ from rolecall.bench.all import BENCHMARKS
 from rolecall.bench.child import set_up
 from rolecall.bench.small_models import SIZES
 from rolecall.bench.workload import VOCABULARY
-from rolecall.engines import decoder
-from rolecall.kv_cache import Paged
+from rolecall.engines import scheduler
 from rolecall.learners import local
-from rolecall.memory import keep_freed_memory
+from rolecall.models.attention.kv_cache import Paged
+from rolecall.runtime.memory import keep_freed_memory
 
 NAMES = ("team-rollout-s", "team-rollout-m", "grpo-step", "grpo-step-long", "update")
 
@@ -70,7 +70,7 @@ def floor(name: str) -> tuple[float, Work]:
         measure = set_up(name, "ours", size="full", folder=Path(folder))
         for run in range(3):
             measure(run)
-        with patch.object(decoder, "Paged", paged), patch.object(local, "layout_of", layout_of):
+        with patch.object(scheduler, "Paged", paged), patch.object(local, "layout_of", layout_of):
             started = time.perf_counter()
             measure(3)
             return time.perf_counter() - started, work

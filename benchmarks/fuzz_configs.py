@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
-from rolecall.config import find, load, recipe_names
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import find, load, recipe_names
 
 SMALL = (
     "trainer.steps=1", "rollout.groups=2", "rollout.group_size=2", "evaluation.tasks=1",
@@ -119,14 +119,14 @@ def run(file: Path, folder: Path, out: Path) -> None:
     """In a process of its own: what a person would see, and the exit status."""
     import torch
 
-    from rolecall import cli
+    from rolecall.cli import main
 
     torch.set_num_threads(1)
     handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(handle, stream)
     sys.argv = ["rolecall", "train", str(file), *SMALL, "--output", str(folder)]
-    cli.main()
+    main.main()
 
 
 def tried(config: dict[str, Any], folder: Path) -> tuple[str, str]:
@@ -134,7 +134,7 @@ def tried(config: dict[str, Any], folder: Path) -> tuple[str, str]:
     file, out = folder / "config.yaml", folder / "out.txt"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     context = get_context("forkserver")
-    context.set_forkserver_preload(["rolecall.assembly", "rolecall.commands"])
+    context.set_forkserver_preload(["rolecall.setup.build", "rolecall.cli.commands"])
     process = context.Process(target=run, args=(file, folder / "run", out))
     process.start()
     process.join(LONGEST_S)

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from rolecall.config import find, recipe_names
+from rolecall.config.schema import find, recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/learning.md"
@@ -29,11 +29,10 @@ HEAD = """# What each small recipe learns
 
 Made by `make prove-learning` ({machine}): each recipe as it stands, one run at a time. A
 score is avg@n over held-out tasks, +- is 1.96 standard errors over tasks. The models
-inside the package can do the work and have good and bad habits (`rolecall.habits`); what is
-learned is which of them to follow. Wall time is a whole run's, its two evaluations included. The
-teams of `code` and `data_science` choose among short programs of a grammar that
-`rolecall.habits.code` and `rolecall.habits.data_science` declare; in the latter each line of a
-program is one id.
+inside the package can do the work and have good and bad habits (`rolecall.tiny.demonstrations`);
+what is learned is which of them to follow. Wall time is a whole run's, its two evaluations
+included. The teams of `code` and `data_science` choose among short programs of a grammar, declared
+in `code.py` and `data_science.py` there; in the latter each line of a program is one token.
 
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5

@@ -20,53 +20,53 @@ MRLM: Names = [
     ("mrlm info", ["rolecall info"], ""),
     (
         "Message, MessageRole",
-        ["rolecall.core:Message"],
+        ["rolecall.types:Message"],
         "role is a text: system, user, assistant, tool",
     ),
     (
         "Observation",
-        ["rolecall.environments.base:Observation"],
+        ["rolecall.interfaces.environment:Observation"],
         "text, key, reward, team, done, info",
     ),
     (
         "Reward",
-        ["rolecall.core:Turn", "rolecall.core:Episode"],
+        ["rolecall.types:Turn", "rolecall.types:Episode"],
         "numbers in `Turn.rewards` by name and in `Episode.rewards` by agent",
     ),
     (
         "RolloutBatch, RolloutBuffer",
-        ["rolecall.rollout:Rollout", "rolecall.core:Batch"],
+        ["rolecall.rollout.episodes:Rollout", "rolecall.types:Batch"],
         "what a step collected; what it is packed into",
     ),
     (
         "PreferenceDataset",
-        ["rolecall.data:preferences", "rollout.data"],
+        ["rolecall.rollout.offline_data:preferences", "rollout.data"],
         "JSON Lines or Parquet: prompt, chosen, rejected",
     ),
     (
         "TrajectoryDataset",
-        ["rolecall.episodes:write_parquet"],
+        ["rolecall.storage.episode_io:write_parquet"],
         "every turn of a run, for DuckDB or pandas",
     ),
     (
         "SimulatedEnvironment",
-        ["rolecall.environments.base:World"],
+        ["rolecall.interfaces.environment:World"],
         "step(agent, action) and score(episode), both async",
     ),
     ("EnvironmentMode", ["team.NAME.trainable"], "what is trained is said of an agent"),
     (
         "LLMEnvironment",
-        ["rolecall.environments.llm:LlmEnvironment"],
+        ["rolecall.environments.llm.environment:LlmEnvironment"],
         "environment: llm, behind any OpenAI-compatible address",
     ),
     (
         "the code environment",
-        ["rolecall.environments.code:CodeEnvironment"],
+        ["rolecall.environments.code.environment:CodeEnvironment"],
         "in bubblewrap, with hidden tests",
     ),
     (
         "the math environment",
-        ["rolecall.environments.math:MathEnvironment"],
+        ["rolecall.environments.math.environment:MathEnvironment"],
         "answers are compared as values",
     ),
     (
@@ -90,9 +90,13 @@ MRLM: Names = [
     ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], "algorithm: grpo"),
     ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo"], "algorithm: dpo"),
     ("SFTTrainer", ["rolecall.algorithms.sft:Sft", "rollout.data"], "algorithm: sft"),
-    ("load_config", ["rolecall.config:load"], ""),
-    ("save_config", ["rolecall.runs:resolved"], "a run folder holds config.yaml"),
-    ("merge_configs", ["rolecall.config:load"], "KEY.SUB=VALUE; what is not named stays as it is"),
+    ("load_config", ["rolecall.config.schema:load"], ""),
+    ("save_config", ["rolecall.storage.run_folder:resolved"], "a run folder holds config.yaml"),
+    (
+        "merge_configs",
+        ["rolecall.config.schema:load"],
+        "KEY.SUB=VALUE; what is not named stays as it is",
+    ),
     (
         "EnvironmentServer, serve, RemoteEnvironment",
         [],
@@ -137,7 +141,7 @@ DRMAS: Names = [
     ),
     ("agent_system/agent/orchestra/search", ["rolecall.workflows.search_team:search_team"], ""),
     ("group_by_agent_id", ["rolecall.algorithms.drmas:DrMas"], "algorithm: drmas"),
-    ("DataProto", ["rolecall.core:Batch"], "packed, without padding"),
+    ("DataProto", ["rolecall.types:Batch"], "packed, without padding"),
 ]
 MARTI: Names = [
     (
@@ -162,16 +166,16 @@ MARTI: Names = [
     ),
     (
         "processor_func_path, reward_alloc",
-        ["rolecall.core:Turn"],
+        ["rolecall.types:Turn"],
         "a workflow writes `turn.rewards`",
     ),
     ("tool_manager", ["rolecall.tools.use:ToolUse"], "team.NAME.tools says what an agent may call"),
     (
         "Agent (actor, critic, reference, engines)",
-        ["rolecall.agents:Agent", "rolecall.agents:Policy"],
+        ["rolecall.agents.agent:Agent", "rolecall.agents.agent:Policy"],
         "who speaks, and the weights it speaks with",
     ),
-    ("MultiAgent_PPOTrainer", ["rolecall.trainer:Trainer"], ""),
+    ("MultiAgent_PPOTrainer", ["rolecall.training.trainer:Trainer"], ""),
     ("OPENRLHF_ASYNC_NUM_TASKS", ["rollout.concurrency"], ""),
 ]
 OTHERS: dict[str, Names] = {
@@ -214,10 +218,14 @@ OTHERS: dict[str, Names] = {
         ("parquet rows", ["environment.train"], "read without conversion"),
     ],
     "prime-rl": [
-        ("orchestrator, trainer, inference", ["rolecall.trainer:Trainer"], "one asyncio process"),
+        (
+            "orchestrator, trainer, inference",
+            ["rolecall.training.trainer:Trainer"],
+            "one asyncio process",
+        ),
         ("max_async_level", ["trainer.max_staleness"], ""),
         ("rollouts_per_example", ["rollout.group_size"], ""),
-        ("verifiers environments", ["rolecall.environments.base:World"], "write one of ours"),
+        ("verifiers environments", ["rolecall.interfaces.environment:World"], "write one of ours"),
         ("importance sampling", ["algorithm.correction"], ""),
     ],
 }

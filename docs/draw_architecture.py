@@ -1,7 +1,7 @@
 """Draws docs/architecture.svg from the imports of the code: `python docs/draw_architecture.py`.
 
-LAYERS is the plan of the house: a room may import from its own layer and from those below. A test
-holds the code to it.
+A room is a folder of the package or one of the files beside them. A room's floor is one above the
+highest of the rooms that it imports from, so every import runs downward; a test allows no circle.
 """
 
 from __future__ import annotations
@@ -15,93 +15,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 ROOT = Path(__file__).resolve().parents[1] / "src/rolecall"
-# From the ground up: layers of rooms, each a folder or some files of the package.
-LAYERS: list[dict[str, list[str]]] = [
-    {"nouns": ["core", "tags", "seeds", "scope", "memory", "config_errors", "errors", "places"]},
-    {
-        "settings": ["config", "registry", "learners.optim"],
-        "interfaces": ["engines.base", "environments.base", "tools.base", "tools.calls"],
-        "row files": ["environments.row_files"],
-    },
-    {
-        "agents": ["agents", "team", "chat", "controls", "parsers", "data"],
-        "tools": ["tools"],
-        "retrieval": ["retrieval"],
-        "sandbox": ["sandbox"],
-        "workflows": ["workflows", "habits"],
-        "environments": ["environments"],
-        "rewards": ["rewards"],
-        "algorithms": ["algorithms"],
-        "packing": ["packing"],
-    },
-    {
-        "models": [
-            "models",
-            "attention",
-            "branches",
-            "flex",
-            "flex_pages",
-            "kv_cache",
-            "kernels",
-            "fused",
-            "fused_heads",
-            "last_layer",
-            "exact_head",
-            "llama",
-            "adapters",
-            "tiny",
-            "tiny.tokenizer",
-        ],
-        "engines": ["engines"],
-        "critics": ["critics"],
-        "learners": ["learners"],
-    },
-    {
-        "rollout": ["rollout", "evaluation", "user_code"],
-        "drawing": ["drawing", "curriculum"],
-        "opponents": ["opponents"],
-        "run folder": ["runs", "episodes", "checkpoint", "logs"],
-        "data sets": ["data_sets"],
-        "proofs": ["proofs"],
-    },
-    {"monitor": ["monitor"], "serve": ["serve"]},
-    {
-        "assembly": ["assembly", "parts", "credit", "weights", "needs", "checks"],
-        "trainer": ["trainer", "collecting", "learning", "held_loop"],
-    },
-    {"bench": ["bench"], "elsewhere": ["elsewhere"]},
-    {
-        "commands": [
-            "commands",
-            "api",
-            "cli",
-            "info",
-            "__main__",
-            "",
-            "tiny.build",
-            "tiny.demonstrations",
-        ]
-    },
-]
+FLOOR = 1.05  # height of a floor in the picture
 
 
-def room_of(module: str) -> str:
-    """The room whose longest entry names the module or a folder that it is in."""
-    found = [
-        (len(entry), room)
-        for layer in LAYERS
-        for room, entries in layer.items()
-        for entry in entries
-        if module == entry or (entry and module.startswith(f"{entry}."))
-    ]
-    if not found:
-        raise ValueError(f"{module or 'rolecall'} is in no room of docs/draw_architecture.py")
-    return max(found)[1]
+def modules() -> dict[str, Path]:
+    """`models.cpu.kernels` -> its file; a package has the name of its folder."""
+    return {_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
 def imports() -> dict[str, set[str]]:
     """Module -> modules of the package that it imports, wherever in its file."""
-    files = {_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+    files = modules()
     found: dict[str, set[str]] = {}
     for module, path in files.items():
         named: set[str] = set()
@@ -114,51 +38,79 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def between_rooms() -> networkx.DiGraph:
+def room_of(module: str) -> str:
+    """`models.cpu.kernels` -> `models`; the package's own `__init__` is the room `rolecall`."""
+    return module.split(".")[0] or "rolecall"
+
+
+def folder_of(module: str) -> str:
+    """`models.cpu.kernels` -> `models.cpu`; a file beside the folders stands for itself."""
+    if not module or (ROOT / module.replace(".", "/")).is_dir():
+        return module or "rolecall"
+    return module.rpartition(".")[0] or module
+
+
+def between(place: dict[str, str]) -> networkx.DiGraph:
+    """The imports between places, of which `place` says where each module is."""
     graph = networkx.DiGraph()
+    graph.add_nodes_from(place.values())
     for module, named in imports().items():
         for other in named:
-            if room_of(module) != room_of(other):
-                graph.add_edge(room_of(module), room_of(other))
+            if place[module] != place[other]:
+                graph.add_edge(place[module], place[other])
     return graph
 
 
+def between_rooms() -> networkx.DiGraph:
+    return between({module: room_of(module) for module in modules()})
+
+
+def floors() -> list[list[str]]:
+    """Rooms from the ground up. Raises networkx's error where they import in a circle."""
+    graph = between_rooms()
+    height: dict[str, int] = {}
+    for room in reversed(list(networkx.topological_sort(graph))):
+        height[room] = max((height[below] + 1 for below in graph.successors(room)), default=0)
+    return [
+        sorted(room for room, floor in height.items() if floor == number)
+        for number in range(max(height.values()) + 1)
+    ]
+
+
 def draw(target: Path) -> None:
-    """Rooms by layer; an arrow that other arrows already imply is left out."""
-    figure = Figure(figsize=(11, 9))
+    """Rooms by floor; an arrow that other arrows already imply is left out."""
+    graph, plan = between_rooms(), floors()
+    figure = Figure(figsize=(11, 0.85 * len(plan)))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, 11)
-    axes.set_ylim(0, len(LAYERS) * 1.12)
+    axes.set_ylim(0, len(plan) * FLOOR)
     axes.axis("off")
+    files = [room_of(module) for module in modules()]
     centre = {}
-    for height, layer in enumerate(LAYERS):
-        for number, (room, entries) in enumerate(layer.items()):
-            x, y = 11 * (number + 0.5) / len(layer), height * 1.12 + 0.5
+    for height, rooms in enumerate(plan):
+        for number, room in enumerate(rooms):
+            shift = 0.25 if height % 2 else -0.25  # so that arrows pass between the boxes
+            x, y = 11 * (number + 0.5) / len(rooms) + shift, height * FLOOR + FLOOR / 2
             centre[room] = (x, y)
             box = FancyBboxPatch(
-                (x - 0.8, y - 0.24), 1.6, 0.48, boxstyle="round,pad=0.02",
+                (x - 0.72, y - 0.2), 1.44, 0.4, boxstyle="round,pad=0.02",
                 facecolor="#f2efe9", edgecolor="#55504a", zorder=2,
             )  # fmt: skip
             axes.add_patch(box)
-            axes.text(x, y + 0.06, room, ha="center", va="center", fontsize=11, zorder=3)
-            files = " ".join(entry for entry in entries if entry and entry != room)
-            small = files if len(files) < 34 else files[:31] + "..."
-            axes.text(x, y - 0.13, small, ha="center", va="center", fontsize=5.5, zorder=3)
-    for user, used in sorted(networkx.transitive_reduction(between_rooms()).edges):
+            axes.text(x, y + 0.05, room, ha="center", va="center", fontsize=10, zorder=3)
+            small = f"{files.count(room)} files" if (ROOT / room).is_dir() else f"{room}.py"
+            axes.text(x, y - 0.12, small, ha="center", va="center", fontsize=6, zorder=3)
+    for user, used in sorted(networkx.transitive_reduction(graph).edges):
         (x0, y0), (x1, y1) = centre[user], centre[used]
-        level = abs(y0 - y1) < 0.1
-        side = 0.82 if x1 > x0 else -0.82
-        start, end = (x0, y0 - 0.26), (x1, y1 + 0.26)
-        if level:
-            start, end = (x0 + side, y0), (x1 - side, y1)
         axes.add_patch(
             FancyArrowPatch(
-                start, end, arrowstyle="-|>", mutation_scale=9, color="#8a6f4d", linewidth=0.9,
-                connectionstyle="arc3,rad=0.18" if level else "arc3,rad=0.0", zorder=1,
+                (x0, y0 - 0.22), (x1, y1 + 0.22), arrowstyle="-|>", mutation_scale=9,
+                color="#8a6f4d", linewidth=0.9, zorder=1,
             )
         )  # fmt: skip
-    with matplotlib.rc_context({"svg.hashsalt": "rolecall"}):  # the same drawing, the same file
-        figure.savefig(target, metadata={"Date": None})
+    # The same drawing is the same file, in which the names stand as text.
+    with matplotlib.rc_context({"svg.hashsalt": "rolecall", "svg.fonttype": "none"}):
+        figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None)
 
 
 def _name(path: Path) -> str:

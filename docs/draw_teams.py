@@ -16,19 +16,19 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from rolecall.agents import Agent, Policy
-from rolecall.core import Episode, Task, Turn
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Agent, Policy
+from rolecall.config.registry import BUILT_IN, resolve
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import Observation, World
-from rolecall.environments.games import GameWorld
-from rolecall.environments.kuhn import Kuhn
-from rolecall.loading import load_tokenizer
-from rolecall.registry import BUILT_IN, resolve
-from rolecall.rollout import Stage, play
-from rolecall.scope import task_factory
+from rolecall.environments.games.environment import GameWorld
+from rolecall.environments.games.kuhn import Kuhn
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.environment import Observation, World
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.runtime.call_tree import task_factory
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
+from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.graph import Sees
 
 HERE = Path(__file__).resolve().parent

@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from coming_from_names import DRMAS, MARTI, MRLM, OTHERS, Names
 
-from rolecall.elsewhere.keys import Framework, Key
-from rolecall.elsewhere.translating import FRAMEWORKS
+from rolecall.importers.keys import Framework, Key
+from rolecall.importers.translating import FRAMEWORKS
 
 HEAD = """# Coming from elsewhere
 

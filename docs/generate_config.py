@@ -9,9 +9,9 @@ from typing import Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rolecall import registry
 from rolecall.algorithms.base import Algorithm
-from rolecall.config import Config
+from rolecall.config import registry
+from rolecall.config.schema import Config
 
 HEAD = """# Config keys
 

@@ -12,8 +12,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from rolecall import core, registry
-from rolecall.environments import base, rows
+from rolecall.config import registry
+from rolecall.environments.math import rows
+from rolecall.interfaces.environment import Observation
+from rolecall.types import Episode, Message, Task, Turn
 from rolecall.workflows.base import Workflow
 
 HEAD = """# Options of what a config can name
@@ -90,7 +92,7 @@ def page() -> str:
         parts.append(f"| `{name}` | {_cell(told)} |")
     parts += [RETURNED, FILES.format(**_columns())]
     parts.append("## Fields\n\nWhat workflows, worlds, rewards and algorithms are given.")
-    for kept in (core.Task, core.Turn, core.Episode, base.Observation, core.Message):
+    for kept in (Task, Turn, Episode, Observation, Message):
         parts.append(_fields(kept))
     return "\n".join(parts) + "\n"
 

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from rolecall import kernels
+from rolecall.models.cpu import kernels
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)

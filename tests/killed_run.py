@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from rolecall import checkpoint, runs, trainer
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.learners.optim import Stepper
-from rolecall.runs import Journal, RunFolder
+from rolecall.config.schema import load
+from rolecall.learners.optimizer import Stepper
+from rolecall.setup.build import assemble
+from rolecall.storage import checkpoint
+from rolecall.storage.run_folder import Journal, RunFolder
+from rolecall.training import trainer
 
 
 def kill_at(count: int, function, *, before=None):
@@ -78,7 +79,7 @@ def run(config_file: Path, folder: Path, point: str, count: int, threads: int = 
     made = assemble(config)
     arm(point, count)
     asyncio.run(trainer.Trainer(made, run_folder, display=Silent()).train())
-    runs.write_aside(run_folder.path / "finished", "yes")
+    run_folder.write_aside(run_folder.path / "finished", "yes")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from rolecall import learning
-from rolecall.assembly import assemble
-from rolecall.collecting import Collector
-from rolecall.config import load
-from rolecall.loading import locate
-from rolecall.run import Run
-from rolecall.runs import RunFolder
-from rolecall.scope import task_factory
+from rolecall.config.schema import load
+from rolecall.models.loading import locate
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training import train_step
+from rolecall.training.collector import Collector
+from rolecall.training.run import Run
 from tests.test_every_algorithm import case, train
 from tests.toy import alike, write
 
@@ -43,12 +43,12 @@ def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, t
         before = {policy: await says(run, policy) for policy in ("a", "b")}
         assert before["a"] == pytest.approx(before["b"]), "LoRA starts at the base"
         rollout = await Collector(run, folder).collect(1)
-        await learning.credit(run, rollout.episodes)
+        await train_step.credit(run, rollout.episodes)
         part = run.credit_of("a")
-        await learning._update_policy(run, part, "a", rollout.episodes, 1)
+        await train_step._update_policy(run, part, "a", rollout.episodes, 1)
         if copy:
             assert np.array_equal(await says(run, "a"), before["a"]), "not published yet"
-        await learning.publish(run, ["a"])
+        await train_step.publish(run, ["a"])
         assert np.abs(await says(run, "a") - before["a"]).max() > 1e-3
         assert np.array_equal(await says(run, "b"), before["b"])
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import torch
 
-from rolecall import learning
 from rolecall.learners.local import LocalLearner
-from rolecall.run import Run
-from rolecall.scope import task_factory
+from rolecall.runtime.call_tree import task_factory
+from rolecall.training import train_step
+from rolecall.training.run import Run
 from tests.test_every_algorithm import Display, case, trainer_of
 
 
@@ -41,8 +41,8 @@ def noted(monkeypatch) -> list[list[str]]:
 def test_values_and_log_probs_of_one_turn_come_from_one_pass(model_folder, tmp_path, monkeypatch):
     run, episodes = played(case(model_folder, "ppo"), tmp_path / "run")
     passes = noted(monkeypatch)
-    asyncio.run(learning.credit(run, episodes))
-    asyncio.run(learning.update(run, episodes, step=1, apart=False))
+    asyncio.run(train_step.credit(run, episodes))
+    asyncio.run(train_step.update(run, episodes, step=1, apart=False))
     read = [turn_id for turns in passes for turn_id in turns]
     wanted = sorted(turn.id for episode in episodes for turn in episode.turns)
     assert sorted(read) == wanted
@@ -61,8 +61,8 @@ def test_the_log_probs_that_an_update_begins_with_are_those_of_a_pass_of_their_o
         expected |= {turn.id: turn.prox_logprobs for turn in turns}
         for turn in turns:
             turn.prox_logprobs = None
-    asyncio.run(learning.credit(run, episodes))
-    asyncio.run(learning.update(run, episodes, step=1, apart=False))
+    asyncio.run(train_step.credit(run, episodes))
+    asyncio.run(train_step.update(run, episodes, step=1, apart=False))
     for episode in episodes:
         for turn in episode.turns:
             assert turn.prox_logprobs.tolist() == expected[turn.id].tolist()

@@ -9,11 +9,12 @@ import threading
 import pytest
 
 import rolecall
-from rolecall import api, commands
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.config_errors import ConfigError
+from rolecall import api
+from rolecall.cli import commands
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import load
 from rolecall.errors import StoppedError
+from rolecall.setup.build import assemble
 from tests.toy import relay_config, write
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.chat import encode, opened, prompt_ids
-from rolecall.core import Message
-from rolecall.loading import load_tokenizer
-from rolecall.rewards.answers import extract
+from rolecall.agents.agent import Policy
+from rolecall.agents.chat_template import encode, opened, prompt_ids
+from rolecall.grading.math.answers import extract
+from rolecall.models.loading import load_tokenizer
 from rolecall.tags import find_tag, thinking, visible
+from rolecall.types import Message
 from tests.toy import agent, turn
 
 QWEN3_LIKE = (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rolecall import checkpoint
+from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
+from rolecall.storage import checkpoint
 from tests.toy import language_model
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall import cli
-from rolecall.assembly import assemble
-from rolecall.config import find, load
-from rolecall.run import Run
+from rolecall.cli import main
+from rolecall.config.schema import find, load
+from rolecall.setup.build import assemble
+from rolecall.training.run import Run
 from tests.toy import command, relay_config, solo_config, write
 
 
@@ -262,7 +262,7 @@ def test_a_run_that_is_told_to_end_saves_and_says_how_to_resume(config, tmp_path
         sys.executable, "-m", "rolecall", "train", str(config), "trainer.steps=1000",
         "trainer.save_every=1000", "--output", str(folder),
     ]  # fmt: skip
-    source = Path(cli.__file__).parents[1]
+    source = Path(main.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{source.parent}"}
     process = subprocess.Popen(
         command,

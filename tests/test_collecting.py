@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rolecall import collecting
 from rolecall.algorithms.counterfactual import NOTE
-from rolecall.assembly import assemble
-from rolecall.collecting import Collector
-from rolecall.config import load
-from rolecall.rollout import Rollout, replay
-from rolecall.runs import Journal, RunFolder, journal_path
-from rolecall.scope import task_factory
+from rolecall.config.schema import load
+from rolecall.rollout.episodes import Rollout, replay
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import Journal, RunFolder, journal_path
+from rolecall.training import collector
+from rolecall.training.collector import Collector
 from tests.toy import crew_config, write
 
 HERE = Path(__file__).resolve()
@@ -134,7 +134,7 @@ def test_replays_of_a_journalled_step_find_the_cache_that_those_of_a_played_one_
 
 def replayed(folder, tmp_path, monkeypatch, *, concurrency: int, **changes):
     """What one step's replays note on its turns, and how many of them ran at once."""
-    monkeypatch.setattr(collecting, "replay", counted := Counted())
+    monkeypatch.setattr(collector, "replay", counted := Counted())
     config = crew_config(
         folder,
         algorithm={"name": "counterfactual", "fraction": 1.0, "replays": 2},

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.checks import check_coach
-from rolecall.config import find, load, recipe_names
-from rolecall.config_errors import ConfigError
-from rolecall.registry import BUILT_IN, resolve
+from rolecall.config.errors import ConfigError
+from rolecall.config.registry import BUILT_IN, resolve
+from rolecall.config.schema import find, load, recipe_names
+from rolecall.setup.validate_options import check_coach
 from tests.toy import relay_config, write
 
 ROOT = Path(__file__).resolve().parents[1]

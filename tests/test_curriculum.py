@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rolecall.config import CurriculumConfig
-from rolecall.core import Episode, Task
-from rolecall.curriculum import PassRates
+from rolecall.config.schema import CurriculumConfig
+from rolecall.rollout.curriculum import PassRates
+from rolecall.types import Episode, Task
 
 
 def rates(*, lag: int = 0, **options) -> PassRates:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.data import preferences
+from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.loading import load_tokenizer
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.offline_data import preferences
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, solo_config
 

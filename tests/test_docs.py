@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.registry import BUILT_IN
+from rolecall.config.registry import BUILT_IN
 
 FILE = Path(__file__).resolve().parents[1] / "docs/draw_teams.py"
 spec = importlib.util.spec_from_file_location("draw_teams", FILE)

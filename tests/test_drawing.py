@@ -9,15 +9,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rolecall.assembly import assemble
-from rolecall.config import CurriculumConfig, load
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, Task
-from rolecall.curriculum import PassRates
-from rolecall.drawing import Drawing, Shares, drawn, rounded, weighted
-from rolecall.environments.base import ENDLESS
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import CurriculumConfig, load
 from rolecall.environments.mixed import Labelled, Mixture
-from rolecall.environments.sources import LazyTasks
+from rolecall.interfaces.environment import ENDLESS
+from rolecall.rollout.curriculum import PassRates
+from rolecall.rollout.task_sampler import Drawing, Shares, drawn, rounded, weighted
+from rolecall.rows.sources import LazyTasks
+from rolecall.setup.build import assemble
+from rolecall.types import Episode, Task
 from tests import toy
 from tests.toy import solo_config, write
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rolecall import checkpoint
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import load
 from rolecall.learners.local import DivergedError, LocalLearner
-from rolecall.runs import RunFolder
-from rolecall.trainer import Trainer
+from rolecall.setup.build import assemble
+from rolecall.storage import checkpoint
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.trainer import Trainer
 from tests.test_resume import metrics, weights
 from tests.test_trainer import Silent
 from tests.toy import changed, command, relay_config, solo_config, write

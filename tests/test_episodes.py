@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pyarrow.parquet as pq
 
-from rolecall.core import Message, Task
-from rolecall.episodes import from_json, to_json, write_parquet
+from rolecall.storage.episode_io import from_json, to_json, write_parquet
+from rolecall.types import Message, Task
 from tests.toy import episode, turn
 
 

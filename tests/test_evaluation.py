@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from rolecall.core import Task
-from rolecall.evaluation import held_out, over_tasks, pass_at_k, summarise
+from rolecall.rollout.evaluation import held_out, over_tasks, pass_at_k, summarise
+from rolecall.types import Task
 from tests.toy import episode
 
 

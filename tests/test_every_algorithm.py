@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall import learning
-from rolecall.assembly import assemble
-from rolecall.collecting import Collector
-from rolecall.config import load
+from rolecall.config.schema import load
 from rolecall.critics.joint import JointCritic
-from rolecall.runs import RunFolder
-from rolecall.scope import task_factory
-from rolecall.trainer import Trainer
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training import train_step
+from rolecall.training.collector import Collector
+from rolecall.training.trainer import Trainer
 from tests.toy import algorithm_cases, crew_config, write
 
 NAMES = list(algorithm_cases(Path("x")))
@@ -145,9 +145,9 @@ def test_async_lag_zero_equals_sync(model_folder, tmp_path):
         collector = Collector(run, folder)
         for step in range(1, 4):
             rollout = await collector.collect(step)
-            await learning.credit(run, rollout.episodes)
-            updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)
-            await learning.publish(run, list(updates))
+            await train_step.credit(run, rollout.episodes)
+            updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)
+            await train_step.publish(run, list(updates))
 
     asyncio.run(loop())
     trainer.done = 3
@@ -178,7 +178,7 @@ def test_publish_moves_the_sampler_or_the_run_stops(model_folder, tmp_path, monk
         return None
 
     monkeypatch.setattr(trainer.run.engine, "load", forgetful)
-    with pytest.raises(learning.PublishError, match="after publishing 'a' version 1"):
+    with pytest.raises(train_step.PublishError, match="after publishing 'a' version 1"):
         asyncio.run(trainer.train())
 
 

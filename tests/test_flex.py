@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall import flex
-from rolecall.branches import Branches
-from rolecall.flex import Flex
-from rolecall.packing import join
+from rolecall.learners.packing import join
+from rolecall.models.attention import flex
+from rolecall.models.attention.flex import Flex
+from rolecall.models.attention.prefix_tree import Branches
 from tests.test_packing import conversations, flat
 from tests.toy import CPU, alike, turn
 

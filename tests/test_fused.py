@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 
-from rolecall import fused
-from rolecall.models import copies
+from rolecall.models.cpu import fused_layers
+from rolecall.models.language_model import copies
 from tests.toy import language_model
 
 
@@ -23,9 +23,9 @@ def test_logits_and_gradients_of_every_family_are_those_of_transformers(any_mode
     models = [
         AutoModelForCausalLM.from_pretrained(any_model_folder).double().float() for _ in range(2)
     ]
-    fused.fuse(models[1])
+    fused_layers.fuse(models[1])
     kinds = {type(module) for module in models[1].modules()}
-    assert {fused.Norm, fused.Gated} <= kinds
+    assert {fused_layers.Norm, fused_layers.Gated} <= kinds
     torch.manual_seed(0)
     with torch.no_grad():
         for pair in zip(*(model.parameters() for model in models), strict=True):
@@ -51,8 +51,8 @@ def test_gradients_are_those_of_the_formula_in_double_precision(rows):
         return torch.nn.functional.silu(x) * y
 
     cases = [
-        (lambda a, b: fused._Norm.apply(a, b, 1e-6), norm, (x, weight)),
-        (fused._Gate.apply, gate, (x * 5, y)),
+        (lambda a, b: fused_layers._Norm.apply(a, b, 1e-6), norm, (x, weight)),
+        (fused_layers._Gate.apply, gate, (x * 5, y)),
     ]
     for ours, formula, inputs in cases:
         mine = [i.clone().requires_grad_() for i in inputs]
@@ -69,22 +69,22 @@ def test_gradients_are_those_of_the_formula_in_double_precision(rows):
 def test_what_computes_something_else_stays_as_it_is(model_folder):
     model = torch.nn.ModuleList([GemmaRMSNorm(24)])
     model[0].variance_epsilon = 1e-6  # looks the same, but adds 1 to its weights
-    fused.fuse(model)
+    fused_layers.fuse(model)
     assert type(model[0]) is GemmaRMSNorm
     other = AutoModelForCausalLM.from_pretrained(model_folder)
     for layer in other.model.layers:
         layer.mlp.act_fn = torch.nn.GELU()
-    fused.fuse(other)
-    assert type(other.model.layers[0].mlp) is not fused.Gated
+    fused_layers.fuse(other)
+    assert type(other.model.layers[0].mlp) is not fused_layers.Gated
     half = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16)
-    fused.fuse(half)
-    assert not {fused.Norm, fused.Gated} & {type(module) for module in half.modules()}
+    fused_layers.fuse(half)
+    assert not {fused_layers.Norm, fused_layers.Gated} & {type(module) for module in half.modules()}
 
 
 def test_copies_are_fused_too_and_share_no_weight(model_folder):
     model = language_model(model_folder)
     copy = copies({"p": model})["p"]
-    norms = [m for m in copy.model.modules() if isinstance(m, fused.Norm)]
+    norms = [m for m in copy.model.modules() if isinstance(m, fused_layers.Norm)]
     assert norms
     assert not {m.weight.data_ptr() for m in norms} & {
         p.data_ptr() for p in model.model.parameters()

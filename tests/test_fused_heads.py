@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
-from rolecall.branches import Branches
-from rolecall.fused_heads import Heads, _Turned
-from rolecall.last_layer import Trimmed
-from rolecall.loading import load_model
+from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.cpu.fused_attention import Heads, _Turned
+from rolecall.models.last_layer import Trimmed
+from rolecall.models.loading import load_model
 from tests.toy import CPU
 
 SIZE = 50

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall import flex, flex_pages
-from rolecall.engines import recorded
-from rolecall.engines.base import Request, Sampling
-from rolecall.engines.decoder import Decoder
-from rolecall.engines.torch import TorchEngine
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
-from rolecall.scope import Quiet
-from rolecall.trainer import Trainer
+from rolecall.engines import cuda_graphs
+from rolecall.engines.local import TorchEngine
+from rolecall.engines.scheduler import Decoder
+from rolecall.interfaces.engine import Request, Sampling
+from rolecall.models.attention import flex, flex_pages
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.runtime.call_tree import Quiet
+from rolecall.training.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import algorithm_cases, crew_config
@@ -73,7 +73,7 @@ class Replayed:
 
     replays = 0
 
-    def __init__(self, step: recorded._Step) -> None:
+    def __init__(self, step: cuda_graphs._Step) -> None:
         self.step = step
 
     def replay(self) -> None:
@@ -83,7 +83,7 @@ class Replayed:
         assert PretendGpu.waited == waited, "a recorded step may not wait for the device"
 
 
-def record(step: recorded._Step, pool: Any) -> None:
+def record(step: cuda_graphs._Step, pool: Any) -> None:
     step.logits = step.forward()
     step.graph = Replayed(step)  # type: ignore[assignment]
 
@@ -138,7 +138,7 @@ def test_waiting_is_noticed(wait):
 @pytest.fixture
 def recording(monkeypatch) -> None:
     """Steps are recorded, and attention needs no kernels of a GPU."""
-    monkeypatch.setattr(recorded._Step, "record", record)
+    monkeypatch.setattr(cuda_graphs._Step, "record", record)
     for module in (flex, flex_pages):
         monkeypatch.setattr(module, "compiled", lambda *_: listed)
     Replayed.replays = 0
@@ -227,7 +227,7 @@ def test_steps_are_recorded_once_in_a_run_unless_its_updates_need_the_memory(
         made.append((step.cache, len(step.tokens)))
         record(step, pool)
 
-    monkeypatch.setattr(recorded._Step, "record", noted)
+    monkeypatch.setattr(cuda_graphs._Step, "record", noted)
     monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
     config = crew_config(model_folder, algorithm="grpo")
     config["engine"] = {"cache_gb": 0.01, "free_on_update": free}

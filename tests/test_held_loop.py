@@ -8,12 +8,13 @@ import time
 
 import pytest
 
-from rolecall import Lock, Semaphore, held_loop, scope
-from rolecall.agents import Policy
-from rolecall.engines.torch import TorchEngine
+from rolecall import Lock, Semaphore
+from rolecall.agents.agent import Policy
+from rolecall.engines.local import TorchEngine
 from rolecall.errors import RunEndingError
-from rolecall.rollout import collect
-from rolecall.scope import Quiet, task_factory
+from rolecall.rollout.episodes import collect
+from rolecall.runtime import call_tree, held_loop
+from rolecall.runtime.call_tree import Quiet, task_factory
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, stage, tasks
 from tests.toy import agent, language_model
@@ -92,7 +93,7 @@ def test_locks_that_say_that_they_wait_do_not_stop_a_deterministic_engine(model_
 def test_a_lock_that_does_not_say_so_ends_the_run_by_name_instead_of_hanging(
     model_folder, monkeypatch
 ):
-    monkeypatch.setattr(scope, "STILL_S", 0.2)
+    monkeypatch.setattr(call_tree, "STILL_S", 0.2)
 
     async def main():
         one = asyncio.Lock()
@@ -104,14 +105,14 @@ def test_a_lock_that_does_not_say_so_ends_the_run_by_name_instead_of_hanging(
 
 def test_whoever_waits_for_the_world_is_in_no_circle(monkeypatch):
     """A slow tool is waited for, however long, though it waits for an event of its own library."""
-    monkeypatch.setattr(scope, "STILL_S", 0.05)
+    monkeypatch.setattr(call_tree, "STILL_S", 0.05)
 
     async def main() -> bool:
         asyncio.get_running_loop().set_task_factory(task_factory)
         quiet = Quiet()
 
         async def slow() -> None:
-            with scope.entered((), quiet=quiet):
+            with call_tree.entered((), quiet=quiet):
                 await asyncio.sleep(0.3)
 
         working = asyncio.create_task(slow())

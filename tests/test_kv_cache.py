@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall.kernels import PAGE
-from rolecall.kv_cache import Cache, Paged
+from rolecall.models.attention.kv_cache import Cache, Paged
+from rolecall.models.cpu.kernels import PAGE
 from tests.toy import alike
 
 HEADS, KV_HEADS, SIZE = 4, 2, 24

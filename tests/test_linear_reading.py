@@ -14,20 +14,20 @@ from contextlib import suppress
 
 import pytest
 
-from rolecall.core import Turn
-from rolecall.environments.games import BRACKETS
-from rolecall.environments.llm import SCORE
-from rolecall.environments.tool_use import same_answer
+from rolecall.environments.games.environment import BRACKETS
+from rolecall.environments.llm.environment import SCORE
+from rolecall.environments.tool_use.environment import same_answer
+from rolecall.grading.math.answers import extract
+from rolecall.grading.math.tidy import MOST_CHARS, tidy
+from rolecall.grading.qa import f1
+from rolecall.grading.submissions import read_table
+from rolecall.grading.tabular import canonical
 from rolecall.retrieval.rendering import TAG
 from rolecall.rewards import mrlm, mrlm_debate
-from rolecall.rewards.answers import extract
 from rolecall.rewards.coach import arithmetic, reading
-from rolecall.rewards.metrics import canonical
-from rolecall.rewards.search import f1
-from rolecall.rewards.submissions import read_table
-from rolecall.rewards.tidy import MOST_CHARS, tidy
 from rolecall.tags import code_of, find_tag, thinking, visible
 from rolecall.tools.calls import Call, answers, calls_of
+from rolecall.types import Turn
 from rolecall.workflows.planner_workers import readable, subtasks_of
 
 MEASURABLE_S = 2e-3  # of processor time: shorter ones say nothing

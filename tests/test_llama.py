@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rolecall import llama
-from rolecall.config import Adapter
-from rolecall.fused import Gated
-from rolecall.kv_cache import Cache, Paged
-from rolecall.loading import with_adapters
-from rolecall.models import mixed_logits, mixture_of
+from rolecall.config.schema import Adapter
+from rolecall.engines import llama_pass
+from rolecall.models.attention.kv_cache import Cache, Paged
+from rolecall.models.cpu.fused_layers import Gated
+from rolecall.models.language_model import mixed_logits, mixture_of
+from rolecall.models.loading import with_adapters
 from tests.toy import language_model
 
 
@@ -30,7 +30,7 @@ def logits(model, ask):
 
 def test_the_known_families_are_taken_and_their_logits_are_the_same(any_model_folder):
     model = language_model(any_model_folder)
-    plain = llama.plain(model)
+    plain = llama_pass.plain(model)
     assert plain is not None
     torch.manual_seed(3)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_adapters_count_for_their_own_ids(any_model_folder, owners):
         },
         seed=0,
     )  # fmt: skip
-    plain = llama.plain(models["one"])
+    plain = llama_pass.plain(models["one"])
     assert plain is not None
     torch.manual_seed(3)
     for model in models.values():
@@ -112,4 +112,4 @@ def half(model):
 def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change):
     model = language_model(model_folder)
     change(model)
-    assert llama.plain(model) is None
+    assert llama_pass.plain(model) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rolecall.logs import logged
+from rolecall.storage.log_file import logged
 
 
 class Kept(logging.Handler):

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.core import Episode
-from rolecall.runs import RunFolder
-from rolecall.trainer import Trainer
+from rolecall.config.schema import load
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.trainer import Trainer
+from rolecall.types import Episode
 from tests import toy
 from tests.test_trainer import Silent
 from tests.toy import crew_config, relay_config, write

@@ -17,10 +17,10 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from rolecall.attention import Rows
-from rolecall.config import Adapter
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models import LanguageModel, copies, mixed_logits
+from rolecall.config.schema import Adapter
+from rolecall.models.attention.layouts import Rows
+from rolecall.models.language_model import LanguageModel, copies, mixed_logits
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.toy import CPU, alike, language_model
 
 IDS = torch.tensor([65, 66, 67, 68, 90, 91, 92])

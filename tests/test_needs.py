@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall import weights
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import load
+from rolecall.setup import weights
+from rolecall.setup.build import assemble
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, algorithm_cases, crew_config, write
 
@@ -33,7 +33,7 @@ class Rigid(Letters):
 
 
 def assembly_world_fork():
-    from rolecall.environments.base import World
+    from rolecall.interfaces.environment import World
 
     return World.fork
 

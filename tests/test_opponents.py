@@ -7,14 +7,14 @@ import asyncio
 import pytest
 import torch
 
-from rolecall.assembly import assemble
-from rolecall.config import Past, load
-from rolecall.config_errors import ConfigError
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
-from rolecall.opponents import Opponents
-from rolecall.runs import RunFolder
-from rolecall.trainer import Trainer
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Past, load
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.rollout.opponent_pool import Opponents
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.trainer import Trainer
 from tests.test_every_algorithm import Display
 from tests.toy import algorithm_cases, relay_config, write
 

@@ -10,11 +10,11 @@ import torch
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
-from rolecall.branches import subtree_ends
-from rolecall.core import NO_PARENT, Batch, Turn
+from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import join, one_turn, pack, split
+from rolecall.learners.packing import join, one_turn, pack, split
+from rolecall.models.attention.prefix_tree import subtree_ends
+from rolecall.types import NO_PARENT, Batch, Turn
 from tests.toy import alike, language_model, turn
 
 

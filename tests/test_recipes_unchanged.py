@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.assembly import assemble
-from rolecall.config import find, load
+from rolecall.config.schema import find, load
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.rollout import play
+from rolecall.rollout.episodes import play
+from rolecall.setup.build import assemble
 from tests.rewards.coach.server import serving
 from tests.test_recipes import REAL
 

@@ -33,7 +33,7 @@ POINTS = [
 def run(config: Path, folder: Path, point: str, count: int = 0) -> int:
     """Status of a process forked from one that has imported everything: seconds less a run."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["rolecall.assembly"])
+    context.set_forkserver_preload(["rolecall.setup.build"])
     process = context.Process(target=killed_run.run, args=(config, folder, point, count))
     process.start()
     process.join(120)

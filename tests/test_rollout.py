@@ -7,13 +7,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.core import Task
+from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import World
-from rolecall.loading import load_tokenizer
-from rolecall.rollout import Stage, collect, play
-from rolecall.scope import task_factory
+from rolecall.interfaces.environment import World
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, collect, play
+from rolecall.runtime.call_tree import task_factory
+from rolecall.types import Task
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, agent, solo
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 
-from rolecall import scope
+from rolecall.runtime import call_tree
 
 
 async def _calls(delays: list[float]) -> dict[str, tuple[int, ...]]:
-    asyncio.get_running_loop().set_task_factory(scope.task_factory)
-    quiet, seen = scope.Quiet(), {}
+    asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+    quiet, seen = call_tree.Quiet(), {}
 
     async def call(name: str, delay: float) -> None:
         await asyncio.sleep(delay)
-        seen[name] = scope.current().next_path()
+        seen[name] = call_tree.current().next_path()
 
     async def pair(name: str, delay: float) -> None:
         await asyncio.gather(call(f"{name}0", delay), call(f"{name}1", 0.0))
 
-    with scope.entered((), quiet=quiet):
+    with call_tree.entered((), quiet=quiet):
         await call("first", 0.0)
         async with asyncio.TaskGroup() as group:
             group.create_task(pair("a", delays[0]))
@@ -44,12 +44,12 @@ def test_paths_follow_the_order_of_the_code_whatever_the_delays():
 
 def test_quiet_is_reached_only_when_every_live_coroutine_waits():
     async def main() -> list[str]:
-        asyncio.get_running_loop().set_task_factory(scope.task_factory)
-        quiet, events = scope.Quiet(), []
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        quiet, events = call_tree.Quiet(), []
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def waits() -> None:
-            with scope.waiting():
+            with call_tree.waiting():
                 await gate
 
         async def works_then_waits() -> None:
@@ -58,7 +58,7 @@ def test_quiet_is_reached_only_when_every_live_coroutine_waits():
             await waits()
 
         async def episode() -> None:
-            with scope.entered((), quiet=quiet):
+            with call_tree.entered((), quiet=quiet):
                 await asyncio.gather(waits(), works_then_waits())
                 events.append("over")
 
@@ -76,12 +76,12 @@ def test_quiet_is_reached_only_when_every_live_coroutine_waits():
 
 def test_tasks_started_outside_of_an_episode_have_no_scope():
     async def main() -> bool:
-        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
         return await asyncio.create_task(_has_scope())
 
     async def _has_scope() -> bool:
         try:
-            scope.current()
+            call_tree.current()
         except AssertionError:
             return False
         return True
@@ -91,9 +91,9 @@ def test_tasks_started_outside_of_an_episode_have_no_scope():
 
 def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
     async def main() -> tuple[int, int]:
-        asyncio.get_running_loop().set_task_factory(scope.task_factory)
-        quiet = scope.Quiet()
-        with scope.entered((), quiet=quiet):
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        quiet = call_tree.Quiet()
+        with call_tree.entered((), quiet=quiet):
             stray = asyncio.create_task(asyncio.sleep(0.01))
         during = quiet.running
         await stray
@@ -105,11 +105,11 @@ def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
 
 def test_a_cancelled_episode_leaves_nothing_running():
     async def main() -> int:
-        asyncio.get_running_loop().set_task_factory(scope.task_factory)
-        quiet = scope.Quiet()
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        quiet = call_tree.Quiet()
 
         async def episode() -> None:
-            with scope.entered((), quiet=quiet):
+            with call_tree.entered((), quiet=quiet):
                 await asyncio.gather(asyncio.sleep(5), asyncio.sleep(5))
 
         running = asyncio.create_task(episode())

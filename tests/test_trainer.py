@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.runs import RunFolder
-from rolecall.trainer import NothingTrainsError, Trainer
+from rolecall.config.schema import load
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.trainer import NothingTrainsError, Trainer
 from tests.toy import relay_config, solo_config, write
 
 

@@ -20,13 +20,13 @@ from rolecall.algorithms.mixing import Qmix, Vdn
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.reinforce import ReinforcePlusPlus, ReinforcePlusPlusBaseline
 from rolecall.algorithms.rloo import Rloo
-from rolecall.branches import Branches
-from rolecall.config import Adapter
-from rolecall.core import Turn
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter
 from rolecall.learners.local import LocalLearner
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
+from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.types import Turn
 from tests.toy import CPU, alike, language_model, turn
 
 ALGORITHMS = [

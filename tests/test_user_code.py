@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from rolecall import registry
-from rolecall.assembly import assemble
-from rolecall.config import load
-from rolecall.core import Episode, Task, Turn
-from rolecall.engines.base import ContextFullError, Request, Sampling
+from rolecall.agents.parsers import one_of
+from rolecall.config import registry
+from rolecall.config.schema import load
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import Observation, World
-from rolecall.evaluation import evaluate
+from rolecall.interfaces.engine import ContextFullError, Request, Sampling
+from rolecall.interfaces.environment import Observation, World
 from rolecall.monitor import metrics
-from rolecall.parsers import one_of
-from rolecall.rollout import collect, play
-from rolecall.runs import RunFolder
-from rolecall.trainer import Trainer
+from rolecall.rollout.episodes import collect, play
+from rolecall.rollout.evaluation import evaluate
+from rolecall.setup.build import assemble
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.trainer import Trainer
+from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, stage, tasks
 from tests.test_trainer import Silent

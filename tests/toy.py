@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import yaml
 
-from rolecall import cli
-from rolecall.agents import Agent, Policy
-from rolecall.core import Episode, Task, Turn
-from rolecall.engines.base import Sampling
-from rolecall.environments.base import Observation, World
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
+from rolecall.agents.agent import Agent, Policy
+from rolecall.cli import main
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.environment import Observation, World
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 
@@ -298,7 +298,7 @@ def command(*arguments: object) -> int:
     """Run `rolecall ...` in this process and return its exit status."""
     sys.argv = ["rolecall", *map(str, arguments)]
     try:
-        cli.main()
+        main.main()
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0

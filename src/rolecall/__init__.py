@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rolecall.agents.team import Team as Team
     from rolecall.algorithms.base import Algorithm as Algorithm
     from rolecall.api import evaluate as evaluate
     from rolecall.api import train as train
-    from rolecall.core import Episode as Episode
-    from rolecall.core import Task as Task
-    from rolecall.core import Turn as Turn
-    from rolecall.environments.base import Observation as Observation
-    from rolecall.environments.base import World as World
-    from rolecall.scope import Lock as Lock
-    from rolecall.scope import Semaphore as Semaphore
-    from rolecall.team import Team as Team
+    from rolecall.interfaces.environment import Observation as Observation
+    from rolecall.interfaces.environment import World as World
+    from rolecall.runtime.call_tree import Lock as Lock
+    from rolecall.runtime.call_tree import Semaphore as Semaphore
     from rolecall.tools.functions import tool as tool
+    from rolecall.types import Episode as Episode
+    from rolecall.types import Task as Task
+    from rolecall.types import Turn as Turn
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {

@@ -1,5 +1,5 @@
 """`python -m rolecall`."""
 
-from rolecall.cli import main
+from rolecall.cli.main import main
 
 main()

@@ -35,7 +35,7 @@ def train(
     run's summary.json. Raises ConfigError for what does not fit, and RunFailedError where nothing
     was trained.
     """
-    from rolecall import commands
+    from rolecall.cli import commands
 
     stop = commands.Stop()
     with _named(config) as source:
@@ -59,7 +59,7 @@ def evaluate(
 
     Returns {"avg@8": .., "avg@8_margin": .., "pass@8": .., "by_source": {..}, ...}.
     """
-    from rolecall import commands
+    from rolecall.cli import commands
 
     with _named(config) as source:
         return _outside_of_loops(

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rolecall import registry
 from rolecall.algorithms.base import Algorithm, Outputs
 from rolecall.algorithms.dpo import Dpo
-from rolecall.core import Batch, Episode, Turn
-from rolecall.packing import join
+from rolecall.config import registry
+from rolecall.learners.packing import join
+from rolecall.types import Batch, Episode, Turn
 from tests.toy import episode, turn
 
 NAMES = sorted(registry.BUILT_IN["algorithm"])

@@ -11,7 +11,7 @@ import torch
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.dapo import Dapo, length_penalty
 from rolecall.algorithms.grpo import Grpo
-from rolecall.packing import join
+from rolecall.learners.packing import join
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
 

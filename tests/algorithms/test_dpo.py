@@ -10,7 +10,7 @@ import torch
 
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.dpo import Dpo, pair_loss
-from rolecall.packing import join, pack
+from rolecall.learners.packing import join, pack
 from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, turn
 

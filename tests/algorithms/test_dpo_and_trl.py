@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM
 from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from rolecall.agents import Policy
+from rolecall.agents.agent import Policy
 from rolecall.algorithms.dpo import Dpo
-from rolecall.data import preferences
+from rolecall.config.optimizer import Optimizer
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
+from rolecall.rollout.offline_data import preferences
 from tests.conftest import make_model
 from tests.toy import agent, language_model
 

@@ -11,7 +11,7 @@ import torch
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
-from rolecall.packing import join
+from rolecall.learners.packing import join
 from tests.algorithms.small import floats, team_step
 from tests.toy import episode, turn
 

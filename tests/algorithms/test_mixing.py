@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rolecall.algorithms.mixing import Qmix, Vdn
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
 from tests.algorithms.small import floats, said, team_step
 from tests.toy import episode, turn
 

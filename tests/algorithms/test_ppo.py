@@ -9,7 +9,7 @@ import torch
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.ppo import Ppo
-from rolecall.packing import join
+from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, turn
 

@@ -8,7 +8,7 @@ import torch
 
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.reinforce import ReinforcePlusPlus, ReinforcePlusPlusBaseline
-from rolecall.packing import join
+from rolecall.learners.packing import join
 from tests.algorithms.small import floats, said, singles
 from tests.toy import episode, turn
 

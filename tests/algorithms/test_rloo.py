@@ -9,7 +9,7 @@ import torch
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.rloo import Rloo
-from rolecall.packing import join
+from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats, said, singles
 from tests.toy import episode, turn
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
 from tests.algorithms.small import (
     NAMES,
     Unigram,

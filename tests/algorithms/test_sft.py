@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rolecall.agents import Policy
+from rolecall.agents.agent import Policy
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.sft import Sft
-from rolecall.config_errors import ConfigError
-from rolecall.data import demonstrations
+from rolecall.config.errors import ConfigError
+from rolecall.config.optimizer import Optimizer
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
+from rolecall.rollout.offline_data import demonstrations
 from tests.test_data import written
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, episode, language_model, relay_config, solo_config, turn

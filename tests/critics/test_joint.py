@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rolecall.algorithms.mappo import Mappo
-from rolecall.core import Episode, stages
+from rolecall.config.optimizer import Optimizer
 from rolecall.critics.joint import JointCritic, Moments
 from rolecall.critics.transcript import transcripts
-from rolecall.optimizer_config import Optimizer
+from rolecall.types import Episode, stages
 from tests.toy import episode, language_model, turn
 
 

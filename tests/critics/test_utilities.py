@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.core import Episode
+from rolecall.config.optimizer import Optimizer
 from rolecall.critics.utilities import UtilityCritic
-from rolecall.optimizer_config import Optimizer
+from rolecall.types import Episode
 from tests.toy import episode, language_model, turn
 
 

@@ -13,10 +13,10 @@ from pyarrow import parquet
 from rolecall.data_sets.finding import fetch, given, in_folder
 from rolecall.data_sets.known import DATA_SETS, LISTED, named
 from rolecall.data_sets.preparing import prepare
-from rolecall.environments.code import CodeEnvironment
-from rolecall.environments.data_science import DataScienceEnvironment
-from rolecall.environments.math import MathEnvironment
-from rolecall.environments.search_rows import search_tasks
+from rolecall.environments.code.environment import CodeEnvironment
+from rolecall.environments.data_science.environment import DataScienceEnvironment
+from rolecall.environments.math.environment import MathEnvironment
+from rolecall.environments.search.rows import search_tasks
 from rolecall.retrieval.corpus import read_corpus
 from tests.toy import command
 

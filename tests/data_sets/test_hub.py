@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.environments.search_rows import search_tasks
+from rolecall.environments.search.rows import search_tasks
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "RUC-NLPIR/FlashRAG_datasets"

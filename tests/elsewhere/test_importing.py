@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall.config import load
-from rolecall.elsewhere.importing import check_whole
+from rolecall.config.schema import load
+from rolecall.importers.importing import check_whole
 from tests.toy import command
 
 MRLM = """

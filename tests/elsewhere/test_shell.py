@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.elsewhere.keys import UNKNOWN
-from rolecall.elsewhere.shell import training_words
+from rolecall.importers.keys import UNKNOWN
+from rolecall.importers.shell import training_words
 
 PROGRAMS = ("verl.trainer.",)
 

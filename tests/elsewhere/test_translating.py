@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config_errors import ConfigError
-from rolecall.elsewhere.importing import check, render
-from rolecall.elsewhere.keys import EDIT, UNKNOWN, put
-from rolecall.elsewhere.translating import FRAMEWORKS, edits_of, translate
+from rolecall.config.errors import ConfigError
+from rolecall.importers.importing import check, render
+from rolecall.importers.keys import EDIT, UNKNOWN, put
+from rolecall.importers.translating import FRAMEWORKS, edits_of, translate
 
 MATH_TEAM = {
     "agent.agent_ids": ["Solver Agent", "Verifier Agent"],

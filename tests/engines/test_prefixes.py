@@ -7,12 +7,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from rolecall.engines import decoder
-from rolecall.engines.base import Completion, Request, Sampling
-from rolecall.engines.store import Store
-from rolecall.engines.torch import TorchEngine
-from rolecall.kernels import PAGE
-from rolecall.scope import Quiet
+from rolecall.engines import scheduler
+from rolecall.engines.local import TorchEngine
+from rolecall.engines.page_allocator import Store
+from rolecall.interfaces.engine import Completion, Request, Sampling
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.runtime.call_tree import Quiet
 from tests.toy import alike, language_model
 
 RANDOM = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def test_a_prompt_longer_than_one_pass_is_read_in_pieces(model_folder, monkeypat
         return asyncio.run(main())
 
     whole = cold(model_folder, monkeypatch, work)
-    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
     assert_same(work(engine(model_folder)), whole)
 
 
@@ -137,7 +137,7 @@ def test_other_weights_share_nothing(model_folder):
 def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
     model_folder, monkeypatch
 ):
-    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
     alone = cold(model_folder, monkeypatch, lambda e: asyncio.run(e.generate(ask(9, TASK, 30))))
     long = RANDOM.integers(10, 200, 150).astype(np.int32)
     seen: set[str] = set()
@@ -260,5 +260,5 @@ def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, mo
         return asyncio.run(main())
 
     wanted = cold(model_folder, monkeypatch, work)
-    monkeypatch.setattr(decoder, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
     assert_same(work(engine(model_folder), slept=True), wanted)

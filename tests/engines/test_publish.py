@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.engines import decoder as decoder_file
-from rolecall.engines.base import Completion, Request
-from rolecall.engines.torch import TorchEngine
-from rolecall.models import LanguageModel, copies
+from rolecall.engines import scheduler as decoder_file
+from rolecall.engines.local import TorchEngine
+from rolecall.interfaces.engine import Completion, Request
+from rolecall.models.language_model import LanguageModel, copies
 from tests.engines.test_shared_base import adapters, engine, requests, same
 from tests.toy import language_model
 

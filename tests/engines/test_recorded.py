@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from rolecall import flex_pages
-from rolecall.config import Adapter
-from rolecall.engines.base import Completion, Request, Sampling
-from rolecall.engines.recorded import Recorded
-from rolecall.engines.torch import TorchEngine
-from rolecall.flex import padded
-from rolecall.flex_pages import FlexPages
-from rolecall.kernels import PAGE
-from rolecall.kv_cache import Cache, Paged
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models import LanguageModel, mixed_logits
-from rolecall.scope import Quiet
+from rolecall.config.schema import Adapter
+from rolecall.engines.cuda_graphs import Recorded
+from rolecall.engines.local import TorchEngine
+from rolecall.interfaces.engine import Completion, Request, Sampling
+from rolecall.models.attention import flex_pages
+from rolecall.models.attention.flex import padded
+from rolecall.models.attention.flex_pages import FlexPages
+from rolecall.models.attention.kv_cache import Cache, Paged
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.language_model import LanguageModel, mixed_logits
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.runtime.call_tree import Quiet
 from tests.toy import CPU
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")

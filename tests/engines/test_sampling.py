@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rolecall.engines import sampling
-from rolecall.engines.base import Sampling
+from rolecall.interfaces.engine import Sampling
 from tests.toy import alike
 
 WAYS = [sampling._drawn, sampling._walked]

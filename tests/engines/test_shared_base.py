@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.config import Adapter
-from rolecall.engines.base import Completion, Request, Sampling
-from rolecall.engines.torch import TorchEngine
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models import LanguageModel
-from rolecall.scope import Quiet
+from rolecall.config.schema import Adapter
+from rolecall.engines.local import TorchEngine
+from rolecall.interfaces.engine import Completion, Request, Sampling
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.runtime.call_tree import Quiet
 from tests.toy import CPU, alike, language_model
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rolecall.engines.stops import StopTexts
-from rolecall.loading import load_tokenizer
+from rolecall.models.loading import load_tokenizer
 
 STOPS = [("</answer>",), ("e",), (" ",), ("\n\n", "é"), ("ab ", "zz"), ("\U0001f600",)]
 

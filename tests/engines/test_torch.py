@@ -10,17 +10,17 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rolecall.algorithms.drmas import DrMas
-from rolecall.attention import Rows
-from rolecall.engines import decoder
-from rolecall.engines.base import Request, Sampling
-from rolecall.engines.torch import TorchEngine
-from rolecall.kernels import PAGE
+from rolecall.config.optimizer import Optimizer
+from rolecall.engines import scheduler
+from rolecall.engines.local import TorchEngine
+from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.local import LocalLearner
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import join
-from rolecall.scope import Quiet
+from rolecall.learners.packing import join
+from rolecall.models.attention.layouts import Rows
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.runtime.call_tree import Quiet
 from tests.toy import CPU, language_model, turn
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84], [65, 66, 67]]
@@ -232,7 +232,7 @@ def test_an_engine_failure_reaches_every_caller(model_folder, monkeypatch):
     def broken(*_args, **_options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(decoder, "Paged", broken)
+    monkeypatch.setattr(scheduler, "Paged", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         generate(made, [request(0, Sampling(max_tokens=4))])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rolecall.agents import Agent, Policy
-from rolecall.core import Episode, Task
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Agent, Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.loading import load_tokenizer
-from rolecall.rollout import Stage, play
-from rolecall.scope import task_factory
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.runtime.call_tree import task_factory
+from rolecall.types import Episode, Task
 from rolecall.workflows.base import Workflow
 from tests.toy import agent
 

@@ -8,14 +8,18 @@ import json
 import numpy as np
 import pytest
 
-from rolecall.core import Episode, Task
-from rolecall.environments.data_science import DataScienceEnvironment, DataScienceWorld, stale
-from rolecall.environments.data_science_rows import grading_of, modelling_tasks
-from rolecall.environments.tables import SUBMISSION, GeneratedTables
-from rolecall.episodes import from_json, to_json
-from rolecall.rewards.metrics import metric_named
-from rolecall.rewards.submissions import read_table, write_table
+from rolecall.environments.data_science.environment import (
+    DataScienceEnvironment,
+    DataScienceWorld,
+    stale,
+)
+from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables
+from rolecall.environments.data_science.rows import grading_of, modelling_tasks
+from rolecall.grading.submissions import read_table, write_table
+from rolecall.grading.tabular import metric_named
 from rolecall.sandbox.base import Limits
+from rolecall.storage.episode_io import from_json, to_json
+from rolecall.types import Episode, Task
 from tests.sandbox.places import working_sandbox
 
 KINDS = ("regression", "classes", "ranking", "counts")

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, stages
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
+from rolecall.config.errors import ConfigError
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.games import GameEnvironment
-from rolecall.environments.kuhn import CARDS, MOVES, Kuhn
-from rolecall.evaluation import evaluate
-from rolecall.loading import load_tokenizer
-from rolecall.rollout import Stage, play
+from rolecall.environments.games.environment import GameEnvironment
+from rolecall.environments.games.kuhn import CARDS, MOVES, Kuhn
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.evaluation import evaluate
+from rolecall.types import Episode, stages
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run
 from tests.toy import agent, episode, turn

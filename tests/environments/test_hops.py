@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rolecall.environments.hops import RELATIONS, SIZES, HopWorld
+from rolecall.environments.search.generated import RELATIONS, SIZES, HopWorld
 from rolecall.retrieval.bm25 import Bm25
 
 

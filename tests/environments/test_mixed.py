@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config import Named
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, Task
-from rolecall.credit import check_options
-from rolecall.environments.base import ENDLESS
-from rolecall.environments.math import MathWorld
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Named
+from rolecall.environments.math.environment import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
-from rolecall.evaluation import held_out
+from rolecall.interfaces.environment import ENDLESS
+from rolecall.rollout.evaluation import held_out
+from rolecall.setup.algorithms import check_options
+from rolecall.types import Episode, Task
 from tests import toy
 
 LETTERS = f"{Path(toy.__file__).resolve()}:Letters"

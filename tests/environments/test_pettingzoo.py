@@ -11,17 +11,17 @@ from gymnasium.spaces import Discrete
 from pettingzoo import AECEnv
 from pettingzoo.test import api_test, seed_test
 
-from rolecall.environments.kuhn import CARDS
-from rolecall.environments.pettingzoo_env import kuhn, text_of
-from rolecall.environments.pettingzoo_world import PettingZooEnvironment
+from rolecall.environments.games.kuhn import CARDS
+from rolecall.environments.pettingzoo.environment import PettingZooEnvironment
+from rolecall.environments.pettingzoo.export import kuhn, text_of
 from rolecall.workflows.self_play import self_play
 from tests.environments.stages import play_in, said_by
 from tests.workflows.teams import shown
 
 KUHN = {
-    "make": "rolecall.environments.pettingzoo_env:kuhn",
+    "make": "rolecall.environments.pettingzoo.export:kuhn",
     "actions": ["check", "bet", "call", "fold"],
-    "show": "rolecall.environments.pettingzoo_env:text_of",
+    "show": "rolecall.environments.pettingzoo.export:text_of",
 }
 
 

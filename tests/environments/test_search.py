@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.core import Episode, Task
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.search import NOTICE, SearchEnvironment
-from rolecall.loading import load_tokenizer
+from rolecall.environments.search.environment import NOTICE, SearchEnvironment
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
-from rolecall.rollout import Stage, collect, play
-from rolecall.scope import task_factory
+from rolecall.rollout.episodes import Stage, collect, play
+from rolecall.runtime.call_tree import task_factory
+from rolecall.types import Episode, Task
 from rolecall.workflows.base import workflow
 from tests.retrieval.foreign import echo, nobody, serving
 from tests.toy import agent

@@ -6,14 +6,14 @@ from statistics import fmean
 
 import pytest
 
-from rolecall.commands import demonstrating
-from rolecall.config import find, load
-from rolecall.habits import data_science
-from rolecall.habits.base import Scene
-from rolecall.habits.mathchat import program
-from rolecall.habits.registered import of_workflow
-from rolecall.parts import make_environment
-from rolecall.tiny.demonstrations import play_all
+from rolecall.cli.commands import demonstrating
+from rolecall.config.schema import find, load
+from rolecall.setup.parts import make_environment
+from rolecall.tiny.demonstrations import data_science
+from rolecall.tiny.demonstrations.mathchat import program
+from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.demonstrations.scene import Scene
+from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
 from tests.sandbox.places import working_sandbox
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from rolecall.algorithms.drmas import DrMas
-from rolecall.config import Adapter
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optim import Stepper
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import join, pack
+from rolecall.learners.optimizer import Stepper
+from rolecall.learners.packing import join, pack
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.test_packing import turns_of
 from tests.toy import CPU, language_model
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from rolecall.config.optimizer import Optimizer
 from rolecall.learners.exact import select_rows
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
 from tests.conftest import make_model
 from tests.toy import language_model, turn
 

@@ -12,12 +12,12 @@ import torch
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
-from rolecall.config import Adapter
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter
 from rolecall.learners.local import DivergedError, LocalLearner
-from rolecall.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import join, pack
+from rolecall.learners.packing import join, pack
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.test_packing import gradient, turns_of
 from tests.toy import CPU, alike, language_model
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import torch
 
+from rolecall.config.optimizer import Optimizer
 from rolecall.learners import local
 from rolecall.learners.local import LocalLearner
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
 from tests.test_packing import turns_of
 from tests.toy import language_model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rolecall.monitor import metrics
-from rolecall.rollout import Rollout
+from rolecall.rollout.episodes import Rollout
 from tests.monitor.runs_for_tests import episode
 
 

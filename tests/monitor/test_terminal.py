@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.dialogue import ending, safe
 from rolecall.monitor.reading import best

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, Message, Task
+from rolecall.config.errors import ConfigError
 from rolecall.monitor.traces import Weave
-from rolecall.trainer import EpisodeTracker
+from rolecall.training.trainer import EpisodeTracker
+from rolecall.types import Episode, Message, Task
 from tests.toy import command, relay_config, turn, write
 
 pytest.importorskip("weave", reason="the extra rolecall[weave] is not installed")

@@ -9,7 +9,6 @@ import pytest
 from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.happo import Happo
-from rolecall.core import Episode
 from rolecall.proofs import (
     bandits,
     candidates,
@@ -19,6 +18,7 @@ from rolecall.proofs import (
     sequential,
 )
 from rolecall.proofs.all import PROOFS, prove
+from rolecall.types import Episode
 
 
 def false_ones(claims) -> list:

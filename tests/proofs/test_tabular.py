@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rolecall.algorithms.mappo import Mappo
-from rolecall.core import stages
 from rolecall.proofs.tabular import Table, episodes_of, gradient, packed, turns_of, update
+from rolecall.types import stages
 
 COIN = {"a": Table([[0.5, 0.5]] * 3), "b": Table([[0.9, 0.1]] * 3)}
 

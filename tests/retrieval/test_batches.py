@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.retrieval.base import Hit
 from rolecall.retrieval.batches import Batches
-from rolecall.scope import Quiet, current, entered, task_factory
+from rolecall.runtime.call_tree import Quiet, current, entered, task_factory
 
 
 class Calls:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rolecall.config_errors import ConfigError
-from rolecall.retrieval.extras import optional
+from rolecall.config.errors import ConfigError
+from rolecall.optional import optional
 
 
 def test_a_missing_package_is_named_with_the_extra_that_has_it():
@@ -18,7 +18,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it():
 
 def test_no_optional_package_is_imported_before_it_is_needed():
     code = (
-        "import sys, rolecall.serve.search, rolecall.environments.search\n"
+        "import sys, rolecall.serve.search, rolecall.environments.search.environment\n"
         "heavy = {'bm25s', 'faiss', 'sentence_transformers', 'fastapi', 'uvicorn', 'httpx'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

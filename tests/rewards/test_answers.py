@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.rewards.answers import extract, references
-from rolecall.rewards.rules import quick_equal
+from rolecall.grading.math.answers import extract, references
+from rolecall.grading.math.rules import quick_equal
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

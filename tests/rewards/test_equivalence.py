@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.rewards.answers import extract, references
-from rolecall.rewards.equivalence import MathJudge, Verdict
-from rolecall.rewards.math_process import JudgeError
+from rolecall.grading.math.answers import extract, references
+from rolecall.grading.math.equivalence import MathJudge, Verdict
+from rolecall.grading.math.process import JudgeError
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 ENDLESS = "9^{9^{9^{9}}}"

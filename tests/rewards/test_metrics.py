@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from rolecall.rewards.metrics import METRICS, Invalid, constant, evaluate, metric_named, normalised
-from rolecall.rewards.submissions import Grading, grade, read_table, write_table
+from rolecall.grading.submissions import Grading, grade, read_table, write_table
+from rolecall.grading.tabular import METRICS, Invalid, constant, evaluate, metric_named, normalised
 
 
 def words(line: str) -> list[str]:

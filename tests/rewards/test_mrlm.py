@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rolecall.core import Task
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.mrlm import Code, Maths, Tool
+from rolecall.types import Task
 from tests.toy import episode, turn
 
 

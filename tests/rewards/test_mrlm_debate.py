@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rolecall.core import Task
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.mrlm_debate import Debate, of_argument, of_debate
+from rolecall.types import Task
 from tests.toy import episode, turn
 
 TOPIC = "Remote work should spread"

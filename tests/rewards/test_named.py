@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config import RewardConfig
-from rolecall.config_errors import ConfigError
-from rolecall.parts import make_reward
-from rolecall.registry import BUILT_IN
+from rolecall.config.errors import ConfigError
+from rolecall.config.registry import BUILT_IN
+from rolecall.config.schema import RewardConfig
+from rolecall.setup.parts import make_reward
 
 WEIGHTS = {"planner_form": 0.1, "planner_correct": 0.9, "worker_form": 0.1, "worker_planner": 0.9}
 NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.rewards.search import exact_match, f1, normalise, sub_match, targets
+from rolecall.grading.qa import exact_match, f1, normalise, sub_match, targets
 
 
 @pytest.mark.parametrize(

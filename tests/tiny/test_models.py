@@ -8,13 +8,13 @@ import re
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from rolecall import embedded
-from rolecall.agents import Agent, Policy
-from rolecall.assembly import assemble
-from rolecall.config import find, load
-from rolecall.environments.generated import Generated
-from rolecall.rollout import Stage, collect
-from rolecall.scope import task_factory
+from rolecall.agents.agent import Agent, Policy
+from rolecall.config.schema import find, load
+from rolecall.environments.math.generated import Generated
+from rolecall.models import embedded
+from rolecall.rollout.episodes import Stage, collect
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import assemble
 from rolecall.tiny.build import Size, build
 from rolecall.tiny.tokenizer import fit
 from rolecall.workflows.base import workflow
@@ -82,7 +82,7 @@ class Sums:
         return Generated(split, level=1, kinds=("expression",), seed=0, size=3000)
 
     def open(self, task, *, seed):
-        from rolecall.environments.base import World
+        from rolecall.interfaces.environment import World
 
         world = World()
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rolecall.tools.base import ToolError
+from rolecall.interfaces.tool import ToolError
 from rolecall.tools.calculator import _lcm, calculator
 
 

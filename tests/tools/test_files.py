@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.environments.base import World
-from rolecall.tools.base import Tool, ToolError
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.tools.files import Files
 
 

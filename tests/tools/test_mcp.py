@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
 
-from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError
-from rolecall.tools.base import Tool, ToolError
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.tools.mcp import Mcp
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.tools.python import Python
 from tests.sandbox.places import working_sandbox
 

@@ -11,23 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.core import Episode
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
+from rolecall.agents.parsers import boxed
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import World
-from rolecall.episodes import from_json, to_json
 from rolecall.errors import InfrastructureError
-from rolecall.loading import load_tokenizer
-from rolecall.parsers import boxed
-from rolecall.rollout import Stage, play
-from rolecall.tools.base import Tool, ToolError
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.storage.episode_io import from_json, to_json
 from rolecall.tools.calculator import calculator
 from rolecall.tools.files import Files
 from rolecall.tools.functions import tool
 from rolecall.tools.python import Python
 from rolecall.tools.search import Search
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
+from rolecall.types import Episode
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, tasks
 from tests.toy import Letters, agent, solo

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rolecall.agents import Policy
-from rolecall.core import Episode, Task, Turn
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import Observation, World
-from rolecall.loading import load_tokenizer
-from rolecall.rewards.answers import extract
-from rolecall.rollout import Stage, play
-from rolecall.scope import task_factory
+from rolecall.grading.math.answers import extract
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.environment import Observation, World
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.runtime.call_tree import task_factory
+from rolecall.types import Episode, Task, Turn
 from tests.toy import agent
 
 TASK = Task("t", "What is 3+4?", "7")

@@ -8,16 +8,16 @@ import random
 import numpy as np
 import pytest
 
-from rolecall.agents import Policy
+from rolecall.agents.agent import Policy
 from rolecall.algorithms.at_grpo import AtGrpo
-from rolecall.core import Episode, Swap, Task, by
-from rolecall.engines.base import Sampling
+from rolecall.engines.local import TorchEngine
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.engines.torch import TorchEngine
-from rolecall.environments.base import Observation, World
-from rolecall.loading import load_tokenizer
-from rolecall.rollout import Stage, play, replay
-from rolecall.scope import Quiet, task_factory
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.environment import Observation, World
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play, replay
+from rolecall.runtime.call_tree import Quiet, task_factory
+from rolecall.types import Episode, Swap, Task, by
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 from tests.toy import agent, language_model

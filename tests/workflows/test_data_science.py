@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from rolecall.environments.data_science import DataScienceWorld
-from rolecall.environments.tables import GeneratedTables
+from rolecall.environments.data_science.environment import DataScienceWorld
+from rolecall.environments.data_science.generated import GeneratedTables
 from rolecall.sandbox.base import Limits
 from rolecall.tools.use import ToolUse, WorldTools
 from rolecall.workflows.data_science import data_science

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from rolecall.algorithms.dapo import Dapo
-from rolecall.environments.base import Observation, World
+from rolecall.interfaces.environment import Observation, World
 from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse

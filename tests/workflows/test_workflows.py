@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.loading import load_tokenizer
-from rolecall.rollout import Stage, play
-from rolecall.scope import task_factory
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.loading import load_tokenizer
+from rolecall.rollout.episodes import Stage, play
+from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.base import workflow
 from rolecall.workflows.single import single
 from rolecall.workflows.solver_verifier import solver_verifier

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, prompt_of, standardised
-from rolecall.core import Episode, by, spread
+from rolecall.types import Episode, by, spread
 
 
 class AtGrpo(Algorithm):

@@ -25,7 +25,7 @@ from rolecall.algorithms.losses import (
     clipped_objective,
     kl_estimate,
 )
-from rolecall.core import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
+from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
 # Settings that losses of another kind, such as those of dpo and sft, do not read.

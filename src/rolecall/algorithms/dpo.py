@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
 from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
-from rolecall.core import Batch, Episode, Pair, Turn, by, spread
+from rolecall.types import Batch, Episode, Pair, Turn, by, spread
 
 
 class Dpo(Algorithm):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from rolecall.core import Episode, Turn, by, spread
+from rolecall.types import Episode, Turn, by, spread
 
 Count = Literal["turn", "episode_agent"]
 Said = tuple[Episode, Turn]

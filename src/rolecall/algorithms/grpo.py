@@ -10,7 +10,7 @@ from typing import ClassVar
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Count, Norm, compare, standardised
 from rolecall.algorithms.losses import Aggregation
-from rolecall.core import Episode
+from rolecall.types import Episode
 
 
 class Grpo(Algorithm):

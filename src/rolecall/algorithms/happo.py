@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import PrivateAttr
 
 from rolecall.algorithms.mappo import Mappo
-from rolecall.core import Episode, Turn
+from rolecall.types import Episode, Turn
 
 
 class Happo(Mappo):

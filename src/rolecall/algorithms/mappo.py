@@ -14,7 +14,7 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
-from rolecall.core import Episode, Turn, spread, stages
+from rolecall.types import Episode, Turn, spread, stages
 
 
 class TeamCritic(Protocol):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import mean_of
-from rolecall.core import Episode, Turn, by, calls, spread
+from rolecall.types import Episode, Turn, by, calls, spread
 
 
 class MGrpo(Algorithm):

@@ -15,7 +15,7 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
-from rolecall.core import Episode, by, spread, stages
+from rolecall.types import Episode, by, spread, stages
 
 
 class Utilities(Protocol):

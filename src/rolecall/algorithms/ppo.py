@@ -18,7 +18,7 @@ from rolecall.algorithms.base import Algorithm, Outputs
 from rolecall.algorithms.groups import Said
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
-from rolecall.core import Batch, Episode, by
+from rolecall.types import Batch, Episode, by
 
 
 class Ppo(Algorithm):

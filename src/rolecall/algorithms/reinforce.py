@@ -16,7 +16,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, compare, mean_of
 from rolecall.algorithms.losses import Estimator
 from rolecall.algorithms.whitening import whiten
-from rolecall.core import Episode
+from rolecall.types import Episode
 
 
 class ReinforcePlusPlus(Algorithm):

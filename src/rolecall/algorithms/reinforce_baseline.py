@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import mean_of
-from rolecall.core import Episode, Turn, by, spread
+from rolecall.types import Episode, Turn, by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
 

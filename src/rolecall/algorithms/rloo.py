@@ -15,7 +15,7 @@ from torch import Tensor
 from rolecall.algorithms.groups import Norm, left_out
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
-from rolecall.core import Batch
+from rolecall.types import Batch
 
 
 class Rloo(Grpo):

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
-from rolecall.core import Batch, Episode, spread
+from rolecall.types import Batch, Episode, spread
 
 
 class Sft(Algorithm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rolecall.algorithms.groups import Said
-from rolecall.core import Turn, by, spread
+from rolecall.types import Turn, by, spread
 
 
 def whiten(said: list[Said], *, centre: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rolecall.bench import Measure
 from rolecall.bench.all import BENCHMARKS
-from rolecall.memory import keep_freed_memory
+from rolecall.runtime.memory import keep_freed_memory
 
 
 def set_up(name: str, side: str, *, size: str, folder: Path) -> Measure:

@@ -6,17 +6,17 @@ from functools import cache
 
 import numpy as np
 
-from rolecall.agents import Agent, Policy
+from rolecall.agents.agent import Agent, Policy
+from rolecall.agents.chat_template import Tokenizer, encode
+from rolecall.agents.team import Team
 from rolecall.bench.crowd import Crowd
-from rolecall.chat import Tokenizer, encode
-from rolecall.core import Episode, Ids, Task, Turn
-from rolecall.engines.base import Completion, Request
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.base import World
-from rolecall.loading import load_tokenizer
+from rolecall.interfaces.engine import Completion, Request
+from rolecall.interfaces.environment import World
+from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.correct import correct
-from rolecall.rollout import Stage
-from rolecall.team import Team
+from rolecall.rollout.episodes import Stage
+from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 
 TOKENIZER = "tiny:math"

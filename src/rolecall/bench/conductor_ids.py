@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rolecall import scope
+from rolecall.agents.team import Team
 from rolecall.bench.crowd import TURNS, Crowd
-from rolecall.core import Episode, Ids, Task, Turn
-from rolecall.engines.base import Completion, Request, Sampling
-from rolecall.environments.base import World
+from rolecall.interfaces.engine import Completion, Request, Sampling
+from rolecall.interfaces.environment import World
 from rolecall.rewards.correct import correct
-from rolecall.rollout import Stage
-from rolecall.team import Team
+from rolecall.rollout.episodes import Stage
+from rolecall.runtime import call_tree
+from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 
 PROMPT, SAID = 120, 32  # ids
@@ -68,7 +68,7 @@ async def three_turns(team: Team, task: Task, world: Any, engine: Any) -> None:
 
 
 async def _ask(engine: Answering, task: Task, prompt: Ids, *, number: int) -> Turn:
-    here = scope.current()
+    here = call_tree.current()
     path = here.next_path()
     turn = Turn(
         id=f"{task.id}/{number}", task=task.id, episode=task.id, agent="solver", policy="policy",
@@ -78,7 +78,7 @@ async def _ask(engine: Answering, task: Task, prompt: Ids, *, number: int) -> Tu
         id=turn.id, policy="policy", prompt=prompt, sampling=SAMPLING, seed=number,
         order=(task.id, 0, path),
     )  # fmt: skip
-    with scope.entered(path, quiet=here.quiet):
+    with call_tree.entered(path, quiet=here.quiet):
         [said] = await engine.generate(request)
     turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
     turn.finish = said.finish

@@ -17,12 +17,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from resource import getpagesize
 
-from rolecall import scope
 from rolecall.bench import Measure, Measured
 from rolecall.bench.conductor import CrowdSize
-from rolecall.core import Task
-from rolecall.rollout import Stage, collect
-from rolecall.scope import task_factory
+from rolecall.rollout.episodes import Stage, collect
+from rolecall.runtime import call_tree
+from rolecall.runtime.call_tree import task_factory
+from rolecall.types import Task
 
 TURNS = 3
 MakeStage = Callable[["Crowd"], Stage]
@@ -46,7 +46,7 @@ class Crowd:
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 one.set_result(None)
-        with scope.waiting():
+        with call_tree.waiting():
             await mine
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import torch
 
-from rolecall import scope
 from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.workload import SEED, Talk, TeamSize, talks
-from rolecall.core import Ids
-from rolecall.engines.base import Request, Sampling
-from rolecall.engines.torch import TorchEngine
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
-from rolecall.seeds import seed_of
+from rolecall.engines.local import TorchEngine
+from rolecall.interfaces.engine import Request, Sampling
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.runtime import call_tree
+from rolecall.seeding import seed_of
+from rolecall.types import Ids
 
 POLICY = "policy"
 
@@ -39,7 +39,7 @@ def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
     base = str(random_model(folder, size.model))
     network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
     models = {POLICY: LanguageModel(network, load_tokenizer(base))}
-    quiet = scope.Quiet()
+    quiet = call_tree.Quiet()
     engine = TorchEngine(models, quiet=quiet, deterministic=deterministic)
     runner = asyncio.Runner()  # an engine belongs to one event loop
 
@@ -53,7 +53,7 @@ def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
 
 
 async def _play_all(
-    engine: TorchEngine, quiet: scope.Quiet, played: list[Talk], *, run: int
+    engine: TorchEngine, quiet: call_tree.Quiet, played: list[Talk], *, run: int
 ) -> int:
     async with asyncio.TaskGroup() as together:
         playing = [
@@ -64,11 +64,11 @@ async def _play_all(
 
 
 async def _play(
-    engine: TorchEngine, quiet: scope.Quiet, talk: Talk, *, run: int, number: int
+    engine: TorchEngine, quiet: call_tree.Quiet, talk: Talk, *, run: int, number: int
 ) -> int:
     """One episode; how many ids it sampled."""
     count, turn = 0, 0
-    with scope.entered((), quiet=quiet):
+    with call_tree.entered((), quiet=quiet):
         prompt, length = next(talk)
         while True:
             said = await _ask(engine, prompt, length, name=(run, number, turn))

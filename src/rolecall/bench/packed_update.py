@@ -13,13 +13,13 @@ from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.update import CLIP_NORM, LEARNING_RATE, turns
 from rolecall.bench.workload import TeamSize
-from rolecall.config import LearnerConfig
-from rolecall.core import Turn
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import LearnerConfig
 from rolecall.learners.local import LocalLearner
-from rolecall.loading import load_model, load_tokenizer
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.types import Turn
 
 
 def set_up(size: TeamSize, folder: Path) -> Measure:

@@ -19,7 +19,7 @@ from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.update import CLIP_NORM, LEARNING_RATE, turns
 from rolecall.bench.workload import TeamSize
-from rolecall.core import Turn
+from rolecall.types import Turn
 
 MICRO_BATCH = 8  # turns
 CLIP, LARGEST_WEIGHT = 0.2, 2.0

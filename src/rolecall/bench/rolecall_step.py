@@ -9,18 +9,18 @@ import asyncio
 import time
 from pathlib import Path
 
-from rolecall import learning
-from rolecall.assembly import assemble
+from rolecall.agents.team import Team
 from rolecall.bench import Measure, Measured
 from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
 from rolecall.bench.small_models import random_model
-from rolecall.config import Config
-from rolecall.core import Episode, Task, Turn
-from rolecall.environments.base import World
-from rolecall.rollout import collect
-from rolecall.run import Run
-from rolecall.scope import task_factory
-from rolecall.team import Team
+from rolecall.config.schema import Config
+from rolecall.interfaces.environment import World
+from rolecall.rollout.episodes import collect
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import assemble
+from rolecall.training import train_step
+from rolecall.training.run import Run
+from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 
 
@@ -64,11 +64,11 @@ async def _step(run: Run, step: int) -> int:
     """Hops 1 to 7, as in trainer.py; how many ids were sampled and trained on."""
     tasks, size = run.drawing.draw(step), run.config.rollout.group_size
     rollout = await collect(run.stage, tasks, step=step, group_size=size)
-    await learning.credit(run, rollout.episodes)
+    await train_step.credit(run, rollout.episodes)
     await run.engine.sleep()
-    updates, _ = await learning.update(run, rollout.episodes, step=step, apart=False)
+    updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)
     await run.engine.wake()
-    await learning.publish(run, list(updates))
+    await train_step.publish(run, list(updates))
     assert not rollout.failures, rollout.first_error
     assert not updates["policy"].skipped
     return sum(len(turn.ids[1]) for episode in rollout.episodes for turn in episode.turns)

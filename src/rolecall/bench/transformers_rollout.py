@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.workload import Talk, TeamSize, talks
-from rolecall.core import Ids
+from rolecall.types import Ids
 
 PADDING = 0  # hidden by the mask
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rolecall.bench import Benchmark
 from rolecall.bench.workload import AGENTS, SEED, VOCABULARY, TeamSize, random_ids, talks
-from rolecall.core import Ids, Turn, spread
+from rolecall.types import Ids, Turn, spread
 
 POLICY = "policy"
 LEARNING_RATE = 1e-6

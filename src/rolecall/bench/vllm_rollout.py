@@ -28,7 +28,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.workload import Talk, TeamSize, talks
-from rolecall.core import Ids
+from rolecall.types import Ids
 
 MAX_LENGTH = 1024  # the longest talk has 480 ids
 

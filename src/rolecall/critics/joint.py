@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from rolecall.attention import Rows
-from rolecall.core import Episode, stages
-from rolecall.critics.heads import ValueHead
+from rolecall.config.optimizer import Optimizer
 from rolecall.critics.transcript import Transcript, transcripts
-from rolecall.learners.optim import Stepper
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
+from rolecall.learners.optimizer import Stepper
+from rolecall.models.attention.layouts import Rows
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.value_head import ValueHead
+from rolecall.types import Episode, stages
 
 HUBER_DELTA = 10.0
 MOMENTS_DECAY = 0.99  # of the running moments of the targets

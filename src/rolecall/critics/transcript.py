@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rolecall.chat import Tokenizer, encode
-from rolecall.controls import controls
-from rolecall.core import Episode, Ids, stages
+from rolecall.agents.chat_template import Tokenizer, encode
+from rolecall.agents.control_tokens import controls
+from rolecall.types import Episode, Ids, stages
 
 
 @dataclass(slots=True)

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rolecall import attention
-from rolecall.core import Episode, Turn, stages
+from rolecall.config.optimizer import Optimizer
 from rolecall.critics.mixers import Qmix, Vdn, advantages
 from rolecall.critics.transcript import Transcript, transcripts
-from rolecall.learners.optim import Stepper
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import pack
+from rolecall.learners.optimizer import Stepper
+from rolecall.learners.packing import pack
+from rolecall.models.attention import layouts
+from rolecall.models.language_model import LanguageModel
+from rolecall.types import Episode, Turn, stages
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 
@@ -147,7 +147,7 @@ class UtilityCritic:
         states, reader = [], self.reader
         with torch.no_grad():
             for row in self._rows(episodes):
-                layout = attention.Rows([len(row.ids)], device=reader.device)
+                layout = layouts.Rows([len(row.ids)], device=reader.device)
                 tokens = torch.from_numpy(row.ids).long().to(reader.device)
                 everywhere = torch.arange(len(tokens), device=reader.device)
                 _, hidden = reader.forward(
@@ -185,7 +185,7 @@ class UtilityCritic:
                 _, hidden = model.forward(
                     torch.from_numpy(batch.tokens).long().to(device),
                     torch.from_numpy(batch.positions).long().to(device),
-                    layout=attention.layout_of(batch.parent, batch.positions, device=device),
+                    layout=layouts.layout_of(batch.parent, batch.positions, device=device),
                     keep=torch.from_numpy(np.array(ends).ravel()).long().to(device),
                     hidden=True,
                 )

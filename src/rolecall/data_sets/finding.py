@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rolecall.data_sets.known import DataSet
-from rolecall.environments.row_places import SUFFIXES
+from rolecall.rows.places import SUFFIXES
 
 Files = dict[str, list[Path]]  # split -> files, in their order
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rolecall.environments.row_places import KNOWN
+from rolecall.rows.places import KNOWN
 
 Kind = Literal["math", "search", "code", "data_science", "corpus"]
 FLASHRAG = "RUC-NLPIR/FlashRAG_datasets"

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rolecall.core import Task
 from rolecall.data_sets.finding import Files
 from rolecall.data_sets.known import CORPUS, DataSet
-from rolecall.environments.code_rows import code_tasks
-from rolecall.environments.data_science_rows import COMPANION, modelling_tasks
-from rolecall.environments.row_files import Row, read_rows
-from rolecall.environments.rows import duplicate_questions, math_tasks
-from rolecall.environments.search_rows import search_tasks
+from rolecall.environments.code.rows import code_tasks
+from rolecall.environments.data_science.rows import COMPANION, modelling_tasks
+from rolecall.environments.math.rows import duplicate_questions, math_tasks
+from rolecall.environments.search.rows import search_tasks
+from rolecall.grading.math.equivalence import MathJudge
 from rolecall.retrieval.corpus import passage_of
-from rolecall.rewards.equivalence import MathJudge
+from rolecall.rows.files import Row, read_rows
+from rolecall.types import Task
 
 MOST_TOLD = 10  # bad rows, and references that are compared as text
 LOOKING_S = 300.0  # that references of a split are tried for

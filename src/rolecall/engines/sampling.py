@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rolecall import kernels
-from rolecall.engines.base import Sampling
-from rolecall.kernels import flat, walkable
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import flat, walkable
 
 BLOCK = 256  # ids that are summed at once
 

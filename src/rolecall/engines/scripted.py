@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from rolecall.chat import Tokenizer
-from rolecall.core import Floats, Ids
-from rolecall.engines.base import Completion, Request
+from rolecall.agents.chat_template import Tokenizer
+from rolecall.interfaces.engine import Completion, Request
+from rolecall.types import Floats, Ids
 
 Reply = Callable[[Request], str]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rolecall.chat import Tokenizer
+from rolecall.agents.chat_template import Tokenizer
 
 CUT = "\ufffd"  # what a part of a character is decoded to
 

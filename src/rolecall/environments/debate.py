@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from rolecall.core import Episode, Task
-from rolecall.environments.base import ENDLESS, World
-from rolecall.environments.generated import Generated
-from rolecall.environments.row_files import read_rows
-from rolecall.environments.row_places import locate
-from rolecall.environments.sources import GENERATED, LazyTasks, gather, listed
-from rolecall.seeds import seed_of
+from rolecall.environments.math.generated import Generated
+from rolecall.interfaces.environment import ENDLESS, World
+from rolecall.rows.files import read_rows
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, LazyTasks, gather, listed
+from rolecall.seeding import seed_of
+from rolecall.types import Episode, Task
 
 SIDES = ("for", "against")
 

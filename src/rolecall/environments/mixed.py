@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from rolecall import registry
-from rolecall.config import Name, Named
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, Task
-from rolecall.environments.base import ENDLESS, Environment, World
-from rolecall.environments.sources import MOST_MIXED, LazyTasks
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Name, Named
+from rolecall.interfaces.environment import ENDLESS, Environment, World
+from rolecall.rows.sources import MOST_MIXED, LazyTasks
+from rolecall.types import Episode, Task
 
 
 class Part(Named):

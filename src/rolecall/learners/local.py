@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.base import Algorithm, Outputs
-from rolecall.attention import layout_of
-from rolecall.core import Batch, Turn
-from rolecall.critics.heads import ValueHead
+from rolecall.config.optimizer import Optimizer
 from rolecall.learners import logprobs
 from rolecall.learners.activations import recomputed
 from rolecall.learners.exact import select_rows
-from rolecall.learners.optim import Stepper
+from rolecall.learners.optimizer import Stepper
+from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import Update
-from rolecall.models import LanguageModel
-from rolecall.optimizer_config import Optimizer
-from rolecall.packing import one_turn, pack
+from rolecall.models.attention.layouts import layout_of
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.value_head import ValueHead
+from rolecall.types import Batch, Turn
 
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
 Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]

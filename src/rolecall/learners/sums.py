@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.base import Loss
-from rolecall.core import Batch
+from rolecall.types import Batch
 
 RATIO_LOW, RATIO_HIGH = 0.5, 2.0
 

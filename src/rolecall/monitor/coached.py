@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from rolecall.core import Turn
 from rolecall.rewards.coach.mixing import final_score
+from rolecall.types import Turn
 
 
 def is_dropped(turn: Turn) -> bool:

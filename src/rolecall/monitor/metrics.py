@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rolecall.core import Episode, Turn
 from rolecall.learners.updates import Update
 from rolecall.monitor.coached import is_dropped, of_coach
-from rolecall.rollout import Rollout
+from rolecall.rollout.episodes import Rollout
+from rolecall.types import Episode, Turn
 
 
 def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from rolecall.tags import thinking, visible
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
-    from rolecall.runs import RunFolder
+    from rolecall.storage.run_folder import RunFolder
 
 OF_TALK = ("source", "task", "episode", "attempt", "score", "episode_rewards", "error")
 # Where episodes of held-out tasks lie, those first that count most after the same step.

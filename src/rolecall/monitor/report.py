@@ -21,7 +21,7 @@ from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, ne
 from rolecall.monitor.summary import best as best_checkpoint
 
 if TYPE_CHECKING:
-    from rolecall.runs import RunFolder
+    from rolecall.storage.run_folder import RunFolder
 
 TEMPLATE = "report.html.jinja"
 LONGEST = 8000  # letters of one text; the middle of a longer one is left out

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
 from rolecall.monitor.colours import colours
 from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
 
 if TYPE_CHECKING:
-    from rolecall.runs import RunFolder
+    from rolecall.storage.run_folder import RunFolder
 
 __all__ = ["LiveTable", "notices", "show", "show_conversations", "show_evaluation", "show_group"]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rolecall.config_errors import ConfigError
-from rolecall.core import Episode, Turn
+from rolecall.config.errors import ConfigError
 from rolecall.monitor.trackers import imported
+from rolecall.types import Episode, Turn
 
 SETTINGS = {"print_call_link": False, "implicitly_patch_integrations": False}
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
 
 _FORBIDDEN = re.compile(r"[^\w\-. /]", re.ASCII)  # in MLflow's names
 

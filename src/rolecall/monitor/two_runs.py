@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.config import load
+from rolecall.config.schema import load
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.monitor.dialogue import safe
-from rolecall.runs import RunFolder, differences, resolved
+from rolecall.storage.run_folder import RunFolder, differences, resolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.dapo import Dapo
 from rolecall.algorithms.reinforce import ReinforcePlusPlus
 from rolecall.algorithms.rloo import Rloo
-from rolecall.core import Episode, Group
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Table, episodes_of, logprobs_of, turns_of, update
+from rolecall.types import Episode, Group
 
 PAYS = (0.2, 0.5, 0.8)  # how often each arm pays 1
 BEST = 2

@@ -14,9 +14,9 @@ import numpy as np
 from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.grpo import Grpo
-from rolecall.core import Episode, Task, Turn
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Table, gradient
+from rolecall.types import Episode, Task, Turn
 
 NUM_GROUPS, SIZE = 2000, 8
 NODES_OF_A_TASK = 10

@@ -14,11 +14,11 @@ from rolecall.algorithms.base import Replay
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.mixing import Vdn
 from rolecall.algorithms.rloo import Rloo
-from rolecall.core import Episode, Swap
 from rolecall.critics import mixers
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Table, episodes_of, first_advantages, turns_of
-from rolecall.seeds import seed_of
+from rolecall.seeding import seed_of
+from rolecall.types import Episode, Swap
 
 NUM_EPISODES, ATTEMPTS = 4096, 256
 NOISE = 0.1

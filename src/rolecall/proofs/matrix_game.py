@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.core import Episode
 from rolecall.proofs.tabular import Doubles, Table, episodes_of
+from rolecall.types import Episode
 
 PAYOFF = np.array([[0.0, 2.0], [2.0, -1.0]])
 P = (0.7, 0.3)

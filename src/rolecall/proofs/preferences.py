@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from rolecall.algorithms.dpo import Dpo
-from rolecall.core import Turn
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import (
     Table,
@@ -20,6 +19,7 @@ from rolecall.proofs.tabular import (
     turns_of,
     update,
 )
+from rolecall.types import Turn
 
 LEARNING_RATE, NUM_STEPS = 5.0, 200
 BEST = 2

@@ -13,10 +13,10 @@ from dataclasses import replace
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.mappo import Mappo
-from rolecall.core import Episode, Swap
 from rolecall.proofs import Claim
 from rolecall.proofs.matrix_game import AGENTS, FIRST, PAYOFF, every_episode, team
 from rolecall.proofs.tabular import gradient, turns_of, value
+from rolecall.types import Episode, Swap
 
 DEFAULT_ACTION = 0
 DRAWS = [0] * 7 + [1] * 3  # ten replays that say each action as often as it is likely

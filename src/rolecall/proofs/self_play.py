@@ -12,11 +12,11 @@ import numpy as np
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.reinforce_baseline import ReinforceBaseline
-from rolecall.core import Episode, Task, Turn
-from rolecall.environments.exploitability import Strategy, cross_play, exploitability
-from rolecall.environments.kuhn import MOVES, Kuhn
+from rolecall.environments.games.exploitability import Strategy, cross_play, exploitability
+from rolecall.environments.games.kuhn import MOVES, Kuhn
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Table, update
+from rolecall.types import Episode, Task, Turn
 
 NUM_SEEDS = 3
 NUM_STEPS, NUM_GAMES, LR = 64, 96, 2.0

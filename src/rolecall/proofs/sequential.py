@@ -14,7 +14,6 @@ import torch
 from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
-from rolecall.core import Episode, Turn
 from rolecall.proofs import Claim
 from rolecall.proofs.matrix_game import (
     AGENTS,
@@ -35,6 +34,7 @@ from rolecall.proofs.tabular import (
     update,
     value,
 )
+from rolecall.types import Episode, Turn
 
 NUM_EPISODES, NUM_STEPS, LEARNING_RATE = 4000, 200, 0.5
 NUM_SEEDS = 4

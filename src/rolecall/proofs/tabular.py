@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rolecall.algorithms.base import Algorithm, Outputs
-from rolecall.core import Batch, Episode, Task, Turn
-from rolecall.packing import pack
+from rolecall.learners.packing import pack
+from rolecall.types import Batch, Episode, Task, Turn
 
 Ints = NDArray[np.int32]
 Doubles = NDArray[np.float64]

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rolecall.optional import optional
 from rolecall.retrieval.base import Hit, Passage
-from rolecall.retrieval.extras import optional
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, stored
 from rolecall.retrieval.progress import counted

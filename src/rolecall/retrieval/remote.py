@@ -13,9 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rolecall.optional import optional
 from rolecall.retrieval.base import Hit, SearchError
 from rolecall.retrieval.dialects import Dialect, read_reply, request_body
-from rolecall.retrieval.extras import optional
 
 if TYPE_CHECKING:
     import httpx

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from rolecall.optional import sentence_model
 from rolecall.retrieval.base import Hit, Passage
-from rolecall.retrieval.extras import sentence_model
 
 Score = Callable[[list[tuple[str, str]]], Sequence[float]]  # (query, passage) pairs -> scores
 

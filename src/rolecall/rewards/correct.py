@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rolecall.core import Episode
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
+from rolecall.types import Episode
 
 
 async def correct(episode: Episode, world: World) -> dict[str, float]:

@@ -9,8 +9,8 @@ import re
 from itertools import pairwise
 from statistics import fmean
 
-from rolecall.core import Episode, by
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
+from rolecall.types import Episode, by
 
 EVIDENCE = (
     "according to", "data shows", "evidence suggests", "for example", "for instance",

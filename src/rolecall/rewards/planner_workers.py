@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from rolecall.core import Episode, Turn, by, calls
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
+from rolecall.types import Episode, Turn, by, calls
 
 
 class Matpo:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from rolecall.core import Episode, by
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.planner_workers import outcome
+from rolecall.types import Episode, by
 
 
 class Proposals:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.core import Episode
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.planner_workers import outcome
+from rolecall.types import Episode
 
 
 class Refined:

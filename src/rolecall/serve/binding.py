@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from rolecall.config_errors import ConfigError
-from rolecall.retrieval.extras import optional
+from rolecall.config.errors import ConfigError
+from rolecall.optional import optional
 from rolecall.serve.guard import is_local
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from rolecall.config_errors import ConfigError
+from rolecall.config.errors import ConfigError
+from rolecall.optional import optional
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.corpus import contents_of, parted, passage_of
 from rolecall.retrieval.dialects import RERANKED
 from rolecall.retrieval.embedded import Embedded
-from rolecall.retrieval.extras import optional
 from rolecall.retrieval.opening import open_index
 from rolecall.retrieval.reranking import Reranker, load_reranker
 from rolecall.serve.binding import answer_at, check_address

@@ -21,14 +21,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rolecall import attention
-from rolecall.chat import Tokenizer, encode
-from rolecall.core import Ids
-from rolecall.habits.registered import of_workflow
-from rolecall.models import LanguageModel
-from rolecall.rollout import Stage
-from rolecall.tiny.demonstrations import play_all
+from rolecall.agents.chat_template import Tokenizer, encode
+from rolecall.models.attention import layouts
+from rolecall.models.language_model import LanguageModel
+from rolecall.rollout.episodes import Stage
+from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
+from rolecall.types import Ids
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
@@ -123,7 +123,7 @@ def _model(size: Size, tokenizer: Tokenizer, *, seed: int) -> Qwen3ForCausalLM:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        attn_implementation=attention.NAME,
+        attn_implementation=layouts.NAME,
     )
     model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(
@@ -206,7 +206,7 @@ def _copies(num_ids: int, random: np.random.Generator) -> Iterator[Row]:
 
 def _loss(language: LanguageModel, batch: list[Row]) -> torch.Tensor:
     tokens = torch.from_numpy(np.concatenate([np.concatenate(row) for row in batch])).long()
-    layout = attention.Rows([len(p) + len(t) for p, t in batch], device=language.device)
+    layout = layouts.Rows([len(p) + len(t) for p, t in batch], device=language.device)
     learned = np.concatenate([[False] * len(p) + [True] * len(t) for p, t in batch])
     target = torch.from_numpy(np.flatnonzero(learned))
     logits = language.logits(tokens, layout.position, layout=layout, keep=target - 1)

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolecall.core import Message, Turn
+from rolecall.interfaces.tool import Format, Tool
 from rolecall.tags import code_of
-from rolecall.tools.base import Format, Tool
+from rolecall.types import Message, Turn
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 TAG = re.compile(r"<(/?)tool_call>")

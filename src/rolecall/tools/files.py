@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from rolecall.environments.base import World
-from rolecall.tools.base import Tool, ToolError, wrote
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError, wrote
 from rolecall.tools.functions import tool
 
 MAX_FILES = 1_000  # that are listed

@@ -18,8 +18,8 @@ from typing import Any, overload
 
 from pydantic import ValidationError
 
-from rolecall.registry import options_model
-from rolecall.tools.base import Tool, ToolError
+from rolecall.config.registry import options_model
+from rolecall.interfaces.tool import Tool, ToolError
 
 
 @overload

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any
 
-from rolecall.environments.base import World
 from rolecall.errors import InfrastructureError, first
-from rolecall.tools.base import Tool, ToolError
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.tools.calls import cut
 from rolecall.tools.mcp_http import reached
 from rolecall.tools.mcp_stdio import started

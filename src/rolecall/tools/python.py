@@ -6,11 +6,11 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool
 from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
-from rolecall.tools.base import Tool
 from rolecall.tools.functions import tool
 
 

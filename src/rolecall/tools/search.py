@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
+from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.retrieval.base import EmptyQueryError
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.rendering import render
-from rolecall.tools.base import Tool, ToolError
 from rolecall.tools.functions import tool
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.agents import Said
-from rolecall.core import Turn
-from rolecall.team import Member
+from rolecall.agents.agent import Said
+from rolecall.agents.team import Member
+from rolecall.types import Turn
 
 
 async def ask_again(member: Member, *said: Said, tries: int = 2) -> Turn:

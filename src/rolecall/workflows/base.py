@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from rolecall.agents import Parser
-from rolecall.core import Task, Turn
-from rolecall.team import Team
+from rolecall.agents.agent import Parser
+from rolecall.agents.team import Team
+from rolecall.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
 RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")

@@ -6,10 +6,10 @@ world, and the world goes on from the fork of the best.
 
 from __future__ import annotations
 
-from rolecall.agents import Said
-from rolecall.core import Turn
-from rolecall.environments.base import World
-from rolecall.team import Member
+from rolecall.agents.agent import Said
+from rolecall.agents.team import Member
+from rolecall.interfaces.environment import World
+from rolecall.types import Turn
 
 
 async def play_best(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from rolecall.agents import Said
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.team import Team
+from rolecall.agents.agent import Said
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -9,11 +9,11 @@ import json
 
 from pydantic import PositiveInt
 
-from rolecall.agents import Quote
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import one_of
-from rolecall.team import Team
+from rolecall.agents.agent import Quote
+from rolecall.agents.parsers import one_of
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 

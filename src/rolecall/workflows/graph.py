@@ -14,9 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.team import Team
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import boxed
-from rolecall.rewards.answers import extract
-from rolecall.team import Member, Team
+from rolecall.agents.parsers import boxed
+from rolecall.agents.team import Member, Team
+from rolecall.grading.math.answers import extract
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

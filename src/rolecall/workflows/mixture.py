@@ -9,10 +9,10 @@ import asyncio
 
 from pydantic import PositiveInt
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import boxed
-from rolecall.team import Member, Team
+from rolecall.agents.parsers import boxed
+from rolecall.agents.team import Member, Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import boxed
-from rolecall.team import Team
+from rolecall.agents.parsers import boxed
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

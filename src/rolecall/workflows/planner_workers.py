@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from pydantic import PositiveInt
 
-from rolecall.agents import Quote, Said
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.team import Team
+from rolecall.agents.agent import Quote, Said
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 TAG = re.compile(r"<(/?)subtask>", re.IGNORECASE)

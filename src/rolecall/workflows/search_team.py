@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from rolecall.agents import Said
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import one_of, tagged
-from rolecall.team import Team
+from rolecall.agents.agent import Said
+from rolecall.agents.parsers import one_of, tagged
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.environments.games import GameWorld
-from rolecall.team import Team
+from rolecall.agents.team import Team
+from rolecall.environments.games.environment import GameWorld
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

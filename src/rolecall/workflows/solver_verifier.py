@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from rolecall.core import Task, Turn
-from rolecall.environments.base import World
-from rolecall.parsers import boxed, one_of
-from rolecall.team import Member, Team
+from rolecall.agents.parsers import boxed, one_of
+from rolecall.agents.team import Member, Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 

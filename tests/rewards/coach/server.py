@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from rolecall.core import Episode, Task
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.coach.coach import Coach
+from rolecall.types import Episode, Task
 from tests import toy
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from rolecall import registry
 from rolecall.algorithms.grpo import Grpo
-from rolecall.environments.base import World
+from rolecall.config import registry
+from rolecall.interfaces.environment import World
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action
 from rolecall.rewards.coach.scores import (

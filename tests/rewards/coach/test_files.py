@@ -7,20 +7,20 @@ import json
 
 import pytest
 
-from rolecall.agents import Policy
-from rolecall.core import Episode
-from rolecall.engines.base import Sampling
+from rolecall.agents.agent import Policy
+from rolecall.config.registry import resolve
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.environments.data_science import DataScienceWorld
-from rolecall.environments.data_science_rows import modelling_tasks
-from rolecall.loading import load_tokenizer
-from rolecall.registry import resolve
+from rolecall.environments.data_science.environment import DataScienceWorld
+from rolecall.environments.data_science.rows import modelling_tasks
+from rolecall.interfaces.engine import Sampling
+from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action, View, render
-from rolecall.rollout import Stage, play
+from rolecall.rollout.episodes import Stage, play
 from rolecall.sandbox.base import Limits, Ran
 from rolecall.tools.files import Files
 from rolecall.tools.use import ToolUse, WorldTools
+from rolecall.types import Episode
 from tests.rewards.coach.server import serving
 from tests.tools.test_use import call, play_with
 from tests.toy import agent, turn

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rolecall import scope
-from rolecall.core import Message
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.coach.rendering import Action, View, cut, render
+from rolecall.runtime import call_tree
+from rolecall.types import Message
 from tests.rewards.coach.server import Said, coach_of, play, said, serving
 
 FAKES = [
@@ -113,10 +113,10 @@ def test_scoring_inside_a_workflow_leaves_the_numbers_of_later_calls_alone():
     [turn] = said("a").turns
 
     async def go():
-        asyncio.get_running_loop().set_task_factory(scope.task_factory)
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
         async with serving(lambda asked: asked.json(5)) as server:
             coach = coach_of(server)
-            with scope.entered((), quiet=scope.Quiet()) as here:
+            with call_tree.entered((), quiet=call_tree.Quiet()) as here:
                 await coach.score(Action(turn, said("a").task))
                 await coach(said("b", "c"), World())
                 return here.next_path()

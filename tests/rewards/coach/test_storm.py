@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from tests.rewards.coach.server import (
     HANG,
     HANG_UP,

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rolecall.core import Episode
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import Patience
 from rolecall.rewards.coach.cache import Cache
@@ -22,6 +21,7 @@ from rolecall.rewards.coach.ledger import Budget, Ledger, Prices, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action, View
 from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
+from rolecall.types import Episode
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from weakref import WeakValueDictionary
 
-from rolecall.core import Turn
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import Patience, ask
 from rolecall.rewards.coach.cache import Cache, key_of
@@ -19,6 +18,7 @@ from rolecall.rewards.coach.reading import read
 from rolecall.rewards.coach.rendering import Action, Prompt, View, render
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
+from rolecall.types import Turn
 
 
 class Judge:

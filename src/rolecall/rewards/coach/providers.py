@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
-from rolecall.registry import nearest
+from rolecall.config.registry import nearest
 from rolecall.rewards.coach.rendering import Prompt
 
 # provider -> variable of its key; "local" needs none and is asked nothing

@@ -1,0 +1,104 @@
+"""Who can speak: named weights, a role, and how what an agent is told becomes messages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rolecall.agents.chat_template import Tokenizer
+from rolecall.agents.control_tokens import TAG
+from rolecall.interfaces.engine import Engine, Sampling
+from rolecall.interfaces.environment import Observation
+from rolecall.interfaces.tool import Tool
+from rolecall.tags import encodable
+from rolecall.tools.calls import CLOSE, OPEN, described
+from rolecall.tools.use import ToolUse
+from rolecall.types import Message, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Words of a turn, or what a workflow made of them, without the name of who said them."""
+
+    turn: Turn
+    text: str
+
+
+Said = str | Turn | Observation | Quote
+Parser = Callable[[Turn], object | None]  # None: the turn does not have the form it should
+
+
+@dataclass(slots=True)
+class Policy:
+    """Named weights and what is needed to speak with them."""
+
+    name: str
+    tokenizer: Tokenizer
+    engine: Engine
+    template: dict[str, object] = field(default_factory=dict)  # options of the chat template
+
+
+@dataclass(slots=True)
+class Agent:
+    """One member of the team."""
+
+    name: str
+    policy: Policy
+    role: str  # which of the workflow's roles it plays; several agents may play one
+    system: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    parser: Parser | None = None
+    memory: bool = False  # its earlier exchanges of the episode stand before each new call
+    trainable: bool = True
+    invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
+    tools: ToolUse | None = None
+
+    def messages(
+        self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None
+    ) -> list[Message]:
+        """Texts and other agents' turns become user text, the agent's own turns assistant text.
+
+        solver("2+2?", solver's turn "4", verifier's turn "no") ->
+        user "2+2?", assistant "4", user "[verifier]\\nno".
+        """
+        messages = self.instructed(tools or [])
+        if self.memory and earlier:
+            messages = [*earlier[-1].messages, spoken(earlier[-1])]
+        for part in said:
+            if not isinstance(part, Said):
+                raise TypeError(
+                    f"agent {self.name!r} was told {part!r}, a {type(part).__name__}; tell it "
+                    "texts, turns or observations"
+                    + (" (an await is missing)" if inspect.isawaitable(part) else "")
+                )
+            if isinstance(part, Turn) and part.agent == self.name:
+                messages.append(spoken(part))
+                continue
+            # What a server or a program said may be no text.
+            text = encodable(part if isinstance(part, str) else _shown(part))
+            if messages and messages[-1].role == "user":
+                messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
+            else:
+                messages.append(Message("user", text))
+        if not messages or messages[-1].role != "user":
+            raise ValueError(f"agent {self.name!r} was called without anything to answer")
+        return messages
+
+    def instructed(self, tools: list[Tool]) -> list[Message]:
+        """The system prompt, whose tags are ours, and what it says about tools, whose are not."""
+        own = tuple(TAG.findall(self.system))
+        known = "" if self.tools is None else described(tools, self.tools.format, without=own)
+        if known:
+            own = (*own, OPEN, CLOSE)
+        system = "\n\n".join(part for part in (self.system, known) if part)
+        return [Message("system", system, own=own)] if system else []
+
+
+def _shown(part: Turn | Observation | Quote) -> str:
+    """A teammate's words with its name; others' without."""
+    return f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else part.text
+
+
+def spoken(turn: Turn) -> Message:
+    return Message("assistant", turn.text, turn.tokens)

@@ -1,0 +1,181 @@
+"""Messages in, prompt ids out, through the model's own chat template.
+
+An agent's own earlier turn enters the next prompt as the very ids that were sampled: the template
+is rendered with a marker in its place, the text is cut there, and the ids are put in between.
+Whatever else enters it (tasks, other agents, tools, their schemas) is foreign text, and holds no
+control token of the layout when it gets there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from rolecall.agents.control_tokens import SOUGHT, TEMPLATE_DATE, Controls, controls, emptied_schema
+from rolecall.types import Ids, Message
+
+OPENED = re.compile(r"<think>\s*\Z")
+MOST_OPENING = 16  # ids that `<think>` and the space behind it may be
+KEPT = 256  # texts whose ids are remembered
+NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
+
+
+def prompt_ids(
+    tokenizer: Tokenizer,
+    messages: list[Message],
+    *,
+    options: dict[str, object],
+    tools: list[dict[str, Any]] | None = None,
+) -> Ids:
+    """[P] ids up to where the assistant starts to speak. `tools`: schemas for the template.
+
+    user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
+    ids("<user>2+2</user><assistant>") + [15, 2] + ids("<user>sure?</user><assistant>").
+    Raises ValueError if the template drops or rewrites an assistant message, or if the prompt
+    holds more control tokens than it has without its texts.
+    """
+    known = controls(tokenizer)
+    shown = [_shown(message, known) for message in messages]
+    schemas = known.broken_schema(tools or [])
+    pieces = _pieces(tokenizer, messages, shown, options=options, tools=schemas)
+    _check(tokenizer, messages, pieces, options=options, tools=schemas)
+    return np.concatenate(pieces).astype(np.int32)
+
+
+def _pieces(
+    tokenizer: Tokenizer,
+    messages: list[Message],
+    shown: list[dict[str, str]],
+    *,
+    options: dict[str, object],
+    tools: list[dict[str, Any]],
+) -> list[Ids]:
+    """The ids of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
+    spliced = [message.tokens for message in messages if message.tokens is not None]
+    marks = _marks(len(spliced), absent_from=json.dumps([shown, tools], default=str))
+    names = iter(marks)
+    marked = [
+        entry | {"content": next(names)} if message.tokens is not None else entry
+        for message, entry in zip(messages, shown, strict=True)
+    ]
+    text = tokenizer.apply_chat_template(
+        marked, tools=tools or None, tokenize=False, add_generation_prompt=True,
+        date_string=TEMPLATE_DATE, **options,
+    )  # fmt: skip
+    opened = _opened(tokenizer, options) if spliced else ""
+    pieces = []
+    for mark, tokens in zip(marks, spliced, strict=True):
+        if text.count(mark) > 1:
+            raise ValueError("the chat template writes an earlier assistant message twice")
+        before, found, text = text.partition(mark)
+        if not found:
+            raise ValueError("the chat template leaves out an earlier assistant message")
+        if opened:
+            before = NO_THOUGHT.sub("", before) + opened
+        pieces += [encode(tokenizer, before), tokens]
+        text = _without_end(tokenizer, text, tokens)
+    return [*pieces, encode(tokenizer, text)]
+
+
+def _marks(number: int, *, absent_from: str) -> list[str]:
+    """Texts that nobody could have written: random, and in nothing that is shown."""
+    while True:
+        base = f"turn{secrets.token_hex(16)}n"
+        if base not in absent_from:
+            return [f"{base}{ordinal}e" for ordinal in range(number)]
+
+
+def _shown(message: Message, known: Controls) -> dict[str, str]:
+    """A message for the template, with what foreign text forges broken up."""
+    framed = message.role == "tool"
+    content = known.broken(message.content, own=message.own, framed=framed)
+    name = known.broken(message.name, framed=True)
+    role = known.broken(message.role, framed=True)
+    return {"role": role, "content": content} | ({"name": name} if name else {})
+
+
+def _check(
+    tokenizer: Tokenizer,
+    messages: list[Message],
+    pieces: list[Ids],
+    *,
+    options: dict[str, object],
+    tools: list[dict[str, Any]],
+) -> None:
+    """Raises ValueError if any text added a control token to those of the layout itself.
+
+    Tokenizers that change a text before they look for tokens in it could make one of a text that
+    holds none, so this is counted in ids and not in texts.
+    """
+    known = controls(tokenizer)
+    ids = np.fromiter(known.ids, dtype=np.int32)
+    bare = [
+        {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
+        | ({"name": SOUGHT} if entry.name else {})
+        for entry in messages
+    ]
+    empty = _pieces(tokenizer, messages, bare, options=options, tools=emptied_schema(tools))
+    # Sampled turns stand at the odd places of both.
+    if _number(pieces[::2], ids) <= _number(empty[::2], ids):
+        return
+    texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
+    for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
+        shown = known.broken(text, framed=True)
+        if _number([encode(tokenizer, shown)], ids):
+            raise ValueError(f"a prompt would hold a forged control token, from {text[:200]!r}")
+    raise ValueError(
+        f"a prompt would hold a forged control token, from one of {[t[:200] for t in texts]}"
+    )
+
+
+def own_tags(message: Message) -> list[str]:
+    """Those of the content that we wrote, in their order."""
+    if not message.own:
+        return []
+    longest = sorted(message.own, key=len, reverse=True)
+    return re.findall("|".join(map(re.escape, longest)), message.content)
+
+
+def _number(pieces: list[Ids], ids: Ids) -> int:
+    """How many of `ids` there are in all pieces."""
+    return sum(int(np.isin(piece, ids).sum()) for piece in pieces)
+
+
+def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:
+    """`<think>` where the template itself opens the thinking: an agent's words begin inside it."""
+    if "<think>" not in str(tokenizer.chat_template):
+        return ""
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True,
+        date_string=TEMPLATE_DATE, **options,
+    )  # fmt: skip
+    found = OPENED.search(text)
+    return found[0] if found else ""
+
+
+def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
+    """`<think>` if that is how a prompt ends: the words that follow it are thinking."""
+    if "<think>" not in str(tokenizer.chat_template):
+        return ""
+    return "<think>" if OPENED.search(tokenizer.decode(prompt[-MOST_OPENING:])) else ""
+
+
+@lru_cache(maxsize=KEPT)
+def encode(tokenizer: Tokenizer, text: str) -> Ids:
+    """[N] ids, read-only: members of a group ask with the same text."""
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+    ids.flags.writeable = False
+    return ids
+
+
+def _without_end(tokenizer: Tokenizer, text: str, tokens: Ids) -> str:
+    """The template ends the message itself; if the agent already did, once is enough."""
+    end = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
+    is_control = end in controls(tokenizer).special
+    return text.removeprefix(end) if is_control and text.startswith(end) else text

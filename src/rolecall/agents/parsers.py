@@ -1,0 +1,43 @@
+"""A turn in, what its form promises out: None means that the turn has not that form."""
+
+from __future__ import annotations
+
+from rolecall.agents.agent import Parser
+from rolecall.grading.math.answers import extract
+from rolecall.tags import code_of
+from rolecall.types import Turn
+
+
+def boxed(turn: Turn) -> str | None:
+    """The content of the last \\boxed{} after thinking."""
+    return extract(turn.text)
+
+
+def one_of(tag: str, *values: str) -> Parser:
+    """The content of `<tag>...</tag>` if it is one of the values, in any case.
+
+    The turn's `info["verdict"]` keeps it, so that the shares of the values are among the metrics.
+    """
+
+    def parse(turn: Turn) -> str | None:
+        found = turn.tag(tag)
+        if found not in values:
+            return None
+        turn.info["verdict"] = found
+        return found
+
+    return parse
+
+
+def tagged(tag: str) -> Parser:
+    """The content of `<tag>...</tag>`, if there is any."""
+
+    def parse(turn: Turn) -> str | None:
+        return turn.tag(tag) or None
+
+    return parse
+
+
+def fenced(turn: Turn) -> str | None:
+    """The last fenced python block after thinking."""
+    return code_of(turn.visible)

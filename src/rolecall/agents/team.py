@@ -1,0 +1,280 @@
+"""A workflow's calls in, recorded turns out.
+
+`await team.solver(task.prompt, solution, verdict)` makes messages of its arguments, messages
+become ids, an engine samples, and a `Turn` is recorded on the episode and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from rolecall.agents import chat_template
+from rolecall.agents.agent import Agent, Quote, Said, spoken
+from rolecall.interfaces.engine import Completion, Request
+from rolecall.interfaces.environment import Observation
+from rolecall.interfaces.tool import Tool
+from rolecall.runtime import call_tree
+from rolecall.seeding import seed_of
+from rolecall.tools.calls import answers, calls_of
+from rolecall.tools.use import OpenTools, ToolUse, use_tools
+from rolecall.types import Episode, Message, Swap, Turn
+
+
+class Team:
+    """What a workflow sees: agents by name or role, bound to one episode."""
+
+    def __init__(
+        self,
+        agents: dict[str, Agent],
+        *,
+        episode: Episode,
+        call_seed: int,
+        swap: Swap | None = None,
+        recorded: dict[tuple[int, ...], Turn] | None = None,
+        tries_out: bool = True,
+    ) -> None:
+        self._agents = agents
+        self._episode = episode
+        self._call_seed = call_seed
+        self._swap = swap  # what a replay changes
+        self._recorded = recorded or {}  # turns of the episode that is replayed
+        self._tries_out = tries_out
+        self.observation = Observation("")  # the newest that the whole team was shown
+        self._tools: OpenTools | None = None  # opened and closed with the episode's world
+
+    def __getattr__(self, name: str) -> Member:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Member:
+        if name in self._agents:
+            return Member(self._agents[name], self)
+        players = self.role(name)
+        if len(players) != 1:
+            raise ValueError(f"the team has no agent {name!r} (it has: {', '.join(self._agents)})")
+        return players[0]
+
+    @property
+    def step(self) -> int | None:
+        """Of the training; None in an evaluation."""
+        step = self._episode.id.partition(":")[0]
+        return int(step) if step.isdigit() else None
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._agents)
+
+    def role(self, role: str) -> list[Member]:
+        """All agents that play a role, in the order of the team."""
+        return [Member(a, self) for a in self._agents.values() if a.role == role]
+
+    def enter(self, tools: OpenTools) -> None:
+        """The episode's world is open, and with it the tools of agents that have some."""
+        self._tools = tools
+
+    def saw(self, observation: Observation) -> None:
+        """The world is in this state now; turns from here on carry it."""
+        self.observation = observation
+
+    def random(self, *key: str | int) -> Random:
+        """Random numbers of this episode, the same for the same key: for sides and orders."""
+        return Random(seed_of(self._episode.seed, "workflow", *key))
+
+    def choose(self, turn: Turn) -> Turn:
+        """Play this candidate; its siblings stay as data. Raises ValueError for a second one."""
+        siblings = [t for t in self._episode.turns if t.path[:-1] == turn.path[:-1]]
+        if turn.candidate is None or any(t.chosen for t in siblings):
+            raise ValueError(f"turn {turn.id} is no candidate, or another one was chosen already")
+        turn.chosen = True
+        return turn
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One agent within one episode; calling it is what records a turn."""
+
+    agent: Agent
+    team: Team
+
+    async def __call__(self, *said: Said) -> Turn:
+        """Ask the agent. Raises ValueError if there is nothing to answer or no room for it.
+
+        An agent with tools is asked again with what its calls came to, until it makes none: the
+        last turn is returned.
+        """
+        if self.agent.tools is not None:
+            return await self._work(said, self.agent.tools)
+        [turn] = await self._ask(said, None)
+        return turn
+
+    def candidates(self, number: int) -> Callable[..., Awaitable[list[Turn]]]:
+        """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
+
+        The workflow plays one with `team.choose(turn)`. An evaluation draws only one, because no
+        world tells a team which of its answers is right. Raises ValueError for less than one.
+        """
+        if number < 1:
+            raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
+
+        async def ask(*said: Said) -> list[Turn]:
+            return await self._ask(said, number if self.team._tries_out else 1)
+
+        return ask
+
+    async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
+        here = call_tree.current()
+        with call_tree.entered(here.next_path(), quiet=here.quiet):
+            assert self.team._tools is not None, "an agent with tools spoke outside of a world"
+            tools = await self.team._tools.of(use)
+            messages = self._told(said, tools)
+            [turn] = await self._speak(messages, said, None, tools=tools)
+            for _ in range(use.max_calls):
+                results = await use_tools(turn, tools, use, episode=self.team._episode)
+                if not results:
+                    return turn
+                self._penalise(turn)
+                messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
+                [turn] = await self._speak(messages, (turn,), None, tools=tools)
+                turn.info["observation"] = "\n".join(text for _, text in results)
+            if calls_of(turn, use.format):
+                self.team._episode.count("tool_limit")
+        return turn
+
+    async def _ask(self, said: tuple[Said, ...], number: int | None) -> list[Turn]:
+        return await self._speak(self._told(said), said, number)
+
+    def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
+        for part in said:
+            if isinstance(part, Observation):
+                self.team.saw(part)
+        mine = [t for t in self.team._episode.turns if t.agent == self.agent.name and t.chosen]
+        return self.agent.messages(said, earlier=mine, tools=tools)
+
+    async def _speak(
+        self,
+        messages: list[Message],
+        said: tuple[Said, ...],
+        number: int | None,
+        *,
+        tools: list[Tool] | None = None,
+    ) -> list[Turn]:
+        """Sample and record what the agent answers to `messages`, which `said` led to."""
+        here = call_tree.current()
+        path, agent, episode = here.next_path(), self.agent, self.team._episode
+        seen = [part for part in said if isinstance(part, Observation)]
+        shown = self.team.observation
+        tools_here = self.team._tools
+        noted: dict[str, Any] = {"observation": seen[-1].text} if seen else {}
+        # A coach judges an action by what there was when it was taken, not by the end.
+        if tools_here is not None and tools_here.file_sizes:
+            noted["files"] = tools_here.file_sizes
+        native = agent.tools is not None and agent.tools.format == "native"
+        with call_tree.entered(path, quiet=here.quiet):
+            prompt = chat_template.prompt_ids(
+                agent.policy.tokenizer,
+                messages,
+                options=agent.policy.template,
+                tools=[tool.schema for tool in tools or []] if native else None,
+            )
+            turns = [
+                Turn(
+                    id=f"{episode.id}/{'.'.join(map(str, place))}",
+                    task=episode.task.id,
+                    episode=episode.id,
+                    agent=agent.name,
+                    policy=agent.policy.name,
+                    path=place,
+                    parents=tuple(
+                        (part.turn if isinstance(part, Quote) else part).id
+                        for part in said
+                        if isinstance(part, Turn | Quote)
+                    ),
+                    messages=messages,
+                    prompt=prompt,
+                    state=f"{seed_of(shown.key or shown.text):016x}",
+                    candidate=None if number is None else place[-1],
+                    chosen=number is None,
+                    temperature=agent.sampling.temperature,
+                    trained=agent.trainable,
+                    info=dict(noted),
+                )
+                for place in ([path] if number is None else [(*path, k) for k in range(number)])
+            ]
+            for turn, completion in zip(turns, await self._say(turns, path), strict=True):
+                self._record(turn, completion)
+            episode.turns += turns
+        return turns
+
+    async def _say(self, turns: list[Turn], path: tuple[int, ...]) -> list[Completion]:
+        """What the turns of one call say: sampled, or as a replay has it."""
+        swap = self.team._swap
+        swapped = swap is not None and swap.path == path
+        if swap is not None and swapped and swap.text is not None:
+            return [self._given(swap.text)] * len(turns)
+        prompt = turns[0].prompt
+        assert prompt is not None, "a call has a prompt"
+        recorded = [self.team._recorded.get(turn.path) for turn in turns]
+        if not swapped and all(
+            old is not None and old.agent == turn.agent and np.array_equal(old.ids[0], prompt)
+            for old, turn in zip(recorded, turns, strict=True)
+        ):
+            return [_again(old) for old in recorded if old is not None]
+        seed = seed_of(self.team._call_seed, path)
+        if swap is not None and swapped:
+            seed = seed_of(seed, "swap", swap.draw)
+        agent, episode = self.agent, self.team._episode
+        return await agent.policy.engine.generate(
+            Request(
+                id=f"{episode.id}/{'.'.join(map(str, path))}",
+                policy=agent.policy.name,
+                prompt=prompt,
+                sampling=agent.sampling,
+                seed=seed,
+                order=(episode.id, episode.attempt, path),
+                n=len(turns),
+                episode=episode.id,
+            )
+        )
+
+    def _given(self, text: str) -> Completion:
+        """A text that nobody sampled, as ids that end like an answer."""
+        tokenizer = self.agent.policy.tokenizer
+        ids = np.append(chat_template.encode(tokenizer, text), tokenizer.eos_token_id).astype(
+            np.int32
+        )
+        nothing = np.zeros(len(ids))
+        return Completion(ids, nothing.astype(np.float32), nothing.astype(np.int32), "stop")
+
+    def _record(self, turn: Turn, said: Completion) -> None:
+        agent = self.agent
+        turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
+        turn.finish = said.finish
+        tokenizer = agent.policy.tokenizer
+        said_text = tokenizer.decode(said.tokens, skip_special_tokens=True)
+        turn.text = chat_template.opened(tokenizer, turn.ids[0]) + said_text
+        if agent.tools is not None and calls_of(turn, agent.tools.format):
+            return  # its form is judged as the calls are made
+        if agent.parser is not None:
+            turn.valid = turn.finish != "length" and agent.parser(turn) is not None
+        self._penalise(turn)
+
+    def reject(self, turn: Turn) -> None:
+        """Say of a turn of this member that its words were of no use: invalid, and penalised."""
+        turn.valid = False
+        self._penalise(turn)
+
+    def _penalise(self, turn: Turn) -> None:
+        if not turn.valid and self.agent.invalid_penalty:
+            turn.rewards["invalid"] = -self.agent.invalid_penalty
+
+
+def _again(turn: Turn) -> Completion:
+    assert turn.logprobs is not None
+    assert turn.versions is not None
+    return Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish)

@@ -1,0 +1,397 @@
+"""The command line: arguments in, an exit status out: 0, 1 (the run failed), 2 (bad input)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rolecall.config.errors import ConfigError
+from rolecall.errors import StoppedError
+from rolecall.runtime.memory import keep_freed_memory
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train teams of LLM agents with reinforcement learning.",
+)
+tiny_app = typer.Typer(no_args_is_help=True, help="The small models inside the package.")
+app.add_typer(tiny_app, name="tiny")
+serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' clients know.")
+app.add_typer(serve_app, name="serve")
+
+Source = Annotated[str, typer.Argument(metavar="RECIPE|FILE", help="A recipe or a YAML file.")]
+SourceOrRun = Annotated[
+    str, typer.Argument(metavar="RECIPE|FILE|RUN", help="A recipe, a YAML file or a run folder.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="Override keys.")
+]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
+]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(
+        help="Environment variable with a token that clients must send; needed off loopback."
+    ),
+]
+Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
+INTERRUPTED = 130
+
+
+@app.command()
+def train(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only continue a run.")] = False,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Continue a run with other values of any key.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Train a team; a second start in the same folder continues where the first one stopped."""
+    from rolecall.cli.commands import train as command
+
+    with people_elsewhere(json_file):
+        found = command(
+            source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
+        )
+    emit(found, json_file)
+
+
+@app.command("eval")
+def evaluate(
+    source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],
+    overrides: Overrides = None,
+    checkpoint: Annotated[
+        str,
+        typer.Option(help="latest, step-N, or best: of validation tasks, else of these."),
+    ] = "latest",
+    json_file: Json = None,
+) -> None:
+    """Score a team on its held-out tasks: avg@n and pass@k."""
+    from rolecall.cli.commands import evaluate as command
+
+    with people_elsewhere(json_file):
+        found = command(source, overrides or [], checkpoint_name=checkpoint)
+    emit(found, json_file)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
+    ] = False,
+    number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
+    json_file: Json = None,
+) -> None:
+    """Read conversations: the best and the worst, or one task's attempts side by side."""
+    from rolecall.monitor.terminal import show as command
+    from rolecall.storage.run_folder import RunFolder
+
+    folder = RunFolder.existing(run)
+    found = command(
+        folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
+    )
+    emit(found, json_file)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    json_file: Json = None,
+) -> None:
+    """Two runs side by side: the keys that differ, and what either came to."""
+    from rolecall.monitor.two_runs import compare_runs
+    from rolecall.storage.run_folder import RunFolder
+
+    folders = [RunFolder.existing(run) for run in (a, b)]
+    with people_elsewhere(json_file):
+        found = compare_runs(*folders)
+    emit(found, json_file)
+
+
+@app.command("import")
+def import_config(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what has a counterpart, leave out the rest.")
+    ] = False,
+) -> None:
+    """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
+    from rolecall.importers.importing import import_files
+
+    files = [Path(part) for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    if not files:
+        raise ConfigError("no file is given")
+    text, found = import_files(files, overrides, source=source, partial=partial)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    output.write_text(text)
+    left = f"; fill in {', '.join(found.edits)}" if found.edits else ""
+    typer.echo(f"Wrote {output}{left}", err=True)
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set; default: list them.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="[SPLIT=]FILE", help="Your own files, without the hub."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder; default: data/NAME.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Prepare a public data set: JSON Lines that environments read, each row checked."""
+    from rolecall.data_sets.finding import fetch, given
+    from rolecall.data_sets.known import LISTED, named
+    from rolecall.data_sets.preparing import prepare
+
+    if name is None:
+        if source or output:
+            raise ConfigError("which data set? name one of: " + ", ".join(d.name for d in LISTED))
+        for one in LISTED if json_file is None else []:
+            splits = ", ".join(one.files)
+            typer.echo(f"{one.name:16} {one.kind:13} {splits:12} {one.hub or one.needs}")
+        emit([{"name": d.name, "kind": d.kind, "hub": d.hub, "splits": [*d.files]} for d in LISTED],
+             json_file)  # fmt: skip
+        return
+    try:
+        wanted = named(name)
+        files = given(wanted, source) if source else fetch(wanted)
+        found = prepare(wanted, files, output or Path("data") / wanted.name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with people_elsewhere(json_file):
+        typer.echo("\n".join(found.lines()))
+    emit(asdict(found), json_file)
+
+
+@app.command()
+def prove(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Run the papers in the small: what must come out beside what does. Status 1 if one fails."""
+    import torch
+
+    from rolecall.proofs.all import prove as command
+    from rolecall.proofs.claims import show_claims
+
+    torch.set_num_threads(1)  # the games are so small that a second thread only waits
+    try:
+        with people_elsewhere(json_file):
+            found = show_claims(command(names))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    emit(found, json_file)
+    if not all(claim["ok"] for claim in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
+    json_file: Json = None,
+) -> None:
+    """Measure speed beside the peers that are installed, in turn on the same work."""
+    from rolecall.bench.run import bench as command
+
+    try:
+        with people_elsewhere(json_file):
+            found = command(names, pairs=pairs, smoke=smoke)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    emit(found, json_file)
+    if found["header"]["failed"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def info(json_file: Json = None) -> None:
+    """Versions, devices, extras, and what a config can name."""
+    from rolecall.cli.info import collect
+
+    found = collect()
+    if json_file is None:
+        for name, value in found.items():
+            listed = (
+                ", ".join(f"{k} {v}" for k, v in value.items())
+                if isinstance(value, dict)
+                else ", ".join(value)
+            )
+            typer.echo(f"{name:13} {listed}")
+    emit(found, json_file)
+
+
+@tiny_app.command("build")
+def tiny_build(
+    source: Source,
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("tiny-model"),
+    also: Annotated[
+        list[str] | None, typer.Option(metavar="RECIPE|FILE", help="Another team that it plays.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
+    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations of a team.")] = 12_000,
+    seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
+) -> None:
+    """Make a small model from the demonstrations that the workflows of recipes register."""
+    from rolecall.cli.commands import build_tiny
+    from rolecall.tiny.build import Size
+
+    size = Size(minutes=minutes, num_episodes=episodes)
+    build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)
+
+
+@serve_app.command("sandbox")
+def serve_sandbox(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    token_env: TokenEnv = None,
+    concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: one a core.")] = 0,
+    memory_mb: Annotated[int, typer.Option(min=16, help="Most memory of a run.")] = 4096,
+    wall_s: Annotated[
+        float, typer.Option(min=1, help="Most seconds of a run, whatever a request asks for.")
+    ] = 300.0,
+    unenforced: Annotated[
+        list[str] | None,
+        typer.Option(help="A limit it need not hold: memory, syscalls."),
+    ] = None,
+) -> None:
+    """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
+    from rolecall.serve.sandbox import serve
+
+    try:
+        serve(
+            host,
+            port,
+            token=token_in(token_env),
+            concurrency=concurrency,
+            memory_mb=memory_mb,
+            most_wall_s=wall_s,
+            unenforced=tuple(unenforced or ()),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+@serve_app.command("search")
+def serve_search(
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the index; made if it is not there, beside the corpus."),
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")
+    ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="A cross-encoder of sentence-transformers to order by.")
+    ] = None,
+    topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_env: TokenEnv = None,
+) -> None:
+    """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
+    from rolecall.serve.search import serve
+
+    try:
+        serve(
+            index=index,
+            corpus=corpus,
+            model=model,
+            reranker=reranker,
+            host=host,
+            port=port,
+            topk=topk,
+            token=token_in(token_env),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def token_in(variable: str | None) -> str:
+    """Raises ConfigError for a variable that is named and not set."""
+    token = "" if variable is None else os.environ.get(variable, "")
+    if variable is not None and not token:
+        raise ConfigError(f"--token-env: the environment variable {variable} is not set")
+    return token
+
+
+def people_elsewhere(json_file: str | None) -> AbstractContextManager[Any]:
+    """Where JSON goes to the output, what people read goes to stderr."""
+    return redirect_stdout(sys.stderr) if json_file == "-" else nullcontext()
+
+
+def emit(found: Any, json_file: str | None) -> None:
+    """Write what a command found as JSON, where that was asked for."""
+    if json_file is None:
+        return
+    text = json.dumps(found, indent=2)
+    if json_file == "-":
+        typer.echo(text)
+    else:
+        Path(json_file).write_text(text + "\n")
+
+
+def with_json_value(arguments: list[str]) -> list[str]:
+    """`--json` may stand alone: without a file after it the JSON goes to the output."""
+    out: list[str] = []
+    for number, argument in enumerate(arguments):
+        out.append(argument)
+        following = arguments[number + 1] if number + 1 < len(arguments) else ""
+        if argument == "--json" and not (following.endswith(".json") or following == "-"):
+            out.append("-")
+    return out
+
+
+def main() -> None:
+    """Entry point of `rolecall`."""
+    keep_freed_memory()
+    try:
+        app(args=with_json_value(sys.argv[1:]), standalone_mode=True)
+    except ConfigError as error:
+        fail(str(error), status=2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except StoppedError as stopped:
+        sys.exit(stopped.status)
+    except (RuntimeError, OSError) as error:
+        fail(str(error), status=1)
+
+
+def fail(message: str, *, status: int) -> None:
+    """One line on stderr."""
+    print(f"rolecall: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)

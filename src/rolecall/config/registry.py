@@ -1,0 +1,175 @@
+"""A name or an import path in, the function or class that it names out.
+
+A name is a file of the package that holds the built-in things of that kind. An import path is
+`package.module:name` or `path/to/file.py:name`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from rolecall.config.errors import ConfigError, explain
+
+# kind -> name -> "module:attribute"; nothing is imported before it is asked for
+BUILT_IN: dict[str, dict[str, str]] = {
+    "workflow": {
+        "actor_critic": "rolecall.workflows.actor_critic:actor_critic",
+        "chain": "rolecall.workflows.chain:chain",
+        "coder_tester": "rolecall.workflows.coder_tester:coder_tester",
+        "data_science": "rolecall.workflows.data_science:data_science",
+        "debate": "rolecall.workflows.debate:debate",
+        "graph": "rolecall.workflows.graph:graph",
+        "majority_vote": "rolecall.workflows.majority_vote:majority_vote",
+        "mathchat": "rolecall.workflows.mathchat:mathchat",
+        "mixture": "rolecall.workflows.mixture:mixture",
+        "multi_turn": "rolecall.workflows.multi_turn:multi_turn",
+        "pioneer_observer": "rolecall.workflows.pioneer_observer:pioneer_observer",
+        "planner_workers": "rolecall.workflows.planner_workers:planner_workers",
+        "search_team": "rolecall.workflows.search_team:search_team",
+        "self_play": "rolecall.workflows.self_play:self_play",
+        "single": "rolecall.workflows.single:single",
+        "solver_verifier": "rolecall.workflows.solver_verifier:solver_verifier",
+    },
+    "environment": {
+        "code": "rolecall.environments.code.environment:CodeEnvironment",
+        "data_science": "rolecall.environments.data_science.environment:DataScienceEnvironment",
+        "debate": "rolecall.environments.debate:DebateEnvironment",
+        "games": "rolecall.environments.games.environment:GameEnvironment",
+        "gymnasium": "rolecall.environments.gymnasium.environment:GymnasiumEnvironment",
+        "llm": "rolecall.environments.llm.environment:LlmEnvironment",
+        "math": "rolecall.environments.math.environment:MathEnvironment",
+        "mixed": "rolecall.environments.mixed:MixedEnvironment",
+        "pettingzoo": "rolecall.environments.pettingzoo.environment:PettingZooEnvironment",
+        "search": "rolecall.environments.search.environment:SearchEnvironment",
+        "text": "rolecall.environments.text.environment:TextEnvironment",
+        "tool_use": "rolecall.environments.tool_use.environment:ToolUseEnvironment",
+    },
+    "reward": {
+        "coach": "rolecall.rewards.coach.coach:Coach",
+        "correct": "rolecall.rewards.correct:correct",
+        "matpo": "rolecall.rewards.planner_workers:Matpo",
+        "mgrpo": "rolecall.rewards.planner_workers:MGrpo",
+        "mrlm_code": "rolecall.rewards.mrlm:Code",
+        "mrlm_debate": "rolecall.rewards.mrlm_debate:Debate",
+        "mrlm_math": "rolecall.rewards.mrlm:Maths",
+        "mrlm_tool": "rolecall.rewards.mrlm:Tool",
+        "proposals": "rolecall.rewards.proposals:Proposals",
+        "refined": "rolecall.rewards.refined:Refined",
+    },
+    "algorithm": {
+        "grpo": "rolecall.algorithms.grpo:Grpo",
+        "drmas": "rolecall.algorithms.drmas:DrMas",
+        "rloo": "rolecall.algorithms.rloo:Rloo",
+        "reinforce_pp": "rolecall.algorithms.reinforce:ReinforcePlusPlus",
+        "reinforce_pp_baseline": "rolecall.algorithms.reinforce:ReinforcePlusPlusBaseline",
+        "reinforce_baseline": "rolecall.algorithms.reinforce_baseline:ReinforceBaseline",
+        "mgrpo": "rolecall.algorithms.mgrpo:MGrpo",
+        "dapo": "rolecall.algorithms.dapo:Dapo",
+        "ppo": "rolecall.algorithms.ppo:Ppo",
+        "mappo": "rolecall.algorithms.mappo:Mappo",
+        "happo": "rolecall.algorithms.happo:Happo",
+        "vdn": "rolecall.algorithms.mixing:Vdn",
+        "qmix": "rolecall.algorithms.mixing:Qmix",
+        "at_grpo": "rolecall.algorithms.at_grpo:AtGrpo",
+        "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
+        "dpo": "rolecall.algorithms.dpo:Dpo",
+        "sft": "rolecall.algorithms.sft:Sft",
+    },
+    "tool": {
+        "calculator": "rolecall.tools.calculator:calculator",
+        "files": "rolecall.tools.files:Files",
+        "mcp": "rolecall.tools.mcp:Mcp",
+        "python": "rolecall.tools.python:Python",
+        "search": "rolecall.tools.search:Search",
+        "world": "rolecall.tools.use:WorldTools",
+    },
+    "parser": {},
+    "tracker": {
+        "mlflow": "rolecall.monitor.trackers:MLflow",
+        "tensorboard": "rolecall.monitor.trackers:TensorBoard",
+        "trackio": "rolecall.monitor.trackers:Trackio",
+        "wandb": "rolecall.monitor.trackers:WeightsAndBiases",
+        "weave": "rolecall.monitor.traces:Weave",
+    },
+}
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`; nearest: a, b` or the whole list if nothing is near."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"nearest: {', '.join(close)}" if close else f"there are: {', '.join(sorted(known))}"
+
+
+def resolve(kind: str, name: str, *, key: str) -> Any:
+    """The object behind a name. Raises ConfigError that names the config key."""
+    known = BUILT_IN[kind]
+    if name not in known and ":" not in name:
+        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(known))}")
+    return imported(known.get(name, name), key=key)
+
+
+def imported(path: str, *, key: str) -> Any:
+    """What stands at an import path. Raises ConfigError that names the config key."""
+    module, colon, attribute = path.rpartition(":")
+    if not colon:
+        raise ConfigError(f"{key}: {path!r} is no import path such as path/to/file.py:name")
+    try:
+        return getattr(_module(module), attribute)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"{key}: {module} has no {attribute!r}") from error
+
+
+@cache
+def _module(name: str) -> types.ModuleType:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    path = Path(name).expanduser().resolve()
+    spec = importlib.util.spec_from_file_location(f"rolecall_user_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise OSError(f"there is no file {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
+    """The keyword options of a function or class, as a model that checks their types."""
+    if isinstance(call, type) and issubclass(call, BaseModel):
+        return call
+    # A class says the types of its options at __init__; its signature already leaves out self.
+    described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
+    parameters = list(inspect.signature(call).parameters.values())[skip:]
+    hints = get_type_hints(described, include_extras=True)
+    fields: dict[str, Any] = {
+        p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
+        for p in parameters
+    }
+    return create_model(
+        "Options", __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields
+    )
+
+
+def checked_options(
+    call: Callable[..., Any], options: dict[str, Any], *, key: str, skip: int
+) -> dict[str, Any]:
+    """Options with the types that a signature asks for. Raises ConfigError under the config key."""
+    model = options_model(call, skip=skip)
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        raise explain(error, model, prefix=key) from error
+    return {name: getattr(checked, name) for name in options}

@@ -1,0 +1,458 @@
+"""YAML and dotted overrides in, one checked configuration out.
+
+Every field has a docstring line; `docs/config.md` is generated from them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from yaml import YAMLError
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError, explain
+from rolecall.config.optimizer import Optimizer
+from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.tool import Format
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+
+
+class Named(Section):
+    """Something with a name and its own options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    """A built-in name, `package.module:name` or `path/to/file.py:name`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class ToolsConfig(Section):
+    """What an agent may call; a list of tools stands for `{use: [...]}`."""
+
+    use: list[Named] = Field(min_length=1)
+    """Tools by name, each with its options; `world` stands for those that the environment has."""
+    format: Format = "native"
+    """How calls are written: `native` (the model's own chat template), `tags`
+    (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
+    max_calls: int = Field(8, ge=1, le=10_000)
+    """Answers with calls to one question, after which the agent is not asked again."""
+    calls_per_turn: int = Field(16, ge=1, le=10_000)
+    """Calls that one answer may make; the agent is told that those beyond it were not made."""
+    timeout_s: float = Field(30.0, gt=0, le=1e7)
+    """Most seconds a call may take; `python` and `search` have limits of their own instead."""
+    result_chars: int = Field(4_000, ge=100, le=100_000_000)
+    """Longer results keep their head and their tail."""
+    chars_per_turn: int = Field(16_000, ge=100, le=100_000_000)
+    """Characters of all results of one answer together; long ones are cut alike."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, list) else value
+
+
+class AgentConfig(Section):
+    """One member of the team."""
+
+    policy: str
+    """Name of the policy it speaks with; agents that name one policy share an LLM."""
+    role: str | None = None
+    """The workflow's role it plays; by default its own name."""
+    system: str = ""
+    """System prompt."""
+    sampling: Sampling = Sampling()
+    """How its ids are drawn."""
+    parser: str | None = None
+    """Import path of a function that reads its turns; by default the workflow's for the role."""
+    invalid_penalty: float = Field(0.0, ge=0, le=1e6)
+    """Taken from the reward of a turn that the parser cannot read."""
+    memory: bool = False
+    """Whether its earlier exchanges of the episode stand before each new call."""
+    trainable: bool = True
+    """False: it speaks, but its turns are never trained on."""
+    algorithm: Named | None = None
+    """How credit is given to this agent; by default as for the team."""
+    tools: ToolsConfig | None = None
+    """What it may call; it is asked again with the results until it calls nothing."""
+
+
+class Adapter(Section):
+    """A LoRA adapter (PEFT): small trained matrices beside frozen base weights."""
+
+    rank: int = Field(32, ge=1, le=65_536)
+    """Inner size of the two matrices."""
+    alpha: float = Field(64.0, gt=0, le=1e6)
+    """The adapter's output is multiplied by alpha / rank."""
+    targets: str | list[str] = "all-linear"
+    """Names of the modules that are adapted."""
+
+
+class Past(Section):
+    """Whose weights of earlier steps a policy plays."""
+
+    of: str
+    """A trained policy of the same base."""
+    every: int = Field(5, ge=1, le=1_000_000_000)
+    """Steps after which its weights are kept."""
+    keep: int = Field(8, ge=2, le=10_000)
+    """Most that are kept: those of the run's beginning, and the newest."""
+
+
+class PolicyConfig(Section):
+    """Named weights."""
+
+    base: str
+    """A local model folder, a hub name, or `tiny:NAME` for a model inside the package."""
+    adapter: Adapter | None = None
+    """Train a LoRA adapter beside the frozen base instead of all weights."""
+    optimizer: Optimizer | None = None
+    """How the weights are updated."""
+    reference: str | None = None
+    """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
+    begins; with an adapter, its base) or another base."""
+    past: Past | None = None
+    """Play weights that another policy had before, drawn anew for each step: an opponent for
+    self-play. Evaluations are played against those of the run's beginning."""
+    template: dict[str, Any] = {}
+    """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
+
+
+class CriticConfig(Section):
+    """What expects rewards."""
+
+    base: str | None = None
+    """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
+    (QMIX only); `agent` is a head on each policy's own model and has none."""
+    optimizer: Optimizer = Optimizer()
+    """How it is updated; lr is 1e-5 by default."""
+
+
+class CurriculumConfig(Section):
+    """Tasks that the team passes now and then are drawn more often than easy or hopeless ones."""
+
+    by: Literal["task", "source", "family"] = "task"
+    """Whose pass rate p counts: each task's own (finite train splits), each source's, or each
+    family's, whose shares of a step then follow it. The weight in a draw is p (1 - p) + floor."""
+    prior: float = Field(0.5, ge=0, le=1)
+    """Pass rate of what nobody has tried yet."""
+    newest: float = Field(0.5, gt=0, le=1)
+    """How far the mean score of a step moves the pass rate towards itself."""
+    floor: float = Field(0.05, gt=0, le=1e6)
+    """What every weight has, so that nothing starves."""
+
+
+class RolloutConfig(Section):
+    """What a step collects."""
+
+    groups: int = Field(32, ge=1, le=1_000_000)
+    """Tasks in a step."""
+    group_size: int = Field(8, ge=1, le=100_000)
+    """Attempts at each task, which are compared with one another. A row of `data` is one attempt,
+    or one pair."""
+    stratify: bool = False
+    """Each source of a finite train split has the same share of every step's tasks."""
+    curriculum: CurriculumConfig | None = None
+    """Draw tasks by how often the team passes them; `{}` turns it on."""
+    data: str | None = None
+    """File (JSON Lines or Parquet) that is trained on instead of episodes: demonstrations for sft,
+    preferences for dpo."""
+    timeout_s: float = Field(600.0, gt=0, le=1e7)
+    """Most seconds an episode may take."""
+    retries: int = Field(2, ge=0, le=1000)
+    """Repeats, with new seeds, of an episode that something outside of its code let down."""
+    concurrency: int = Field(256, ge=1, le=10_000_000)
+    """Episodes under way at once."""
+    allow_filtered_sampling: bool = False
+    """Train although top_p, top_k or temperature 0 make the sampler another distribution."""
+
+
+class RewardConfig(Section):
+    """A reward with options of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    weight: Weight = 1.0
+    """What its numbers are multiplied by."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class TrainerConfig(Section):
+    """The run."""
+
+    steps: int = Field(200, ge=1, le=1_000_000_000)
+    """Steps: each collects episodes, gives credit and updates every policy once."""
+    seed: int = Field(0, ge=-(2**63), lt=2**63)
+    """Every task, draw and shuffle derives from it."""
+    max_staleness: int = Field(0, ge=0, le=1000)
+    """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
+    runs, and the engine needs its own copy of the weights (engine.copy)."""
+    deterministic: bool | None = None
+    """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
+    default so unless max_staleness is above 0."""
+    save_every: int = Field(10, ge=1, le=1_000_000_000)
+    """Steps between checkpoints; the last step is always saved."""
+    keep: int = Field(2, ge=1, le=1_000_000_000)
+    """Newest checkpoints to keep, beside the best."""
+    idle_steps: int = Field(3, ge=1, le=1_000_000_000)
+    """Steps in a row without anything to train on after which the run stops."""
+
+
+class MetricsConfig(Section):
+    """What is measured beside what is free."""
+
+    grad_norm_every: int | None = Field(None, ge=0, le=1_000_000_000)
+    """Steps between exact gradient norms per agent, where agents share a policy; by default 1, and
+    0 for never. A step that measures them holds one more gradient, and computes for each agent what
+    several have in common in their prompts."""
+
+    def grad_norms_in(self, step: int) -> bool:
+        """Whether a step measures them."""
+        every = 1 if self.grad_norm_every is None else self.grad_norm_every
+        return every > 0 and step % every == 0
+
+
+class EvaluationConfig(Section):
+    """Held-out tasks."""
+
+    tasks: int = Field(200, ge=0, le=1_000_000_000)
+    """Most tasks per source; 0 turns evaluation off."""
+    samples: int = Field(8, ge=1, le=100_000)
+    """Attempts at each task, n of avg@n and pass@k."""
+    k: int | None = Field(None, ge=1, le=100_000)
+    """k of pass@k; by default 8, and `samples` where that is less."""
+    every: int = Field(0, ge=0, le=1_000_000_000)
+    """Steps between evaluations during the run; 0: only before and after it."""
+    validation: int = Field(0, ge=0, le=1_000_000)
+    """Tasks per source of a validation split, on which the evaluations during the run are made and
+    the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
+    train split. 0: the test split is used, and the best checkpoint is only the best on it."""
+    greedy: bool = False
+    """Take the most likely ids instead of sampling."""
+
+    @property
+    def pass_k(self) -> int:
+        return min(8, self.samples) if self.k is None else self.k
+
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message='Field name "copy"')  # of pydantic's old interface
+
+    class EngineConfig(Section):
+        """What samples."""
+
+        name: Literal["torch"] = "torch"
+        """torch: the embedded engine, over the very weights being trained."""
+        max_rows: int = Field(256, ge=1, le=1_000_000)
+        """Most completions sampled at once for one policy."""
+        cache_gb: float = Field(2.0, gt=0, le=1e5)
+        """Memory for keys and values, per base model."""
+        free_on_update: bool = False
+        """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
+        then recorded again after each update; on a CPU nothing is, and it is always given back."""
+        copy: bool = False  # type: ignore[assignment]
+        """Sample with a copy of the weights, which each update publishes to, instead of the very
+        weights being trained."""
+
+
+class LearnerConfig(Section):
+    """What trains."""
+
+    name: Literal["local"] = "local"
+    """local: in this process."""
+    ids_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
+    """Most prompt and sampled ids in one forward and backward pass."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
+    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
+    share_prefixes: bool = True
+    """Compute what turns have in common (a group's prompt) once."""
+    checkpoint_activations: bool = False
+    """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
+class Config(Section):
+    """One run."""
+
+    team: dict[Name, AgentConfig] = Field(min_length=1)
+    """The agents, by name."""
+    policies: dict[Name, PolicyConfig] = Field(min_length=1)
+    """The weights, by name."""
+    critics: dict[Literal["agent", "team", "mixer"], CriticConfig] = {}
+    """Critics that the algorithm needs: `agent`, a value head on each policy; `team`, a model that
+    reads the whole conversation; `mixer`, utilities that VDN or QMIX adds up."""
+    workflow: Named
+    """How the agents talk."""
+    environment: Named
+    """What they work on."""
+    rewards: dict[str, Weight | RewardConfig] = {"correct": 1.0}
+    """Reward functions and their weights."""
+    algorithm: Named
+    """How credit is given."""
+    rollout: RolloutConfig = RolloutConfig()
+    """What a step collects."""
+    trainer: TrainerConfig = TrainerConfig()
+    """The run."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out tasks."""
+    metrics: MetricsConfig = MetricsConfig()
+    """What is measured beside what is free."""
+    engine: EngineConfig = EngineConfig()
+    """What samples."""
+    learner: LearnerConfig = LearnerConfig()
+    """What trains."""
+    cluster: Literal["local"] = "local"
+    """Where engines and learners live: in this process."""
+    trackers: list[Named] = []
+    """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
+    trackio, weave."""
+    output: str | None = None
+    """Run folder; by default runs/<name of the recipe or file>."""
+
+    @property
+    def trained(self) -> set[str]:
+        """Names of the policies that a trainable agent speaks with."""
+        return {agent.policy for agent in self.team.values() if agent.trainable}
+
+    @property
+    def deterministic(self) -> bool:
+        chosen = self.trainer.deterministic
+        return self.trainer.max_staleness == 0 if chosen is None else chosen
+
+    @model_validator(mode="after")
+    def _fill_in_optimizers(self) -> Config:
+        """So that the stored config says what was used: lr 1e-6, 2e-5 for an adapter, 1e-5 for a
+        critic. Weights that nobody trains have no optimizer and frozen agents no penalty, so
+        freezing an agent takes one key.
+        """
+        for agent in self.team.values():
+            if not agent.trainable:
+                agent.invalid_penalty = 0.0
+        for name in set(self.policies) - self.trained:
+            self.policies[name].optimizer = None
+        for critic in self.critics.values():
+            if critic.optimizer.lr is None:
+                critic.optimizer = critic.optimizer.model_copy(update={"lr": 1e-5})
+        for name in self.trained & set(self.policies):
+            policy = self.policies[name]
+            optimizer = policy.optimizer or Optimizer()
+            if optimizer.lr is None:
+                lr = 2e-5 if policy.adapter else 1e-6
+                optimizer = optimizer.model_copy(update={"lr": lr})
+            policy.optimizer = optimizer
+        return self
+
+
+NAMED = ("workflow", "environment", "algorithm")
+RECIPES = Path(str(files("rolecall.recipes")))
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def find(source: str) -> Path:
+    """A recipe name or a YAML file. Raises ConfigError with the nearest names."""
+    recipe = RECIPES / f"{source}.yaml"
+    if recipe.is_file():
+        return recipe
+    if Path(source).is_file():
+        return Path(source)
+    if source.endswith((".yaml", ".yml")) or "/" in source:
+        raise ConfigError(f"there is no file {source}")
+    raise ConfigError(f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}")
+
+
+def load(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
+
+    A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
+    `rewards={} rewards.coach=1` replaces it.
+    """
+    for override in overrides or []:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+    try:
+        loaded = OmegaConf.load(path)
+        if not isinstance(loaded, DictConfig):
+            raise ConfigError(f"{path}: not a mapping of keys to values")
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise ConfigError(f"{', '.join(missing)}: yours to say (??? in the file)")
+        plain = OmegaConf.to_container(merged, resolve=True)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(
+            f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
+        ) from error
+    except (OmegaConfBaseException, TypeError) as error:
+        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
+    try:
+        return Config.model_validate(plain)
+    except ValidationError as error:
+        raise explain(error, Config) from error
+
+
+def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
+    """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
+    for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
+        if OmegaConf.select(loaded, key) is not None:
+            OmegaConf.update(loaded, key, {}, merge=False)
+    named = [(loaded, key, key) for key in NAMED]
+    environment = loaded.get("environment")
+    parts = environment.get("of") if isinstance(environment, DictConfig) else None
+    if isinstance(parts, DictConfig):  # of a mixed environment
+        named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
+    for where, key, dotted in named:
+        if isinstance(where.get(key), str):
+            where[key] = {"name": where[key]}
+        if any(override.startswith(f"{dotted}=") for override in overrides):
+            where.pop(key, None)
+    places = {dotted for _, _, dotted in named}
+    return [
+        f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
+        for override in overrides
+        for key, _, value in [_parts(override)]
+        if not _empty(value)
+    ]
+
+
+def _parts(override: str) -> tuple[str, str, str]:
+    return override.partition("=")
+
+
+def _empty(value: str) -> bool:
+    return "".join(value.split()) == "{}"

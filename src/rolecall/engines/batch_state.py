@@ -1,0 +1,152 @@
+"""The numbers of all rows in flight, one array each: a decode step touches no row by itself.
+
+Legend: B = lines in use, V = vocabulary, W = most ids that any line may have, P = most pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rolecall.engines.sampling import draw
+from rolecall.engines.sequence import Row, draws_of
+from rolecall.interfaces.engine import Completion, Sampling
+
+GROWTH = 64  # lines, ids and pages are added in such steps
+
+
+class Lines:
+    """What rows have sampled and where they stand."""
+
+    def __init__(self, policies: list[str], *, vocabulary: int, device: torch.device) -> None:
+        self.policies, self.device, self.vocabulary = policies, device, vocabulary
+        self.rows: list[Row] = []
+        self.with_stops: list[int] = []  # lines that a text may end
+        self._special: list[tuple[int, Sampling]] = []  # lines that are filtered or greedy
+        self._ends: dict[frozenset[int], int] = {}  # set of end ids -> its line in the table
+        self._table = torch.zeros(0, vocabulary, dtype=torch.bool, device=device)
+        kinds = {
+            "newest": torch.long, "length": torch.long, "count": torch.long, "limit": torch.long,
+            "ends": torch.long, "policy": torch.long, "temperature": torch.float32,
+            "stopped": torch.bool,
+        }  # fmt: skip
+        wide = {
+            "uniforms": torch.float64, "tokens": torch.int32, "logprobs": torch.float32,
+            "versions": torch.int32, "pages": torch.int32,
+        }  # fmt: skip
+        self._columns = {n: torch.zeros(0, dtype=k, device=device) for n, k in kinds.items()}
+        self._columns |= {n: torch.zeros(0, 0, dtype=k, device=device) for n, k in wide.items()}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A column of the lines in use: [B], [B, W] or, of the pages, [B, P]."""
+        return self._columns[name][: len(self.rows)]
+
+    def add(self, rows: list[Row]) -> None:
+        """New lines, which have sampled nothing."""
+        first, last = len(self.rows), len(self.rows) + len(rows)
+        self._grow(last, max(row.limit for row in rows), max(len(row.pages) for row in rows))
+        uniforms = np.zeros((len(rows), self._columns["uniforms"].shape[1]))
+        pages = np.zeros((len(rows), self._columns["pages"].shape[1]), dtype=np.int32)
+        for line, row in enumerate(rows):
+            uniforms[line, : row.limit] = draws_of(row)
+            pages[line, : len(row.pages)] = row.pages
+        new = {
+            "uniforms": torch.from_numpy(uniforms),
+            "pages": torch.from_numpy(pages),
+            "limit": torch.tensor([row.limit for row in rows]),
+            "count": torch.zeros(len(rows), dtype=torch.long),
+            "length": torch.tensor([len(row.request.prompt) for row in rows]),
+            "ends": torch.tensor([self._ends_of(row) for row in rows]),
+            "temperature": torch.tensor([row.request.sampling.temperature for row in rows]),
+            "policy": torch.tensor([self.policies.index(row.request.policy) for row in rows]),
+        }
+        for name, values in new.items():
+            self._columns[name][first:last] = values.to(self.device, self._columns[name].dtype)
+        self._set(self.rows + rows)
+
+    def record(self, logits: Tensor, versions: Tensor) -> tuple[list[int], list[int]]:
+        """Draw an id for each line from logits [B, V]: these ids, and the lines that ended by them.
+
+        versions [policies]: int32, what each policy's weights are at. Both results come to the
+        computer's memory in one copy: it is the one time that a step waits for the device.
+        """
+        columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
+        place = columns["count"][:, None]
+        tokens, logprobs = draw(
+            logits, columns["uniforms"].gather(1, place)[:, 0], columns["temperature"],
+            self._special,
+        )  # fmt: skip
+        columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
+        columns["logprobs"].scatter_(1, place, logprobs[:, None])
+        columns["versions"].scatter_(1, place, versions[columns["policy"], None])
+        columns["newest"][:] = tokens
+        columns["count"] += 1
+        columns["length"] += 1
+        stopped = self._table[columns["ends"], tokens]
+        columns["stopped"][:] = stopped
+        over = stopped | (columns["count"] >= columns["limit"])
+        newest, ended = torch.stack([tokens, over.long()]).tolist()
+        return newest, [line for line, is_over in enumerate(ended) if is_over]
+
+    def sampled(self, line: int) -> Tensor:
+        """The ids of a line so far."""
+        return self._columns["tokens"][line, : int(self._columns["count"][line])]
+
+    def completion(self, line: int) -> Completion:
+        columns, count = self._columns, int(self._columns["count"][line])
+        return Completion(
+            tokens=columns["tokens"][line, :count].cpu().numpy().copy(),
+            logprobs=columns["logprobs"][line, :count].cpu().numpy().copy(),
+            versions=columns["versions"][line, :count].cpu().numpy().copy(),
+            finish="stop" if bool(columns["stopped"][line]) else "length",
+        )
+
+    def stop(self, line: int) -> None:
+        """A text, not an id, ended it."""
+        self._columns["stopped"][line] = True
+
+    def drop(self, gone: list[int]) -> None:
+        """Without these lines: the last of the others take their places."""
+        alive, without = len(self.rows) - len(gone), set(gone)
+        holes = [line for line in gone if line < alive]
+        movers = [line for line in range(alive, len(self.rows)) if line not in without]
+        if holes:
+            to, source = torch.tensor([holes, movers], device=self.device)
+            for column in self._columns.values():
+                column[to] = column[source]
+        rows = self.rows[:alive]
+        for hole, mover in zip(holes, movers, strict=True):
+            rows[hole] = self.rows[mover]
+        self._set(rows)
+
+    def _set(self, rows: list[Row]) -> None:
+        self.rows = rows
+        sampling = [row.request.sampling for row in rows]
+        self.with_stops = [line for line, one in enumerate(sampling) if one.stop]
+        self._special = [(line, one) for line, one in enumerate(sampling) if one.filtered]
+
+    def _ends_of(self, row: Row) -> int:
+        if row.ends not in self._ends:
+            line = torch.zeros(1, self.vocabulary, dtype=torch.bool, device=self.device)
+            line[0, [end for end in row.ends if end < self.vocabulary]] = True
+            self._table = torch.cat([self._table, line])
+            self._ends[row.ends] = len(self._ends)
+        return self._ends[row.ends]
+
+    def _grow(self, lines: int, ids: int, pages: int) -> None:
+        """At least so many lines, of so many ids and pages."""
+        wanted = {"pages": pages}
+        for name, column in self._columns.items():
+            shape = (lines, wanted.get(name, ids))[: column.dim()]
+            if any(want > have for want, have in zip(shape, column.shape, strict=True)):
+                steps = (
+                    max(-(-want // GROWTH) * GROWTH, have)
+                    for want, have in zip(shape, column.shape, strict=True)
+                )
+                grown = column.new_zeros(tuple(steps))
+                grown[tuple(map(slice, column.shape))] = column
+                self._columns[name] = grown

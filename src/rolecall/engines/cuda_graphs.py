@@ -1,0 +1,93 @@
+"""Decoding steps in, replays of recorded ones out: one call instead of a thousand small ones.
+
+A CUDA graph has fixed shapes and addresses. So rows are padded to few sizes with rows that read and
+write the spare page, and what differs from step to step is copied to where the graph reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rolecall.models.attention.flex import padded
+from rolecall.models.attention.flex_pages import FlexPages
+from rolecall.models.attention.kv_cache import Cache
+from rolecall.models.language_model import LanguageModel, lengths_turn, mixture_over
+
+LEAST_ROWS = 8
+WARM_UPS = 2  # runs before recording: compiling must not be recorded
+
+
+class Recorded:
+    """Steps of one base over one cache; weights are read where they are, so they may change.
+
+    A step of policies that train adapters computes with all of them, for rows of any of them.
+    """
+
+    def __init__(self, models: list[LanguageModel], cache: Cache, *, width: int) -> None:
+        """`models`: the policies of the base; `width`: pages of the longest row."""
+        self.models, self.cache, self.width = models, cache, width
+        self._steps: dict[int, _Step] = {}
+        self._pool: Any = None  # the steps share what they compute in
+
+    def logits(self, tokens: Tensor, starts: Tensor, table: Tensor, *, policy: Tensor) -> Tensor:
+        """tokens and starts [B], table [B, P] -> [B, V], which stands until the next call.
+
+        policy [B]: which of the models each row has.
+        """
+        rows, size = len(tokens), padded(len(tokens), least=LEAST_ROWS)
+        if size not in self._steps:
+            self._steps[size] = _Step(self.models, self.cache, rows=size, width=self.width)
+        step, width = self._steps[size], min(self.width, table.shape[1])
+        step.tokens[:rows], step.policy[:rows] = tokens, policy
+        step.starts[:rows], step.starts[rows:] = starts, 0
+        step.table[:rows, :width], step.table[rows:] = table[:, :width], self.cache.spare
+        if tokens.device.type != "cuda":
+            return step.forward()[:rows]
+        if step.graph is None:
+            self._pool = step.record(self._pool)
+        assert step.graph is not None
+        step.graph.replay()
+        return step.logits[:rows]
+
+
+class _Step:
+    """One size: what the graph reads and writes."""
+
+    def __init__(self, models: list[LanguageModel], cache: Cache, *, rows: int, width: int) -> None:
+        self.model, self.cache = models[0], cache
+        self.tokens = torch.zeros(rows, dtype=torch.long, device=self.model.device)
+        self.starts, self.policy = torch.zeros_like(self.tokens), torch.zeros_like(self.tokens)
+        self.table = torch.zeros(rows, width, dtype=torch.int32, device=self.model.device)
+        self.all = torch.arange(rows, device=self.model.device)
+        self.mixture = mixture_over(models, self.policy) if len(models) > 1 else None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.logits = torch.zeros(0)
+
+    def forward(self) -> Tensor:
+        layout = FlexPages(self.table, self.starts, cache=self.cache)
+        ids = (self.tokens, self.starts)
+        if self.mixture is None:
+            return self.model.logits(*ids, layout=layout, keep=self.all)
+        return self.model.mixed(*ids, mixture=self.mixture.anew(), layout=layout, keep=self.all)
+
+    def record(self, pool: Any) -> Any:
+        """Run, then record; the memory that `pool` holds is used again."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UPS):
+                self.forward()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        # An update may run in another thread: only this one's calls are recorded.
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            self.logits = self.forward()
+        return self.graph.pool()
+
+
+def recordable(model: LanguageModel) -> bool:
+    """Whether a step needs nothing but the device."""
+    return model.device.type == "cuda" and not lengths_turn(model.config)

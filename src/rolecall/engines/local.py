@@ -1,0 +1,120 @@
+"""Requests of running episodes in, sampled ids out: batches decoded over the trained weights.
+
+`generate` consumes one request and waits; the pump takes all that have come, prefills them, and
+gives every running row one more id per step; the end of a row unblocks its caller. Policies that
+train adapters of one base stand in the same batches. In deterministic mode the pump steps only
+while every live coroutine waits for it, and rows stand in the order of (task, attempt, path), so
+a batch holds the same rows in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rolecall.engines.scheduler import Decoder, Row
+from rolecall.interfaces.engine import Completion, Request
+from rolecall.models.attention.layouts import Rows
+from rolecall.models.language_model import LanguageModel
+from rolecall.runtime import call_tree
+from rolecall.types import Floats, Ids
+
+
+class TorchEngine:
+    """The embedded engine: one process, models that transformers loads, no weights of its own."""
+
+    def __init__(
+        self,
+        models: dict[str, LanguageModel],
+        *,
+        quiet: call_tree.Quiet,
+        deterministic: bool = True,
+        max_rows: int = 256,
+        cache_gb: float = 2.0,
+        free_on_update: bool = False,
+    ) -> None:
+        sharing: dict[int, dict[str, LanguageModel]] = {}
+        for name, model in sorted(models.items()):
+            sharing.setdefault(id(model.model), {})[name] = model
+        self._distinct = [
+            Decoder(policies, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
+            for policies in sharing.values()
+        ]
+        self._decoders = {name: d for d in self._distinct for name in d.policies}  # by policy
+        self._quiet = quiet
+        self._deterministic = deterministic
+        self._free_on_update = free_on_update
+        self._rows: dict[str, list[Row]] = {}  # request id -> its completions
+        self._pump: asyncio.Task[None] | None = None
+
+    async def generate(self, request: Request) -> list[Completion]:
+        rows = self._decoders[request.policy].add(request)
+        self._rows[request.id] = rows
+        if self._pump is None or self._pump.done():
+            # Started outside of the caller's scope: the pump is nobody's child.
+            self._pump = asyncio.get_running_loop().create_task(self._run(), context=Context())
+        try:
+            with call_tree.waiting():
+                return [await row.done for row in rows]
+        finally:
+            await self.cancel(request.id)
+
+    async def cancel(self, request_id: str) -> None:
+        rows = self._rows.pop(request_id, [])
+        for row in rows:
+            if not row.done.done() or row.done.cancelled():  # its caller may have been cancelled
+                self._decoders[row.request.policy].cancel(row)
+
+    async def _run(self) -> None:
+        """Every caller learns of an error, none waits for ever."""
+        while any(d.waiting or d.active for d in self._distinct):
+            try:
+                if self._deterministic:
+                    await self._quiet.wait()
+            except RuntimeError as error:  # an engine belongs to one event loop
+                for decoder in self._distinct:
+                    decoder.fail(error)
+            for decoder in self._distinct:
+                try:
+                    with torch.no_grad():
+                        decoder.step()
+                except Exception as error:
+                    decoder.fail(error)
+            await asyncio.sleep(0)
+
+    @property
+    def _idle(self) -> list[Decoder]:
+        """Those without a row in flight; a waiting one may be read in part."""
+        return [d for d in self._distinct if not d.active and not d.waiting]
+
+    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        decoder = self._decoders[policy]
+        if weights is not None:
+            decoder.policies[policy].take(weights)
+        decoder.publish(policy, version)
+
+    async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
+        model = self._decoders[policy].policies[policy]
+        ids = torch.from_numpy(np.concatenate([prompt, tokens])).long().to(model.device)
+        layout = Rows([len(ids)], device=model.device)
+        keep = torch.arange(len(prompt) - 1, len(ids) - 1, device=model.device)
+        with torch.no_grad():
+            logits = model.logits(ids, layout.position, layout=layout, keep=keep) / temperature
+            logprobs = logits.log_softmax(-1).gather(-1, ids[keep + 1, None])[:, 0]
+        return logprobs.cpu().numpy()
+
+    async def forget(self) -> None:
+        for decoder in self._idle:
+            decoder.forget(free=False)
+
+    async def sleep(self) -> None:
+        """What recorded steps read stays where it is, unless asked for: they need its address."""
+        for decoder in self._idle:
+            decoder.forget(free=self._free_on_update or not decoder.records)
+
+    async def wake(self) -> None:
+        return None

@@ -1,0 +1,169 @@
+"""Pages of the cache of one model: which are in use, and which hold what a new prompt begins with.
+
+What a row has read stays useful after it ended: for the members of a group, for an agent's next
+call, for another agent of the same policy that reads the same words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+import numpy as np
+import torch
+
+from rolecall.models.attention.kv_cache import Cache
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.language_model import LanguageModel
+from rolecall.types import Ids
+
+Owner = tuple[str, int]  # policy and version: other weights make other keys and values
+Name = tuple[Owner | int, bytes]  # what stands before a page, and its own ids
+
+
+class Store:
+    """Pages by number. A page is free, in use by some rows, or idle: kept until it is needed.
+
+    A full page may have a name. Names form chains, so a page is found only by all the ids from the
+    first on that its keys and values depend on. The ids are compared, not their hashes.
+    """
+
+    def __init__(self, model: LanguageModel, *, cache_bytes: int) -> None:
+        """Raises ValueError for less memory than a page needs and for more than there is."""
+        self.model = model
+        number = next(model.model.parameters())
+        per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
+        per_page = per_id * PAGE * number.element_size()
+        self.num_pages = cache_bytes // per_page
+        self.max_ids = self.num_pages * PAGE
+        if not self.num_pages:
+            raise ValueError(
+                f"engine.cache_gb: {cache_bytes / 1e9:g} GB hold no {PAGE} ids of this model, "
+                f"which take {per_page / 1e9:g} GB"
+            )
+        installed = _installed(model.device)
+        if cache_bytes > installed:
+            raise ValueError(
+                f"engine.cache_gb: {cache_bytes / 1e9:g} GB, but {model.device} has "
+                f"{installed / 1e9:.1f} GB"
+            )
+        self._cache: Cache | None = None
+        self.forget(free=True)
+
+    def forget(self, *, free: bool) -> None:
+        """Let nothing be found that was read; only while no row is in flight.
+
+        `free`: give the memory back too. The next cache then lies elsewhere.
+        """
+        if free:
+            self._cache = None
+        self._users = np.zeros(self.num_pages, dtype=np.int32)
+        self._num_touched = 0  # pages from here on were never used
+        self._free: list[int] = []  # used before, and taken before those
+        self._idle: OrderedDict[int, None] = OrderedDict()  # the first is taken first
+        self._found: dict[Name, int] = {}
+        self._names: dict[int, Name] = {}  # by page
+        self._links: dict[int, int] = {}  # page -> what a page behind it calls it, never used twice
+        self._num_links = 0
+
+    @property
+    def cache(self) -> Cache:
+        if self._cache is None:
+            model = self.model
+            self._cache = Cache(
+                layers=model.num_layers, pages=self.num_pages, heads=model.num_kv_heads,
+                size=model.head_size, like=next(model.model.parameters()).detach(),
+            )  # fmt: skip
+        return self._cache
+
+    def take(self, owner: Owner, ids: Ids, *, room: int) -> tuple[list[int], int] | None:
+        """Pages for `room` ids that begin with `ids`, and how many of these are read already.
+
+        The last id is never counted: what follows it must be computed. None if there is no room.
+        """
+        known = self.known(owner, ids)
+        fresh = pages_of(room) - len(known)
+        idle = sum(self._users[page] == 0 for page in known)
+        if fresh > len(self._free) + self.num_pages - self._num_touched + len(self._idle) - idle:
+            return None
+        for page in known:
+            self._users[page] += 1
+            self._idle.pop(page, None)
+        pages = known + [self._fresh() for _ in range(fresh)]
+        return pages, len(known) * PAGE
+
+    def known(self, owner: Owner, ids: Ids) -> list[int]:
+        """The pages that hold a beginning of `ids`, the last of them left out."""
+        link: Owner | int = owner
+        pages: list[int] = []
+        for end in range(PAGE, len(ids), PAGE):
+            page = self._found.get((link, ids[end - PAGE : end].tobytes()))
+            if page is None:
+                break
+            pages.append(page)
+            link = self._links[page]
+        return pages
+
+    def name(self, owner: Owner, ids: Ids, pages: list[int]) -> None:
+        """These pages hold the keys and values of `ids`: the full ones can be found from now on."""
+        link: Owner | int = owner
+        for number, end in enumerate(range(PAGE, len(ids) + 1, PAGE)):
+            name = (link, ids[end - PAGE : end].tobytes())
+            page = self._found.get(name)
+            if page is None:  # else another one holds the same
+                page = pages[number]
+                self._unname(page)
+                self._found[name], self._names[page] = page, name
+                self._num_links += 1
+                self._links[page] = self._num_links
+            link = self._links[page]
+
+    def release(self, pages: list[int]) -> None:
+        """A row needs them no more. The end of what it read is given away before its beginning."""
+        for page in reversed(pages):
+            self._users[page] -= 1
+            if self._users[page]:
+                continue
+            if page in self._names:
+                self._idle[page] = None
+            else:
+                self._free.append(page)
+
+    def unname_all(self, policies: set[str]) -> None:
+        """Nothing that these policies have read can be found any more."""
+        gone: set[int] = set()
+        for page, (link, _) in sorted(self._names.items(), key=lambda one: self._links[one[0]]):
+            if link in gone or (isinstance(link, tuple) and link[0] in policies):
+                gone.add(self._links[page])
+                self._unname(page)
+                if not self._users[page]:
+                    del self._idle[page]
+                    self._free.append(page)
+
+    def _fresh(self) -> int:
+        if self._free:
+            page = self._free.pop()
+        elif self._num_touched < self.num_pages:
+            page = self._num_touched
+            self._num_touched += 1
+        else:
+            page, _ = self._idle.popitem(last=False)
+            self._unname(page)
+        self._users[page] = 1
+        return page
+
+    def _unname(self, page: int) -> None:
+        name = self._names.pop(page, None)
+        if name is not None:
+            del self._found[name], self._links[page]
+
+
+def _installed(device: torch.device) -> int:
+    """Bytes of memory."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def pages_of(ids: int) -> int:
+    return -(-ids // PAGE)

@@ -1,0 +1,53 @@
+"""A request in, its completions as rows: where each stands, and what it has drawn when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rolecall.interfaces.engine import Completion, ContextFullError, Request
+from rolecall.seeding import seed_of
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One completion that is being sampled."""
+
+    request: Request
+    done: asyncio.Future[Completion]
+    seed: int  # of all its draws
+    limit: int  # most ids it may have
+    ends: frozenset[int]
+    pages: list[int] = field(default_factory=list)  # of the cache, for all that it may become
+    num_read: int = 0  # ids of its prompt that the cache holds
+    newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
+
+
+def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Row]:
+    """A row for each completion. Raises ContextFullError if the prompt reaches a limit."""
+    sampling = request.sampling
+    limit = min(limits, key=lambda name: limits[name])
+    room = limits[limit] - len(request.prompt)
+    if room < 1:
+        raise ContextFullError(
+            f"the prompt of {request.id} has {len(request.prompt)} ids; {limit} of policy "
+            f"{request.policy!r} has room for {limits[limit] - 1}"
+        )
+    seeds = [request.seed if request.n == 1 else seed_of(request.seed, i) for i in range(request.n)]
+    return [
+        Row(
+            request=request,
+            done=asyncio.get_running_loop().create_future(),
+            seed=seed,
+            limit=min(sampling.max_tokens, room),
+            ends=frozenset((*ends, *sampling.stop_ids)),
+        )
+        for seed in seeds
+    ]
+
+
+def draws_of(row: Row) -> np.ndarray:
+    """Its uniform numbers [limit], fixed before the first id is sampled."""
+    return np.random.default_rng(row.seed).random(row.limit)

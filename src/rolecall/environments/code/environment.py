@@ -1,0 +1,255 @@
+"""Names of programming sources in; tasks, and worlds that run programs against tests, out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rolecall.environments.code.generated import GeneratedCode, Kind
+from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
+from rolecall.environments.code.remembered import Remembered
+from rolecall.environments.code.rows import code_tasks, pairs_of
+from rolecall.interfaces.environment import Observation, World
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.sandbox.base import Limits, try_out
+from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.verdict import Examination, examine, stdin_tests
+from rolecall.tags import code_of, find_tag, visible
+from rolecall.types import Episode, Task
+
+KINDS: tuple[Kind, ...] = ("function", "stdin")
+NO_CODE = "There is no fenced python block."
+Score = Literal["pass", "share"]
+
+
+class CodeEnvironment:
+    """Programming problems that are `generated`, or HumanEval, MBPP and stdin rows of files."""
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        score: Score = "pass",
+        level: int | None = None,
+        kinds: list[Kind] | None = None,
+        test_size: int | None = None,
+        wall_s: float = 3.0,
+        memory_mb: int = 1024,
+        packages: bool = True,
+        unenforced: list[str] | None = None,
+    ) -> None:
+        """`score`: all hidden tests pass, or the share that does (HumanEval's tasks have one
+        test); `wall_s` and `memory_mb` of a program; `packages` that are installed here can be
+        imported; `unenforced`: limits that this machine need not hold.
+
+        Of what is generated: `level` (2) steps, `kinds`, `test_size` (200) test problems. They are
+        errors where nothing is generated.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        generates = GENERATED in self.sources["train"] + self.sources["test"]
+        if not generates and (level or kinds):
+            raise ValueError("level and kinds have no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test problems are not generated")
+        if level is not None and not 1 <= level <= 4:
+            raise ValueError(f"level must be 1 to 4 steps (it is {level})")
+        self.level, self.kinds = level or 2, tuple(kinds or KINDS)
+        self.test_size = test_size or 200
+        self.score = score
+        self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
+        self._packages, self._unenforced = packages, tuple(unenforced or ())
+        self._sandbox: Bubblewrap | None = None
+        self._ran = Remembered()
+
+    @property
+    def sandbox(self) -> Bubblewrap:
+        """Raises SandboxError where this machine can have none."""
+        if self._sandbox is None:
+            self._sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+        return self._sandbox
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source == GENERATED:
+                found = GeneratedCode(split, level=self.level, kinds=self.kinds)
+                return found[: self.test_size] if split == "test" else found
+            return code_tasks(locate(source, split=split), source=Path(source).stem)
+
+        return gather(self.sources[split], read=read)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)
+
+    async def check(self) -> None:
+        """Raises SandboxError where no program can be run."""
+        sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+        await try_out(sandbox, self.limits)
+
+    async def close(self) -> None:
+        if self._sandbox is not None:
+            await self._sandbox.close()
+            self._sandbox = None
+
+
+class CodeWorld(World):
+    """Scores the last fenced python block of the workflow's answer by the task's hidden tests.
+
+    A program that was run against the same tests before, by whomever, is not run again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        sandbox: Bubblewrap,
+        *,
+        ran: Remembered,
+        limits: Limits,
+        measure: Score,
+    ) -> None:
+        self.task, self.sandbox, self.ran = task, sandbox, ran
+        self.limits, self.measure = limits, measure
+        self.entry_point: str = task.info["entry_point"]
+        self.program: str | None = None  # the newest that was proposed
+
+    async def fork(self) -> CodeWorld:
+        fork = CodeWorld(
+            self.task, self.sandbox, ran=self.ran, limits=self.limits, measure=self.measure
+        )
+        fork.program = self.program
+        return fork
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """Code is run against the examples that the prompt shows, and no other tests.
+
+        `<tests>` with a pair on each line are run against the newest code, and earn their agent
+        what `_worth` says; `done` says that the code passes all.
+        """
+        written = find_tag(action, "tests")
+        if written is not None:
+            return await self._tested(written)
+        program = self.program = self._program(action)
+        if program is None:
+            return Observation(NO_CODE)
+        examples = pairs_of(self.task)
+        if not examples:
+            return Observation("The task has no examples to run.")
+        wrong = await self._mismatches(program, examples)
+        share = 1 - len(wrong) / len(examples)
+        return Observation(_told(wrong, examples), team=share, done=not wrong)
+
+    async def _tested(self, written: str) -> Observation:
+        pairs = _read(written, self.entry_point)
+        if not pairs:
+            form = f"{self.entry_point}(...) == value" if self.entry_point else "'in' == 'out'"
+            return Observation(f"No test has the form {form}.")
+        reward = await self._worth(pairs)
+        if self.program is None:
+            return Observation("There is no code to test.", reward=reward)
+        wrong = await self._mismatches(self.program, pairs)
+        return Observation(_told(wrong, pairs), reward=reward, done=not wrong)
+
+    async def _worth(self, pairs: list[Pair]) -> float:
+        """The share of tests that the reference passes; where wrong programs are known, times the
+        share of those that such a test exposes. Without a reference 0.
+        """
+        reference = self.task.info.get("reference")
+        if reference is None:
+            return 0.0
+        refuted = await self._mismatches(reference, pairs)
+        right = [pair for number, pair in enumerate(pairs) if number not in refuted]
+        worth = len(right) / len(pairs)
+        others = self.task.info.get("wrong", [])
+        if not others:
+            return worth
+        exposed = [bool(await self._mismatches(program, right)) for program in others]
+        return worth * sum(exposed) / len(exposed)
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """1 or 0, or the share of tests that pass. Raises SandboxError if that is unknown."""
+        program = self._program(episode.answer)
+        if program is None:
+            episode.count("no_code")
+        if program is None or episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        prelude = self.task.info.get("prelude", "")
+        tests = (repr(self.task.answer), self.entry_point, prelude)  # ids repeat between splits
+        passed = await self.ran.get((*tests, program), lambda: self._passed(program))
+        share = sum(passed) / len(passed)
+        return {"team": share if self.measure == "share" else float(share == 1.0)}
+
+    async def _passed(self, program: str) -> list[bool]:
+        """Of each hidden test; of all together where only that counts."""
+        hidden = self.task.answer
+        if "inputs" in hidden:
+            return await stdin_tests(
+                self.sandbox,
+                program,
+                inputs=hidden["inputs"],
+                outputs=hidden["outputs"],
+                limits=self.limits,
+            )
+        if "pairs" in hidden:
+            pairs = [Pair(*pair) for pair in hidden["pairs"]]
+            wrong = await self._mismatches(program, pairs)
+            return [number not in wrong for number in range(len(pairs))]
+        tests = hidden["tests"] if self.measure == "share" else ["\n".join(hidden["tests"])]
+        prelude = self.task.info.get("prelude", "")
+        verdicts = [
+            await examine(
+                self.sandbox,
+                Examination(program, self.entry_point, test, prelude),
+                limits=self.limits,
+            )
+            for test in tests
+        ]
+        return [verdict.passed for verdict in verdicts]
+
+    async def _mismatches(self, program: str, pairs: Sequence[Pair]) -> dict[int, str]:
+        def run() -> Coroutine[Any, Any, dict[int, str]]:
+            return mismatches(
+                self.sandbox, program, pairs=pairs, entry_point=self.entry_point, limits=self.limits
+            )
+
+        return await self.ran.get((self.entry_point, program, tuple(pairs)), run)
+
+    def _program(self, text: str) -> str | None:
+        """A completion that does not define the function itself goes on where the prompt ends."""
+        code = code_of(visible(text))
+        if code is None or not self.entry_point:
+            return code
+        names = _defined(code)
+        if self.task.info.get("completes") and self.entry_point not in names:
+            return self.task.prompt + code
+        if self.entry_point not in names and "Solution" in names:
+            return f"{code}\n{self.entry_point} = Solution().{self.entry_point}\n"
+        return code
+
+
+def _defined(code: str) -> set[str]:
+    """Names that a program's own statements define; of what does not parse alone, none."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return set()
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = {part.name for part in body if isinstance(part, kinds)}
+    assigned = [part.targets for part in body if isinstance(part, ast.Assign)]
+    return names | {to.id for targets in assigned for to in targets if isinstance(to, ast.Name)}
+
+
+def _read(written: str, entry_point: str) -> list[Pair]:
+    """The different pairs, in their order; lines of another form are no tests."""
+    found = [read_pair(line, entry_point=entry_point) for line in written.splitlines()]
+    return list(dict.fromkeys(pair for pair in found if pair is not None))[:MOST_PAIRS]
+
+
+def _told(wrong: dict[int, str], pairs: Sequence[Pair]) -> str:
+    if not wrong:
+        return f"All {len(pairs)} tests pass."
+    lines = [f"{pairs[number]}, but it {told}" for number, told in sorted(wrong.items())]
+    return "\n".join([f"{len(wrong)} of {len(pairs)} tests fail:", *lines])

@@ -1,0 +1,200 @@
+"""A file of public programming rows comes in, tasks with their hidden tests go out.
+
+| rows of   | told by      | question       | hidden tests                             |
+|-----------|--------------|----------------|------------------------------------------|
+| HumanEval | entry_point  | prompt         | test                                     |
+| MBPP      | test_list    | text or prompt | test_list but its first; that is told    |
+| stdin     | inputs       | as for maths   | inputs and outputs, or calls of fn_name  |
+| asserts   | assert_case  | as for maths   | assert_case, on fn_name                  |
+
+`inputs` and `outputs` may also stand inside the truth, as JSON: so verl has them.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+from pathlib import Path
+from typing import Any
+
+from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
+from rolecall.rows.files import Row, read_rows
+from rolecall.types import Task
+
+QUESTIONS = ("question", "prompt", "problem", "text", "input")
+TRUTHS = ("reward_model", "ground_truth", "input_output", "answer", "tests")
+IDS = ("task_id", "id", "problem_id")
+TESTS = ("test", "test_list", "test_imports", "test_setup_code", "inputs", "outputs", "assert_case")
+OTHERS = ("entry_point", "fn_name", "canonical_solution", "code")  # known under other names
+# Arguments are one JSON value a line; JSON has no tuples, and public outputs are often in a list.
+SAME = """
+def same(given, expected):
+    given = list(given) if isinstance(given, tuple) else given
+    return given == expected or (isinstance(expected, list) and [given] == expected)
+"""
+
+
+def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
+    """The tasks of a file, in its order.
+
+    `answer` is {"tests": [source, ...]} or {"inputs": [text, ...], "outputs": [text, ...]}; `info`
+    holds entry_point ("" for a program that reads and prints), prelude, completes (the prompt is
+    the beginning of the program), examples, where the row has one reference, and other columns.
+
+    Raises ValueError naming file and row for a row that is none of these.
+    """
+    tasks: list[Task] = []
+    taken: set[str] = set()
+    stem = path.name.partition(".")[0]
+    for number, row in read_rows(path):
+        try:
+            prompt, answer, info = _parts(row)
+        except (ValueError, SyntaxError) as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        name = str(next((row[key] for key in IDS if row.get(key) is not None), f"{stem}-{number}"))
+        name = f"{name}-{number}" if name in taken else name
+        taken.add(name)
+        used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *OTHERS}
+        rest = {column: value for column, value in row.items() if column not in used}
+        tasks.append(Task(name, prompt, answer, {"source": source or stem} | rest | info))
+    return tasks
+
+
+def _parts(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+    if {"prompt", "entry_point", "test"} <= row.keys():
+        return _humaneval(row)
+    if row.get("test_list"):
+        return _mbpp(row)
+    return _pairs(row)
+
+
+def _humaneval(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+    prompt, name = str(row["prompt"]), str(row["entry_point"])
+    info: dict[str, Any] = {
+        "entry_point": name,
+        "prelude": prompt,
+        "completes": True,
+        "examples": _doctests(prompt, name),
+    }
+    if row.get("canonical_solution"):
+        info["reference"] = prompt + row["canonical_solution"]
+    return prompt, {"tests": [str(row["test"])]}, info
+
+
+def _doctests(prompt: str, name: str) -> list[list[str]]:
+    """Those of a docstring whose call and value are literals."""
+    try:
+        [function] = [
+            part
+            for part in ast.parse(prompt).body
+            if isinstance(part, ast.FunctionDef) and part.name == name
+        ]
+        found = doctest.DocTestParser().get_examples(ast.get_docstring(function) or "")
+    except ValueError:  # a docstring that is laid out in another way
+        return []
+    lines = [f"{example.source.strip()} == {example.want.strip()}" for example in found]
+    pairs = [read_pair(line, entry_point=name) for line in lines]
+    return [[pair.given, pair.expected] for pair in pairs if pair is not None][:MOST_PAIRS]
+
+
+def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+    """A text that does not name its function: the header and the first test tell it."""
+    text, tests = _question(row), [str(test) for test in row["test_list"]]
+    code = str(row.get("code") or "")
+    functions = [part for part in ast.parse(code).body if isinstance(part, ast.FunctionDef)]
+    called = {
+        part.func.id
+        for part in ast.walk(ast.parse(tests[0]))
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
+    }
+    tested = [function for function in functions if function.name in called]
+    if not tested:
+        raise ValueError("the first test calls no function of `code`")
+    header = f"def {tested[0].name}({ast.unparse(tested[0].args)})"
+    shown = tests[:1] if len(tests) > 1 else []
+    pairs = [read_pair(test.removeprefix("assert "), entry_point=tested[0].name) for test in shown]
+    info: dict[str, Any] = {
+        "entry_point": tested[0].name,
+        "prelude": "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""]),
+        "examples": [[pair.given, pair.expected] for pair in pairs if pair is not None],
+        "reference": code,
+    }
+    prompt = "\n".join([f"{text}\n", f"The function: {header}", *shown])
+    return prompt, {"tests": tests[len(shown) :]}, info
+
+
+def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+    found = _truth(row)
+    name = str(found.get("fn_name") or "")
+    info: dict[str, Any] = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
+    if found.get("assert_case"):
+        if not name:
+            raise ValueError("assert_case without fn_name: whose function is asserted on?")
+        return _question(row), {"tests": _list(found, "assert_case")}, info
+    inputs, outputs = _list(found, "inputs"), _list(found, "outputs")
+    if len(inputs) != len(outputs) or not inputs:
+        raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs")
+    if not name:
+        return _question(row), {"inputs": _texts(inputs), "outputs": _texts(outputs)}, info
+    tests = [
+        f"assert same({name}(*{_values(given)!r}), {_value(expected)!r})"
+        for given, expected in zip(inputs, outputs, strict=True)
+    ]
+    return _question(row), {"tests": tests}, info
+
+
+def _truth(row: Row) -> dict[str, Any]:
+    """The row itself, or the column of it, that has `inputs` or `assert_case`."""
+    for found in (row, *(row.get(column) for column in TRUTHS)):
+        inner = found.get("ground_truth") if isinstance(found, dict) else None
+        for value in (found, inner):
+            read = _value(value) if isinstance(value, str) else value
+            if isinstance(read, dict) and ("inputs" in read or "assert_case" in read):
+                return read
+    raise ValueError(f"no tests are known by these columns: {', '.join(row)}")
+
+
+def _question(row: Row) -> str:
+    for column in QUESTIONS:
+        value = row.get(column)
+        if isinstance(value, list):  # chat messages
+            users = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
+            value = users[-1].get("content") if users else None
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+
+
+def _list(found: dict[str, Any], column: str) -> list[Any]:
+    value = found.get(column)
+    if not isinstance(value, list):
+        raise ValueError(f"{column} must be a list, got {type(value).__name__}")
+    return value
+
+
+def _texts(values: list[Any]) -> list[str]:
+    """Text as it is; a list of lines as lines."""
+    return [
+        "\n".join(map(str, value)) if isinstance(value, list) else str(value) for value in values
+    ]
+
+
+def _values(given: Any) -> list[Any]:
+    if isinstance(given, list):
+        return given
+    return [_value(line) for line in str(given).splitlines() if line.strip()]
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def pairs_of(task: Task) -> list[Pair]:
+    """The public examples of a task."""
+    return [Pair(given, expected) for given, expected in task.info.get("examples", [])]

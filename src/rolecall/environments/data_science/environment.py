@@ -1,0 +1,206 @@
+"""Tables in; tasks, and worlds whose `python` works on their files and that score them, out."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables, Kind
+from rolecall.environments.data_science.rows import (
+    ends_of,
+    grading_of,
+    inputs_of,
+    modelling_tasks,
+    truth_of,
+)
+from rolecall.grading.submissions import grade, write_table
+from rolecall.grading.tabular import Invalid, normalised
+from rolecall.interfaces.environment import Observation, World
+from rolecall.interfaces.tool import Tool, wrote
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.sandbox.base import Limits, Ran, Run
+from rolecall.tools.functions import tool
+from rolecall.tools.python import Python, said
+from rolecall.types import Episode, Task
+
+KINDS: tuple[Kind, ...] = ("regression", "classes", "ranking", "counts")
+REQUIRED = {
+    "engineer": ("X_train.pkl", "y_train.pkl", "X_test.pkl"),
+    "modeler": ("model.pkl",),
+    "analyst": (SUBMISSION,),
+}
+
+
+class DataScienceEnvironment:
+    """Tables that are `generated`, or DSBench's modelling rows with their files.
+
+    Give the agents the tool `world`.
+    """
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        prompts: str | None = None,
+        root: str | None = None,
+        kinds: list[Kind] | None = None,
+        test_size: int | None = None,
+        url: str | None = None,
+        token_env: str | None = None,
+        wall_s: float = 25.0,
+        memory_mb: int = 2048,
+        unenforced: list[str] | None = None,
+    ) -> None:
+        """`prompts`: the companion file of the rows; `root` that their paths are relative to;
+        `url` of a SandboxFusion server and the environment variable of its token, else bubblewrap;
+        `wall_s` and `memory_mb` of a call;
+        `unenforced`: limits that this machine need not hold.
+
+        Of what is generated: `kinds`, and `test_size` (100) tables. They are errors elsewhere.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        named = self.sources["train"] + self.sources["test"]
+        if GENERATED not in named and kinds:
+            raise ValueError("kinds has no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test tables are not generated")
+        if {*named} == {GENERATED} and (prompts or root):
+            raise ValueError("prompts and root have no effect: all tables are generated")
+        self.kinds, self.test_size = tuple(kinds or KINDS), test_size or 100
+        self.prompts = Path(prompts).expanduser() if prompts else None
+        self.root = Path(root).expanduser() if root else None
+        self._python = Python(
+            url=url,
+            token_env=token_env,
+            wall_s=wall_s,
+            memory_mb=memory_mb,
+            unenforced=unenforced,
+        )
+        self._used = False
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source == GENERATED:
+                found = GeneratedTables(split, kinds=self.kinds)
+                return found[: self.test_size] if split == "test" else found
+            path = locate(source, split=split)
+            return modelling_tasks(path, prompts=self.prompts, root=self.root)
+
+        return gather(self.sources[split], read=read)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        """Raises ValueError if a file of the task is missing."""
+        return DataScienceWorld(task, self._run, limits=self._python.limits)
+
+    async def _run(self, run: Run) -> Ran:
+        sandbox = self._python.sandbox  # made when it is needed first
+        self._used = True
+        return await sandbox.run(run)
+
+    async def check(self) -> None:
+        """Raises SandboxError where no program can be run."""
+        await self._python.check()
+
+    async def close(self) -> None:
+        if self._used:
+            await self._python.sandbox.close()
+
+
+class DataScienceWorld(World):
+    """Carries files from call to call and scores the submission among them at the end.
+
+    Files are bytes here: only the sandbox opens them, but for the submission, which is read as
+    CSV. The truth never is among them.
+    """
+
+    def __init__(self, task: Task, run: Callable[[Run], Awaitable[Ran]], *, limits: Limits) -> None:
+        self.task, self.run, self.limits = task, run, limits
+        self.grading = grading_of(task)
+        self.inputs = inputs_of(task)
+        self.truth = truth_of(task)
+        self.baseline, self.best = ends_of(task, self.truth)
+        self.files = dict(self.inputs)
+        self.missing: dict[str, list[str]] = {}  # role -> files it did not leave
+        self._lock = asyncio.Lock()  # calls of one message run in their order
+
+    async def fork(self) -> DataScienceWorld:
+        fork = copy.copy(self)
+        fork.files, fork.missing, fork._lock = dict(self.files), dict(self.missing), asyncio.Lock()
+        return fork
+
+    async def reset(self) -> Observation:
+        return Observation(self._listing())
+
+    def tools(self) -> list[Tool]:
+        @tool(ends_itself=True)
+        async def python(code: str) -> str:
+            """Run Python code where the files are; you see what it prints."""
+            return await self._work(code)
+
+        return [python]
+
+    async def _work(self, code: str) -> str:
+        async with self._lock:
+            run = Run(code=code, files=dict(self.files), fetch=("**",), limits=self.limits)
+            ran = await self.run(run)
+            # What a run that was stopped leaves may be half written.
+            left = self.files if ran.status == "timeout" else ran.files
+            after = {**left, **self.inputs}
+            told = said(ran)
+            if stale(self.files, after, failed=ran.status != "finished"):
+                del after[SUBMISSION]
+                told += f"\n[{SUBMISSION} is older than what it was made of: removed]"
+            wrote(name for name in after if after[name] != self.files.get(name))
+            self.files = after
+        return told
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """The end of a role's work, whose name is `agent`: what there is and what it lacks."""
+        lacking = [name for name in REQUIRED.get(agent, ()) if name not in self.files]
+        self.missing[agent] = lacking
+        told = f"\nMissing: {', '.join(lacking)}" if lacking else ""
+        return Observation(self._listing() + told, done=not lacking)
+
+    @property
+    def truth_text(self) -> str:
+        """The held-out rows as CSV: what a coach is shown as the truth."""
+        return write_table(self.truth).decode()
+
+    def _listing(self) -> str:
+        return f"Files: {', '.join(sorted(self.files))}"
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """The normalised score, at most 1; the raw one and what is above 1 are metrics.
+
+        Counts `completed`, or why the submission has no score, and each role's missing files.
+        """
+        for role, lacking in self.missing.items():
+            if lacking:
+                episode.count(f"missing_{role}")
+        try:
+            # In a thread: a table may have 64 MB, and other episodes go on meanwhile.
+            submission = self.files.get(SUBMISSION)
+            raw = await asyncio.to_thread(grade, submission, self.truth, self.grading)
+        except Invalid as invalid:
+            episode.count(f"submission_{invalid.kind}")
+            return {"team": 0.0}
+        episode.count("completed")
+        score = normalised(raw, baseline=self.baseline, best=self.best)
+        if math.isfinite(raw):
+            episode.metrics["raw_score"] = raw
+        episode.metrics["normalised_score"] = score
+        return {"team": min(1.0, score)}
+
+
+def stale(before: Mapping[str, bytes], after: Mapping[str, bytes], *, failed: bool) -> bool:
+    """Whether a call left the older submission as it was, and failed or changed another file."""
+    if SUBMISSION not in before or before[SUBMISSION] != after.get(SUBMISSION):
+        return False
+    names = {*before, *after}
+    return failed or any(before.get(name) != after.get(name) for name in names)

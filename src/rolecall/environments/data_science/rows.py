@@ -1,0 +1,129 @@
+"""DSBench's modelling rows come in, tasks that name their files go out.
+
+A row says where the files are, the companion file how they are scored:
+{task_id: {cleaned_prompt, metric, target_column, id_column}}.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rolecall.environments.data_science.generated import asked
+from rolecall.grading.submissions import Grading, Table, grade, read_table, write_table
+from rolecall.grading.tabular import constant, metric_named
+from rolecall.rows.files import Row, read_rows
+from rolecall.types import Task
+
+COMPANION = "*cleaned_prompts.json"
+
+
+def modelling_tasks(
+    path: Path, *, prompts: Path | None = None, root: Path | None = None
+) -> list[Task]:
+    """The tasks of a file, in its order; by default `prompts` lies beside it.
+
+    Paths of rows are relative to `root`, by default the folder of the file. The files are opened
+    with the task and not before. Raises ValueError naming file and row.
+    """
+    records = _records(prompts or _companion(path))
+    tasks: list[Task] = []
+    for number, row in read_rows(path):
+        try:
+            tasks.append(_task(row, records, root=root or path.parent))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}:{number}: {error!r}") from error
+    return tasks
+
+
+def _task(row: Row, records: dict[str, Any], *, root: Path) -> Task:
+    found = row["metadata"]
+    name = str(found["task_id"])
+    if name not in records:
+        raise ValueError(f"the companion file has no record of {name!r}")
+    record = records[name]
+    targets = record["target_column"]
+    grading = Grading(
+        metric=record["metric"],
+        targets=[targets] if isinstance(targets, str) else list(targets),
+        id_column=record["id_column"],
+    )
+    prompt = f"{record.get('cleaned_prompt') or row['prompt']}\n\n{asked(grading)}"
+    info = {
+        "source": "dsbench",
+        "grading": asdict(grading),
+        "paths": {
+            "train.csv": str(root / found["train_file"]),
+            "test.csv": str(root / found["test_file"]),
+        },
+        "answers": str(root / found["answer_dir"]),  # a folder: no answer that could be shown
+        "best": record.get("best"),
+        "baseline": record.get("baseline"),
+    }
+    return Task(name, prompt, info=info)
+
+
+def _companion(path: Path) -> Path:
+    found = sorted(path.parent.glob(COMPANION))
+    if len(found) != 1:
+        raise ValueError(f"{path}: {len(found)} files {COMPANION} beside it: name one as `prompts`")
+    return found[0]
+
+
+def _records(path: Path) -> dict[str, Any]:
+    try:
+        records = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: no companion file: {error}") from error
+    if not isinstance(records, dict):
+        raise ValueError(f"{path}: a companion file holds one object, by task_id")
+    return records
+
+
+def grading_of(task: Task) -> Grading:
+    return Grading(**task.info["grading"])
+
+
+def inputs_of(task: Task) -> dict[str, bytes]:
+    """What the team is given. Raises ValueError that names a file that is not there."""
+    if "files" in task.info:
+        return {name: text.encode() for name, text in task.info["files"].items()}
+    return {name: _content(path, task=task) for name, path in task.info["paths"].items()}
+
+
+def truth_of(task: Task) -> Table:
+    """The held-out rows. Raises ValueError that names a file that is not there."""
+    if "files" in task.info:
+        return read_table(str(task.answer).encode())
+    folder = task.info["answers"]
+    found = sorted(Path(folder).glob("*.csv"))
+    if len(found) != 1:
+        raise ValueError(f"task {task.id}: {len(found)} CSV files in {folder}: one is needed")
+    return read_table(_content(str(found[0]), task=task))
+
+
+def ends_of(task: Task, truth: Table) -> tuple[float, float]:
+    """(baseline, best): of the record, else of the best constant, and of a perfect answer."""
+    grading = grading_of(task)
+    baseline, best = task.info["baseline"], task.info["best"]
+    if best is None:
+        best = 1.0 if metric_named(grading.metric).higher else 0.0
+    if baseline is None:
+        train = read_table(inputs_of(task)["train.csv"])
+        ids = truth[grading.id_column]
+        guess = {grading.id_column: ids}
+        for column in grading.targets:
+            if column not in train:
+                raise ValueError(f"task {task.id}: train.csv has no column {column!r}")
+            guess[column] = [constant(grading.metric, train[column])] * len(ids)
+        baseline = grade(write_table(guess), truth, grading)
+    return float(baseline), float(best)
+
+
+def _content(path: str, *, task: Task) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"task {task.id}: its file {path} cannot be read: {error}") from error

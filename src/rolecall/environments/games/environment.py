@@ -1,0 +1,155 @@
+"""A turn-based game in; tasks that deal it, and worlds that referee it, out.
+
+An action is written in square brackets, exactly one legal one a message. After one warning an
+illegal action forfeits the game.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import combinations
+from random import Random
+from typing import Protocol
+
+from rolecall.config import registry
+from rolecall.environments.games.exploitability import cross_play, exploitability, played
+from rolecall.interfaces.environment import Observation, World
+from rolecall.seeding import seed_of
+from rolecall.types import Episode, Task, by
+
+BRACKETS = re.compile(r"\[([^\[\]]+)\]")
+GAMES = {"kuhn": "rolecall.environments.games.kuhn:Kuhn"}
+
+
+class Game(Protocol):
+    """One game under way. Made with `Game(random)`, which deals it."""
+
+    rules: str  # what every seat is told
+    seats: int
+
+    @property
+    def to_move(self) -> int | None:
+        """A seat; None when the game is over."""
+        ...
+
+    def view(self, seat: int) -> str:
+        """What a seat knows: nothing that only others may see."""
+        ...
+
+    def legal(self) -> list[str]:
+        """Actions of the seat to move."""
+        ...
+
+    def play(self, action: str) -> None: ...
+
+    def payoffs(self) -> list[float]:
+        """What each seat won, once the game is over: they sum to 0."""
+        ...
+
+    def forfeit(self, seat: int) -> None:
+        """The seat gives up; the game is over."""
+        ...
+
+
+class GameEnvironment:
+    """A built-in game (`kuhn`) or `path/to/file.py:Game`; each task is a deal of its own."""
+
+    def __init__(self, game: str = "kuhn", train_size: int = 10_000, test_size: int = 200) -> None:
+        self.game = game
+        self.make = registry.imported(GAMES.get(game, game), key="environment.game")
+        self.sizes = {"train": train_size, "test": test_size}
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        rules = self.make(Random(0)).rules
+        return [
+            Task(
+                f"{split}-{deal}", rules, None, {"source": self.game, "deal": seed_of(split, deal)}
+            )
+            for deal in range(self.sizes[split])
+        ]
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return GameWorld(self.make(Random(task.info["deal"])))
+
+    def measures(self, episodes: list[Episode]) -> dict[str, float]:
+        """How exploitable the play was, where the game can list its `deals`; else nothing.
+
+        `exploitability` is that of the team, each seat as it was played. Where several agents
+        played every seat, each has one of its own, and `cross_play/ONE/OTHER` is what one wins a
+        game of the other. All are estimates: few games make play look more exploitable than it is.
+        """
+        moves = [t for episode in episodes for t in episode.turns if "action" in t.info]
+        if not moves or not hasattr(self.make, "deals"):
+            return {}
+        deals, team = self.make.deals(), played(moves)
+        found = {"exploitability": exploitability(deals, [team, team])}
+        of_agents = {turns[0].agent: turns for turns in by(moves, "agent")}
+        whole = {
+            name: played(turns)
+            for name, turns in sorted(of_agents.items())
+            if len({turn.info["seat"] for turn in turns}) == self.make.seats
+        }
+        if len(whole) > 1:
+            for name, own in whole.items():
+                found[f"exploitability/{name}"] = exploitability(deals, [own, own])
+            won = cross_play(deals, whole)
+            for one, other in combinations(whole, 2):
+                found[f"cross_play/{one}/{other}"] = won[one, other]
+        return found
+
+
+class GameWorld(World):
+    """The referee. `seated` says who plays; then `step` takes the action of who is to move.
+
+    It counts `illegal_moves`.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.names: list[str] = []
+        self.warned = False
+        self.num_illegal = 0
+
+    def seated(self, names: list[str]) -> None:
+        """Agents in the order of their seats."""
+        if len(names) != self.game.seats:
+            raise ValueError(f"the game has {self.game.seats} seats, {len(names)} agents play")
+        self.names = names
+
+    def player(self) -> str | None:
+        """Who is to move; None when the game is over."""
+        return None if self.game.to_move is None else self.names[self.game.to_move]
+
+    def view(self, agent: str) -> Observation:
+        """What the agent may know, and what it may do now."""
+        told = f"{self.game.view(self.names.index(agent))}\n{self._choices()}"
+        return Observation(told, key=f"{agent} {told}")
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """`info` says the seat, and of a legal action what the seat saw and did."""
+        if agent != self.player():
+            raise ValueError(f"it is not the turn of {agent!r}")
+        seat = self.names.index(agent)
+        noted: dict[str, int | str] = {"seat": seat}
+        named = {text.strip().lower() for text in BRACKETS.findall(action)}
+        if len(named) == 1 and named <= {*self.game.legal()}:
+            self.warned = False
+            action = named.pop()
+            noted |= {"view": self.game.view(seat), "action": action}
+            self.game.play(action)
+            return Observation("", done=self.game.to_move is None, info=noted)
+        self.num_illegal += 1
+        if not self.warned:
+            self.warned = True
+            warning = f"That was not one legal action.\n{self._choices()}"
+            return Observation(warning, info=noted)
+        self.game.forfeit(seat)
+        return Observation("", done=self.game.to_move is None, info=noted)
+
+    def _choices(self) -> str:
+        return "You may: " + ", ".join(f"[{action}]" for action in self.game.legal())
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        episode.metrics["count/illegal_moves"] = float(self.num_illegal)
+        return dict(zip(self.names, self.game.payoffs(), strict=True))

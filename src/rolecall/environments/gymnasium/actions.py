@@ -1,0 +1,64 @@
+"""An action space of Gymnasium in; how agents name actions, and which action a text is, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rolecall.config import registry
+from rolecall.environments.games.environment import BRACKETS
+from rolecall.optional import optional
+from rolecall.tags import visible
+
+Show = Callable[[Any], str]  # an observation as text
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """Names of a Discrete space in its order; or none: any text of a Text space."""
+
+    space: Any  # gymnasium.spaces.Space
+    names: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """What an agent is told of them."""
+        if not self.names:
+            return "Write your action and nothing else."
+        return "You may: " + ", ".join(f"[{name}]" for name in self.names)
+
+    def read(self, text: str) -> Any | None:
+        """The one action that the text names; None if it names none, several or an unknown one.
+
+        With the names ("left", "right"): read("I go [Left].") -> 0, read("left") -> None.
+        """
+        if not self.names:
+            said = visible(text)
+            return said if self.space.contains(said) else None
+        named = {name.strip().casefold() for name in BRACKETS.findall(visible(text))}
+        if len(named) != 1 or not named <= {*self.names}:
+            return None
+        return int(self.space.start) + self.names.index(named.pop())
+
+
+def actions_of(space: Any, names: Sequence[str] | None) -> Actions:
+    """Raises ValueError for a space of another kind, and for names that do not fit it."""
+    spaces = optional("gymnasium.spaces", extra="gym")
+    if isinstance(space, spaces.Text):
+        if names is not None:
+            raise ValueError("actions have no names where any text is an action")
+        return Actions(space, ())
+    if not isinstance(space, spaces.Discrete):
+        raise ValueError(f"actions must be Discrete or Text, not {space}")
+    number, start = int(space.n), int(space.start)
+    given = names if names is not None else [str(start + place) for place in range(number)]
+    named = tuple(name.strip().casefold() for name in given)
+    if len({*named}) != number or len(named) != number:
+        raise ValueError(f"{number} different names of actions are needed, got {list(given)}")
+    return Actions(space, named)
+
+
+def shown_by(path: str | None, *, key: str) -> Show:
+    """The function at an import path; without one `str`. Raises ConfigError naming the key."""
+    return str if path is None else registry.imported(path, key=key)

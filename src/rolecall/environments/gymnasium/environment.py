@@ -1,0 +1,139 @@
+"""An environment of Gymnasium in; tasks that are its seeds, and worlds in which it runs, out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rolecall.config import registry
+from rolecall.environments.gymnasium.actions import Actions, Show, actions_of, shown_by
+from rolecall.environments.gymnasium.tasks import Seeds
+from rolecall.interfaces.environment import Observation, World
+from rolecall.optional import optional
+from rolecall.tools.functions import in_thread
+from rolecall.types import Episode, Task
+
+REGISTERED = re.compile(r"([\w.-]+:)?[\w./-]+-v\d+")
+NOTICE = "That was not one legal action."
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How an environment is played and paid."""
+
+    make: Callable[[], Any]  # -> gymnasium.Env
+    actions: Actions
+    show: Show
+    low: float  # of what an episode can return in all
+    high: float
+    penalty: float  # taken from the reward of an illegal action
+    pays_steps: bool  # an action earns what the environment pays for it, on the scale of the score
+
+
+class GymnasiumEnvironment:
+    """Any environment of Gymnasium that has Discrete or Text actions.
+
+    `make` is a registered id (`FrozenLake-v1`) or an import path (`package.module:Name`) that is
+    called with `options`. The score is the sum of rewards between `low` and `high` as 0 to 1.
+    """
+
+    def __init__(
+        self,
+        make: str,
+        options: dict[str, Any] | None = None,
+        rules: str = "",
+        actions: list[str] | None = None,
+        show: str | None = None,
+        low: float = 0.0,
+        high: float = 1.0,
+        penalty: float = 0.0,
+        step_rewards: bool = False,
+        test_size: int = 200,
+    ) -> None:
+        """`rules`: what agents are told; `actions`: names of Discrete actions (their numbers);
+        `show`: import path of a function that makes text of an observation (str).
+
+        `step_rewards` pays each action at once; leave out the reward `correct` with it, or the
+        same is paid twice. Raises ValueError for spaces that cannot be played.
+        """
+        if not low < high or penalty < 0:
+            raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")
+        gymnasium = optional("gymnasium", extra="gym")
+
+        def made() -> Any:
+            if REGISTERED.fullmatch(make):
+                return gymnasium.make(make, **options or {})
+            return registry.imported(make, key="environment.make")(**options or {})
+
+        try:
+            probe = made()
+        except (gymnasium.error.Error, TypeError) as error:
+            raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
+        try:
+            named = actions_of(probe.action_space, actions)
+        finally:
+            probe.close()
+        shown = shown_by(show, key="environment.show")
+        self.play = Play(made, named, shown, low, high, penalty, step_rewards)
+        self.rules, self.test_size = f"{rules}\n{named.told}".strip(), test_size
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        return Seeds(split, prompt=self.rules, test_size=self.test_size)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return GymnasiumWorld(task, self.play)
+
+
+class GymnasiumWorld(World):
+    """One run of the environment, in threads of its own. It counts `illegal_actions`."""
+
+    def __init__(self, task: Task, play: Play) -> None:
+        self.task, self.play = task, play
+        self.env: Any = None
+        self.total = 0.0  # of the environment's rewards
+        self.num_illegal = 0
+        self.under_way = False  # a call, which may have been given up
+
+    async def reset(self) -> Observation:
+        self.env = await self._call(self.play.make)
+        observation, _ = await self._call(lambda: self.env.reset(seed=self.task.info["seed"]))
+        return Observation(self.play.show(observation))
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """What cannot be read as one action is told, counted and penalised, and does nothing."""
+        play, read = self.play, self.play.actions.read(action)
+        if read is None:
+            self.num_illegal += 1
+            return Observation(f"{NOTICE}\n{play.actions.told}", reward=-play.penalty)
+        seen, reward, terminated, truncated, _ = await self._call(lambda: self.env.step(read))
+        self.total += float(reward)
+        paid = float(reward) / (play.high - play.low) if play.pays_steps else 0.0
+        return Observation(play.show(seen), reward=paid, done=bool(terminated or truncated))
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """Raises ValueError for a sum of rewards that is not between `low` and `high`."""
+        episode.metrics["count/illegal_actions"] = float(self.num_illegal)
+        share = (self.total - self.play.low) / (self.play.high - self.play.low)
+        if not -1e-9 <= share <= 1 + 1e-9:
+            told = f"between low {self.play.low:g} and high {self.play.high:g}"
+            raise ValueError(f"the environment paid {self.total:g}, which is not {told}")
+        return {"team": min(1.0, max(0.0, share))}
+
+    async def close(self) -> None:
+        """An environment that hangs is left behind: closing it would hang as well."""
+        if self.env is not None and not self.under_way:
+            await self._call(self.env.close)
+
+    async def _call(self, work: Callable[[], Any]) -> Any:
+        """Environments compute, or wait, as long as they like: not in the loop of all episodes."""
+
+        def run() -> Any:
+            try:
+                return work()
+            finally:
+                self.under_way = False
+
+        self.under_way = True
+        return await in_thread(run)

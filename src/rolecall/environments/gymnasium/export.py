@@ -1,0 +1,94 @@
+"""An environment of this package in, the same one as Gymnasium knows it out: text for text.
+
+env = AsGymnasium(TextEnvironment()); text, _ = env.reset(seed=0); env.step("My summary.")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from typing import Any
+
+from rolecall.interfaces.environment import Environment, World
+from rolecall.tags import visible
+from rolecall.types import Episode, Task
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise ImportError(f'this needs gymnasium: pip install "rolecall[gym]" ({error})') from error
+
+
+class AnyText(gymnasium.spaces.Text):
+    """Texts of any characters, also empty ones; samples are of ASCII's."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, min_length=0, charset=string.printable)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
+class AsGymnasium(gymnasium.Env[str, str]):
+    """One agent acts; its world must have steps. Not for use inside of an event loop.
+
+    The observation is the task at first, then what the world answers. The last action, the one
+    that ends the world or is number `max_turns` (then truncated), earns the outcome as well.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        split: str = "train",
+        *,
+        agent: str = "actor",
+        max_turns: int = 8,
+        max_chars: int = 16_384,
+    ) -> None:
+        self.environment, self.agent, self.max_turns = environment, agent, max_turns
+        self.tasks = environment.tasks(split)
+        self.observation_space = AnyText(max_chars)
+        self.action_space = AnyText(max_chars)
+        self._runner = asyncio.Runner()
+        self._world: World | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Another task, drawn by the seed; `options={"task": 3}` is task number 3."""
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(len(self.tasks)))
+        task = self.tasks[(options or {}).get("task", drawn)]
+        self._end()
+        world = self.environment.open(task, seed=int(self.np_random.integers(2**31)))
+        self._world, self._task, self._turns = world, task, 0
+        opening = self._runner.run(world.reset()).text
+        return "\n\n".join(part for part in (task.prompt, opening) if part), self._info(task)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """-> observation, reward, whether the world ended, whether the turns did, info."""
+        assert self._world is not None, "reset comes before step"
+        seen = self._runner.run(self._world.step(self.agent, visible(action)))
+        self._turns += 1
+        truncated = self._turns >= self.max_turns and not seen.done
+        reward = seen.reward
+        if seen.done or truncated:
+            episode = Episode("gymnasium", self._task, 0, 0, answer=visible(action))
+            found = self._runner.run(self._world.score(episode))
+            reward += found.get("team", 0.0) + found.get(self.agent, 0.0)
+        return seen.text, float(reward), seen.done, truncated, self._info(self._task)
+
+    def close(self) -> None:
+        self._end()
+        close = getattr(self.environment, "close", None)
+        if close is not None:
+            self._runner.run(close())
+        self._runner.close()
+
+    def _end(self) -> None:
+        if self._world is not None:
+            self._runner.run(self._world.close())
+        self._world = None
+
+    def _info(self, task: Task) -> dict[str, Any]:
+        return {"task": task.id}

@@ -1,0 +1,123 @@
+"""Names of maths sources in; tasks, and worlds that compare boxed answers with the truth, out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from rolecall.environments.math.generated import Generated, Kind
+from rolecall.environments.math.rows import locate, math_tasks
+from rolecall.grading.math.answers import extract
+from rolecall.grading.math.equivalence import MathJudge
+from rolecall.interfaces.environment import Observation, World
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.tags import find_tag
+from rolecall.types import Episode, Task
+
+notices = logging.getLogger("rolecall.notices")
+LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two
+KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
+
+
+class MathEnvironment:
+    """Maths problems from `generated`, local files, or hub data sets such as gsm8k."""
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        level: int | None = None,
+        kinds: list[Kind] | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`level` (2): operations in a generated problem; `kinds`: which are generated;
+        `test_size` (600): generated test problems. They are errors where nothing is generated.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        generates = GENERATED in self.sources["train"] + self.sources["test"]
+        if not generates and (level or kinds):
+            raise ValueError("level and kinds have no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test problems are not generated")
+        if level is not None and not 1 <= level <= 6:
+            raise ValueError(f"level must be 1 to 6 operations (it is {level})")
+        self.level = level or 2
+        self.kinds = tuple(kinds or KINDS)
+        self.test_size = test_size or 600
+        self.judge = MathJudge()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                return math_tasks(locate(source, split=split), source=Path(source).stem)
+            found = Generated(split, level=self.level, kinds=self.kinds, seed=0)
+            return found[: self.test_size] if split == "test" else found
+
+        found = gather(self.sources[split], read=read)
+        if set(self.sources[split]) != {GENERATED}:
+            self._tell_unreadable(split, [task.answer for task in found])
+        return found
+
+    def _tell_unreadable(self, split: str, answers: list[object]) -> None:
+        """Some rows hold references that no parser reads; better said now than found in a run."""
+        found = self.judge.unreadable(answers, limit_s=LOOKING_S)
+        if found:
+            notices.warning(
+                "%d references of the %s split are compared as text, because no parser reads "
+                "them; the first: %s",
+                len(found),
+                split,
+                found[0],
+            )
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return MathWorld(task, self.judge)
+
+    async def close(self) -> None:
+        await self.judge.close()
+
+
+class MathWorld(World):
+    """Scores the box in the workflow's answer: 1 if it equals the truth, else 0."""
+
+    def __init__(self, task: Task, judge: MathJudge) -> None:
+        self.task, self.judge = task, judge
+        self.solved = False  # whether the newest proposed answer is right
+
+    async def fork(self) -> MathWorld:
+        fork = MathWorld(self.task, self.judge)
+        fork.solved = self.solved
+        return fork
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """A `<verify>` tag is a verdict on the newest answer; anything else proposes an answer.
+
+        A right verdict earns its agent 1; a right answer earns the team 1.
+        """
+        verdict = find_tag(action, "verify")
+        if verdict is not None:
+            right = (verdict.strip().lower() == "approve") == self.solved
+            return self._seen(action, reward=float(right))
+        given = extract(action)
+        self.solved = given is not None and (await self.judge.equal(given, self.task.answer)).equal
+        return self._seen(action)
+
+    async def equal(self, one: str, other: str) -> bool:
+        """Of two boxed values."""
+        return (await self.judge.equal(one, other)).equal
+
+    def _seen(self, action: str, reward: float = 0.0) -> Observation:
+        solved = float(self.solved)
+        return Observation(action, key=str(solved), reward=reward, team=solved)
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        given = extract(episode.answer)
+        if given is None or episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        verdict = await self.judge.equal(given, self.task.answer)
+        if verdict.reason in ("text", "timeout", "memory", "crash"):
+            episode.count(f"judge_{verdict.reason}")
+        return {"team": float(verdict.equal)}

@@ -1,0 +1,140 @@
+"""A file of public maths rows comes in, tasks go out.
+
+| rows of                      | question                     | truth                     |
+|------------------------------|------------------------------|---------------------------|
+| Dr. MAS                      | env_kwargs.question          | env_kwargs.ground_truth   |
+| verl                         | last user message of prompt  | reward_model.ground_truth |
+| GSM8K                        | question                     | answer, after ####        |
+| MATH, AIME, AMC, MARTI bench | prompt or problem            | answer, or the solution's |
+| MARTI train                  | prompt or problem            | answer                    |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rolecall.grading.math.answers import extract, references
+from rolecall.rows.files import Row, read_rows
+from rolecall.rows.places import locate
+from rolecall.types import Task
+
+__all__ = ["duplicate_questions", "locate", "math_tasks", "read_rows"]
+
+QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
+TRUTHS = (
+    "env_kwargs.ground_truth",
+    "reward_model.ground_truth",
+    "answer",
+    "ground_truth",
+    "extracted_groundtruth",
+    "solution",
+)
+SOURCES = ("data_source", "source", "env_kwargs.data_source")
+IDS = ("id", "unique_id", "problem_id", "extra_info.index")
+
+TYPOGRAPHY = re.compile(r"\\[,;:! ]|[\s$.,{}]")
+
+
+def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
+    """The tasks of a file, in its order; columns that are not question, truth or id go to `info`.
+
+    {"question": "1 + 1?", "answer": "It is 2.\\n#### 2", "level": 1} in sums.jsonl, line 4 ->
+    Task("sums-4", "1 + 1?", "2", {"level": 1, "solution": "It is 2.\\n#### 2", "source": "sums"})
+
+    Raises ValueError naming file and row for a row without question or truth.
+    """
+    tasks: list[Task] = []
+    taken: set[str] = set()
+    stem = path.name.partition(".")[0]
+    for number, row in read_rows(path):
+        try:
+            task = _task(row, name=f"{stem}-{number}", source=source or stem)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        tasks.append(_with_unique_id(task, taken, number=number))
+        taken.add(tasks[-1].id)
+    return tasks
+
+
+def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tuple[str, str]]:
+    """(train id, test id) of each test task whose question also occurs in train.
+
+    Case, spacing, punctuation and LaTeX grouping are ignored; signs are not. None where all of
+    train ask the same, as in games: tasks differ by something else then.
+    """
+    seen = {normal_question(task.prompt): task.id for task in reversed(train)}
+    if len(seen) == 1 < len(train):
+        return []
+    return [
+        (seen[normal_question(task.prompt)], task.id)
+        for task in test
+        if normal_question(task.prompt) in seen
+    ]
+
+
+def normal_question(question: str) -> str:
+    """Equal for questions that differ in case, spacing, punctuation or LaTeX grouping only."""
+    return TYPOGRAPHY.sub("", question.casefold())
+
+
+def _task(row: Row, *, name: str, source: str) -> Task:
+    columns = {column.casefold(): column for column in row}  # AIME on the hub writes Problem
+    question_at, question = _first(row, columns, QUESTIONS, read=_question)
+    truth_at, truth = _first(row, columns, TRUTHS, read=_truth)
+    source_at, stated = _first(row, columns, SOURCES, read=_name)
+    id_at, row_id = _first(row, columns, IDS, read=_name)
+    if question is None:
+        raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+    if truth is None:
+        raise ValueError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
+    used = {question_at, truth_at, source_at, "" if id_at == "extra_info" else id_at}
+    info = {column: value for column, value in row.items() if column not in used}
+    if truth_at.casefold() == "solution" or "####" in str(row[truth_at]):
+        info["solution"] = row[truth_at]  # the truth was only its end
+    info["source"] = stated or source
+    return Task(row_id or name, question, truth[0] if len(truth) == 1 else truth, info)
+
+
+def _first(
+    row: Row, columns: dict[str, str], fields: Sequence[str], *, read: Callable[[Any, str], Any]
+) -> tuple[str, Any]:
+    """(column, value) of the first field that `read` makes something of, else ("", None)."""
+    for field in fields:
+        column, _, key = field.partition(".")
+        value = row.get(columns.get(column, ""))
+        if key:
+            value = value.get(key) if isinstance(value, dict) else None
+        found = None if value is None else read(value, column)
+        if found is not None:
+            return columns[column], found
+    return "", None
+
+
+def _question(value: Any, column: str) -> str | None:
+    if isinstance(value, list):
+        users = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
+        value = users[-1].get("content") if users else None
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _truth(value: Any, column: str) -> list[str] | None:
+    if column == "solution":
+        value = extract(value) if isinstance(value, str) else None
+    if value in (None, "", []):
+        return None
+    return references(value)
+
+
+def _name(value: Any, column: str) -> str | None:
+    return str(value).strip() or None
+
+
+def _with_unique_id(task: Task, taken: set[str], *, number: int) -> Task:
+    candidate = task.id
+    while candidate in taken:
+        candidate = f"{candidate}-{number}"
+    return replace(task, id=candidate)

@@ -1,0 +1,147 @@
+"""Questions and a place to search in; tasks, and worlds that answer searches, out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rolecall.environments.search.generated import HopWorld
+from rolecall.environments.search.rows import search_tasks
+from rolecall.grading.qa import exact_match, f1, targets
+from rolecall.interfaces.environment import Observation, World
+from rolecall.retrieval.client import SearchClient
+from rolecall.retrieval.dialects import Dialect
+from rolecall.retrieval.opening import open_client
+from rolecall.retrieval.rendering import render
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.tags import find_tag
+from rolecall.types import Episode, Task
+
+NOTICE = "Nothing was searched: there were no words between search tags."
+Metric = Literal["em", "f1"]
+
+
+class SearchEnvironment:
+    """Questions that are `generated`, of local files or of hub data sets, and a corpus to search.
+
+    It searches the servers at `url`, else the index in the folder `index`, which is built from the
+    file `corpus` if need be, else the generated corpus.
+    """
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        url: str | list[str] | None = None,
+        dialect: Dialect | None = None,
+        corpus: str | None = None,
+        index: str | None = None,
+        model: str | None = None,
+        topk: int = 3,
+        deadline_s: float = 30.0,
+        metric: Metric = "em",
+        hops: list[int] | None = None,
+        corpus_size: int | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`dialect` (batch) of the servers; `model` of sentence-transformers, for an index of
+        vectors; `topk` documents and `deadline_s` seconds a search.
+
+        Of what is generated: `hops` ([1, 2, 3]) that questions take, `corpus_size` (300) passages,
+        `test_size` (200) questions. They are errors where nothing is generated.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        generates = GENERATED in self.sources["train"] + self.sources["test"]
+        if not generates and (hops or corpus_size):
+            raise ValueError("hops and corpus_size have no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test questions are not generated")
+        if hops and not {*hops} <= {1, 2, 3}:
+            raise ValueError(f"hops must be of 1, 2 and 3 (it is {hops})")
+        if topk < 1:
+            raise ValueError(f"topk must be at least 1 (it is {topk})")
+        self.hops, self.test_size = hops or [1, 2, 3], test_size or 200
+        self.topk, self.metric = topk, metric
+        self.generated = HopWorld(num_passages=corpus_size or 300) if generates else None
+        self.client = open_client(
+            url=url,
+            dialect=dialect,
+            corpus=corpus,
+            index=index,
+            model=model,
+            passages=self.generated.passages if self.generated else None,
+            deadline_s=deadline_s,
+        )
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                return search_tasks(locate(source, split=split), source=Path(source).stem)
+            assert self.generated is not None
+            found = self.generated.tasks(split, hops=self.hops)
+            return found[: self.test_size] if split == "test" else found
+
+        return gather(self.sources[split], read=read)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return SearchWorld(task, self.client, topk=self.topk, metric=self.metric)
+
+    async def check(self) -> None:
+        """Raises SearchDownError where nobody answers."""
+        await self.client.check()
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+class SearchWorld(World):
+    """Answers `<search>` with documents and scores the last `<answer>` of the workflow's answer.
+
+    It counts `search_queries`, and as `search_refused` actions without a query or an answer.
+    """
+
+    def __init__(self, task: Task, client: SearchClient, *, topk: int, metric: Metric) -> None:
+        self.task, self.client, self.topk, self.metric = task, client, topk, metric
+        self.accepted = targets(task.answer)
+        self.num_queries = 0
+        self.num_refused = 0
+
+    async def fork(self) -> SearchWorld:
+        fork = SearchWorld(self.task, self.client, topk=self.topk, metric=self.metric)
+        fork.num_queries, fork.num_refused = self.num_queries, self.num_refused
+        return fork
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """An `<answer>` ends the episode, a `<search>` is answered with documents.
+
+        Without words to search for there is a notice, and the turn is spent. Raises SearchError
+        if the search itself fails.
+        """
+        answer = find_tag(action, "answer")
+        if answer is not None:
+            return Observation(answer, team=self._right(answer), done=True)
+        query = find_tag(action, "search")
+        if not query:
+            self.num_refused += 1
+            return Observation(NOTICE)
+        self.num_queries += 1
+        hits = await self.client.query(query, topk=self.topk)
+        found = [hit.id for hit in hits]
+        return Observation(render(hits), info={"query": query, "passages": found})
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        episode.metrics["count/search_queries"] = float(self.num_queries)
+        episode.metrics["count/search_refused"] = float(self.num_refused)
+        answer = find_tag(episode.answer, "answer")
+        if answer is None or episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        return {"team": self._right(answer)}
+
+    def _right(self, answer: str) -> float:
+        if self.metric == "f1":
+            return f1(answer, self.accepted)
+        return float(exact_match(answer, self.accepted))

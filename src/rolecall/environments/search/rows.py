@@ -1,0 +1,88 @@
+"""A file of public question rows comes in, tasks go out.
+
+| rows of            | question                                        | truth                     |
+|--------------------|-------------------------------------------------|---------------------------|
+| Dr. MAS search     | env_kwargs.question                             | env_kwargs.ground_truth   |
+| Search-R1, verl    | question, or the user message after "Question:" | reward_model.ground_truth |
+| NQ, HotpotQA (raw) | question                                        | golden_answers or answer  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rolecall.grading.qa import targets
+from rolecall.rows.files import Row, read_rows
+from rolecall.types import Task
+
+QUESTIONS = ("env_kwargs.question", "question", "extra_info.question", "prompt")
+TRUTHS = ("env_kwargs.ground_truth", "reward_model.ground_truth", "golden_answers", "answer")
+SOURCES = ("data_source", "source")
+IDS = ("id", "_id", "extra_info.index")
+MARK = "Question:"
+
+
+def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
+    """The tasks of a file, in its order; other columns go to `info`.
+
+    {"id": "test_3", "question": "who wrote emma", "golden_answers": ["Jane Austen"]} ->
+    Task("test_3", "who wrote emma?", "Jane Austen", {"source": ...})
+
+    Raises ValueError naming file and row for a row without question or truth.
+    """
+    tasks: list[Task] = []
+    taken: set[str] = set()
+    stem = path.name.partition(".")[0]
+    for number, row in read_rows(path):
+        try:
+            question, accepted = _question(row), _truth(row)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        name = _unique(_first(row, IDS), taken, number=number, stem=stem)
+        used = {field for field in (*QUESTIONS, *TRUTHS, *SOURCES, *IDS) if "." not in field}
+        info = {column: value for column, value in row.items() if column not in used}
+        info["source"] = str(_first(row, SOURCES) or source or stem)
+        answer = accepted[0] if len(accepted) == 1 else accepted
+        tasks.append(Task(name, question, answer, info))
+    return tasks
+
+
+def _unique(row_id: Any, taken: set[str], *, number: int, stem: str) -> str:
+    """The row's id, or one made of the file and its number; none twice."""
+    name = f"{stem}-{number}" if row_id is None else str(row_id)
+    while name in taken:
+        name = f"{name}-{number}"
+    taken.add(name)
+    return name
+
+
+def _first(row: Row, fields: Sequence[str]) -> Any:
+    """The value of the first field that the row has; None if it has none of them."""
+    for field in fields:
+        column, _, key = field.partition(".")
+        value = row.get(column)
+        if key:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _question(row: Row) -> str:
+    found = _first(row, QUESTIONS)
+    if isinstance(found, list):  # chat messages
+        users = [m for m in found if isinstance(m, dict) and m.get("role") == "user"]
+        found = users[-1].get("content") if users else None
+    if not isinstance(found, str) or not found.strip():
+        raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+    question = found.rpartition(MARK)[2].strip()  # what is before it are instructions
+    return question if question.endswith("?") else f"{question}?"
+
+
+def _truth(row: Row) -> list[str]:
+    found = _first(row, TRUTHS)
+    if found is None:
+        raise ValueError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
+    return targets(found)

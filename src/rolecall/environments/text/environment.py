@@ -1,0 +1,93 @@
+"""Names of sources in; tasks, and worlds that compare a text with reference texts, out.
+
+For summaries, translations and whatever else has no single right answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rolecall.environments.text.generated import MOST_FACTS, Reports
+from rolecall.environments.text.rows import text_tasks
+from rolecall.grading.qa import targets
+from rolecall.grading.text import Measure, Metric, check_words, measure
+from rolecall.interfaces.environment import ENDLESS, Observation, World
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.tags import visible
+from rolecall.types import Episode, Task
+
+
+class TextEnvironment:
+    """Texts to write: `generated` reports to summarise, local files, or hub data sets."""
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        metric: Metric = "rougeL",
+        question: str | None = None,
+        reference: str | None = None,
+        facts: int | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`question` (question) and `reference` (reference): columns of files, whose references
+        are texts or lists of texts. Of generated reports `facts` (2) that each one holds, and
+        `test_size` (200) for tests. They are errors where they have no effect.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        used = {*self.sources["train"], *self.sources["test"]}
+        if used == {GENERATED} and (question or reference):
+            raise ValueError("question and reference have no effect: no file is read")
+        if GENERATED not in used and facts is not None:
+            raise ValueError("facts has no effect: nothing is generated")
+        if GENERATED not in self.sources["test"] and test_size is not None:
+            raise ValueError("test_size has no effect: the test reports are not generated")
+        if facts is not None and not 1 <= facts <= MOST_FACTS:
+            raise ValueError(f"facts must be 1 to {MOST_FACTS} (it is {facts})")
+        self.question, self.reference = question or "question", reference or "reference"
+        self.facts, self.test_size = facts or 2, test_size or 200
+        self.metric, self.measure = metric, measure(metric)
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a row without a text."""
+
+        def read(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                path = locate(source, split=split)
+                check = check_words if self.metric.startswith("rouge") else None
+                return text_tasks(path, question=self.question, answer=self.reference, check=check)
+            size = ENDLESS if split == "train" else self.test_size
+            return Reports(split, num_facts=self.facts, size=size)
+
+        return gather(self.sources[split], read=read)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return TextWorld(task, self.measure)
+
+
+class TextWorld(World):
+    """Scores the answer, without its thinking, by its likeness to the nearest reference."""
+
+    def __init__(self, task: Task, measure: Measure) -> None:
+        self.task, self.measure = task, measure
+        self.references = targets(task.answer)
+
+    async def fork(self) -> TextWorld:
+        return TextWorld(self.task, self.measure)
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """Each action is a draft, which earns the team what it would score."""
+        return Observation(visible(action), team=await self._likeness(action))
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """An empty answer, and one that the length limit cut, scores 0."""
+        if episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        return {"team": await self._likeness(episode.answer)}
+
+    async def _likeness(self, text: str) -> float:
+        """In a thread: ROUGE-L takes the product of two lengths."""
+        said = visible(text)
+        return await asyncio.to_thread(self.measure, said, self.references) if said else 0.0

@@ -1,0 +1,76 @@
+"""A file of rows and the names of its columns come in, tasks go out.
+
+A name may lead into a column: `translation.de` is the `de` of each row's `translation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rolecall.grading.qa import targets
+from rolecall.rows.files import Row, read_rows
+from rolecall.types import Task
+
+
+def text_tasks(
+    path: Path,
+    *,
+    question: str,
+    answer: str | None,
+    check: Callable[[Task], object] | None = None,
+) -> list[Task]:
+    """The tasks of a file, in its order; columns that are not question, answer or id go to `info`.
+
+    {"question": "Who wrote Emma?", "answer": ["Jane Austen", "Austen"], "year": 1815} in
+    books.jsonl, line 2 -> Task("books-2", "Who wrote Emma?", ["Jane Austen", "Austen"],
+    {"year": 1815, "source": "books"}). Without an `answer` column tasks have no answer.
+
+    Raises ValueError naming file and row for a row that lacks one, or that `check` refuses.
+    """
+    tasks: list[Task] = []
+    taken: set[str] = set()
+    stem = path.name.partition(".")[0]
+    used = {column.partition(".")[0] for column in (question, answer, "id") if column}
+    for number, row in read_rows(path):
+        name = f"{stem}-{number}" if row.get("id") is None else str(row["id"])
+        while name in taken:
+            name = f"{name}-{number}"
+        taken.add(name)
+        info = {column: value for column, value in row.items() if column not in used}
+        try:
+            task = Task(name, _text(row, question), _accepted(row, answer), {"source": stem} | info)
+            if check is not None:
+                check(task)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        tasks.append(task)
+    return tasks
+
+
+def _text(row: Row, column: str) -> str:
+    found = _at(row, column)
+    if not isinstance(found, str) or not found.strip():
+        raise ValueError(f"no text in {column!r}; columns: {', '.join(row)}")
+    return found
+
+
+def _accepted(row: Row, column: str | None) -> str | list[str] | None:
+    if column is None:
+        return None
+    found = _at(row, column)
+    if found is None:
+        raise ValueError(f"nothing in {column!r}; columns: {', '.join(row)}")
+    accepted = targets(found)
+    return accepted[0] if len(accepted) == 1 else accepted
+
+
+def _at(row: Row, column: str) -> Any:
+    """What a path of names leads to, the whole of it being a name as well; None if nothing."""
+    if column in row:
+        return row[column]
+    found: Any = row
+    for name in column.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,127 @@
+"""Questions that need tools in; tasks, and worlds that can be looked things up in, out.
+
+The tools are those that an agent names in the config. `world` among them offers `lookup(name)` in
+the facts of the task, where it has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from rolecall.environments.text.rows import text_tasks
+from rolecall.environments.tool_use.generated import Kind, Orders
+from rolecall.grading.math.tidy import tidy
+from rolecall.grading.math.values import Number, read
+from rolecall.grading.qa import exact_match, targets
+from rolecall.interfaces.environment import ENDLESS, Observation, World
+from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.rows.places import locate
+from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.tags import find_tag
+from rolecall.tools.functions import tool
+from rolecall.types import Episode, Task
+
+NOTICE = "There was nothing between answer tags."
+
+
+class ToolUseEnvironment:
+    """Questions that are `generated`, or rows `question`, `answer` and, if any, `facts`.
+
+    Facts are what is known of each name: {"lamp": "A lamp costs 14 coins."}.
+    """
+
+    def __init__(
+        self,
+        train: str | list[str] = GENERATED,
+        test: str | list[str] = GENERATED,
+        kinds: list[Kind] | None = None,
+        test_size: int | None = None,
+    ) -> None:
+        """`kinds` (all) and, for tests, `test_size` (200) of generated questions; errors where
+        nothing is generated.
+        """
+        self.sources = {"train": listed(train), "test": listed(test)}
+        if kinds and GENERATED not in self.sources["train"] + self.sources["test"]:
+            raise ValueError("kinds has no effect: nothing is generated")
+        if test_size and GENERATED not in self.sources["test"]:
+            raise ValueError("test_size has no effect: the test questions are not generated")
+        self.kinds: tuple[Kind, ...] = tuple(kinds or get_args(Kind))
+        self.test_size = test_size or 200
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+
+        def read_in(source: str) -> Sequence[Task]:
+            if source != GENERATED:
+                path = locate(source, split=split)
+                return text_tasks(path, question="question", answer="answer", check=facts_of)
+            size = ENDLESS if split == "train" else self.test_size
+            return Orders(split, kinds=self.kinds, size=size)
+
+        return gather(self.sources[split], read=read_in)
+
+    def open(self, task: Task, *, seed: int) -> World:
+        return ToolUseWorld(task)
+
+
+class ToolUseWorld(World):
+    """Scores the last `<answer>` of the workflow's answer: 1 if it is an accepted one, else 0."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.facts, self.accepted = task, facts_of(task), targets(task.answer)
+
+    async def fork(self) -> ToolUseWorld:
+        return ToolUseWorld(self.task)
+
+    def tools(self) -> list[Tool]:
+        @tool
+        async def lookup(name: str) -> str:
+            """What is known of something, by its name."""
+            fact = self.facts.get(name.strip().casefold())
+            if fact is None:
+                raise ToolError(f"nothing is known of {name!r}")
+            return fact
+
+        return [lookup] if self.facts else []
+
+    async def step(self, agent: str, action: str) -> Observation:
+        """An `<answer>` ends the episode; without one there is a notice."""
+        answer = find_tag(action, "answer")
+        if not answer:
+            return Observation(NOTICE)
+        return Observation(answer, team=float(same_answer(answer, self.accepted)), done=True)
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        answer = find_tag(episode.answer, "answer")
+        if not answer or episode.metrics.get("truncated"):
+            return {"team": 0.0}
+        return {"team": float(same_answer(answer, self.accepted))}
+
+
+def same_answer(given: str, accepted: Sequence[str]) -> bool:
+    """Numbers by their value, anything else as in SQuAD.
+
+    same_answer("1,240 coins", ["1240"]) -> True; same_answer("3.5", ["35"]) -> False
+    """
+    value = read(tidy(given))
+    for answer in accepted:
+        wanted = read(tidy(answer))
+        if isinstance(wanted, Number):
+            if isinstance(value, Number) and value.value == wanted.value:
+                return True
+        elif exact_match(given, [answer]):
+            return True
+    return False
+
+
+def facts_of(task: Task) -> dict[str, str]:
+    """What is known, by names in lower case. Raises ValueError for facts of another form."""
+    facts = task.info.get("facts") or {}
+    if not isinstance(facts, dict):
+        raise ValueError(f"facts must be a mapping of names, got {type(facts).__name__}")
+    known = {name: fact for name, fact in facts.items() if fact is not None}  # parquet's gaps
+    wrong = [name for name, fact in known.items() if not isinstance(fact, str | int | float)]
+    if wrong:
+        raise ValueError(f"the fact of {wrong[0]!r} is neither text nor a number")
+    return {name.strip().casefold(): str(fact) for name, fact in known.items()}

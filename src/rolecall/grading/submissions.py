@@ -1,0 +1,85 @@
+"""The bytes of a submission and the truth in, the metric's score out; nothing but CSV is read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rolecall.grading.tabular import Invalid, canonical, evaluate
+
+MOST_BYTES = 64 << 20
+Table = dict[str, list[str]]  # column -> the cells of its rows, as text
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """What of a table is compared, and how."""
+
+    metric: str
+    targets: list[str]  # columns
+    id_column: str
+
+
+def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
+    """The score of predictions joined to the truth by their ids.
+
+    Raises Invalid, whose `kind` is one of missing, too_large, unreadable, columns, duplicate_ids,
+    missing_ids, extra_ids, empty, or a metric's own; ValueError if the truth itself is at fault.
+    """
+    if submission is None:
+        raise Invalid("missing", "there is no submission")
+    table = read_table(submission)
+    wanted = {grading.id_column, *grading.targets}
+    if table.keys() != wanted:
+        raise Invalid("columns", f"the columns must be {sorted(wanted)}, not {sorted(table)}")
+    ids = [canonical(cell) for cell in truth[grading.id_column]]
+    rows = _rows_of(table[grading.id_column], ids)
+    given = {name: [table[name][row] for row in rows] for name in grading.targets}
+    empty = [name for name, column in given.items() if not all(cell.strip() for cell in column)]
+    if empty:
+        raise Invalid("empty", f"column {empty[0]!r} has rows without a value")
+    return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, given)
+
+
+def _rows_of(given: Sequence[str], ids: Sequence[str]) -> list[int]:
+    """For each true id, the row of the submission that has it."""
+    found = [canonical(cell) for cell in given]
+    twice = [name for name, count in Counter(found).items() if count > 1]
+    if twice:
+        raise Invalid("duplicate_ids", f"{len(twice)} ids stand there twice, such as {twice[0]!r}")
+    place = {name: row for row, name in enumerate(found)}
+    missing = [name for name in ids if name not in place]
+    if missing:
+        raise Invalid("missing_ids", f"{len(missing)} ids are missing, such as {missing[0]!r}")
+    if len(found) > len(ids):
+        raise Invalid("extra_ids", f"there are {len(found) - len(ids)} ids too many")
+    return [place[name] for name in ids]
+
+
+def read_table(content: bytes) -> Table:
+    """A CSV file with a header. Raises Invalid for anything else."""
+    if len(content) > MOST_BYTES:
+        raise Invalid("too_large", f"the file has more than {MOST_BYTES} bytes")
+    try:
+        text = content.decode("utf-8-sig")
+        header, *rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except (UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise Invalid("unreadable", f"no CSV file with a header: {error}") from error
+    names = [name.strip() for name in header]
+    if len(set(names)) < len(names):
+        raise Invalid("columns", f"a column's name stands there twice: {names}")
+    if any(len(row) != len(names) for row in rows):
+        raise Invalid("unreadable", f"a row has not {len(names)} cells, as the header has")
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+def write_table(table: Table) -> bytes:
+    """The CSV file of a table."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*table.values(), strict=True))
+    return out.getvalue().encode()

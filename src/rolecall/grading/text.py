@@ -1,0 +1,55 @@
+"""The name of a measure in; a function out that says how near a text is to its references.
+
+ROUGE counts words (Lin 2004), BLEU stretches of words (Papineni et al. 2002), chrF stretches of
+characters (Popovic 2015). ROUGE reads Latin letters and digits alone, chrF any script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from rolecall.grading.qa import targets
+from rolecall.optional import optional
+from rolecall.types import Task
+
+Metric = Literal["rouge1", "rouge2", "rougeL", "chrf", "bleu"]
+Measure = Callable[[str, Sequence[str]], float]  # (text, references) -> 0 to 1
+
+
+def measure(metric: Metric) -> Measure:
+    """Raises ConfigError if the package that measures it is not installed."""
+    if metric in ("chrf", "bleu"):
+        return _sacrebleu(metric)
+    scorer = optional("rouge_score.rouge_scorer", extra="text").RougeScorer([metric])
+
+    def rouge(text: str, references: Sequence[str]) -> float:
+        """F-measure; of several references the best."""
+        return float(scorer.score_multi(references, text)[metric].fmeasure)
+
+    return rouge
+
+
+def _sacrebleu(metric: Metric) -> Measure:
+    sacrebleu = optional("sacrebleu", extra="text")
+    if metric == "chrf":
+        scorer = sacrebleu.CHRF()
+    else:
+        # Of a sentence with fewer than four words only the orders that it has.
+        scorer = sacrebleu.BLEU(effective_order=True)
+
+    def score(text: str, references: Sequence[str]) -> float:
+        """All references at once, as the measure itself has it."""
+        return min(1.0, float(scorer.sentence_score(text, references).score) / 100)
+
+    return score
+
+
+def check_words(task: Task) -> None:
+    """Raises ValueError for a task whose references have no word that ROUGE reads.
+
+    With such a reference every answer would score 0.
+    """
+    if not any(re.search("[a-z0-9]", text.lower()) for text in targets(task.answer)):
+        raise ValueError("a reference without Latin letters or digits, all that ROUGE reads: chrf")

@@ -1,0 +1,285 @@
+"""What a script of Dr. MAS gives in, a config of ours out: its maths or its search team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from rolecall.config.schema import find
+from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, ROLLOUT
+from rolecall.importers.keys import Framework, Given, Tree, is_unknown, put, shown
+
+# their agents, by the part that they play -> ours; system prompts are those of our recipes
+TEAMS = {
+    "math": ("solver_verifier", "drmas_math", {"Solver Agent": "solver",
+                                               "Verifier Agent": "verifier"}),
+    "search": ("search_team", "drmas_search", {"Verifier Agent": "verifier",
+                                               "Search Agent": "searcher",
+                                               "Answer Agent": "answerer"}),
+}  # fmt: skip
+AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "turn_mean"}
+FORMS = {"low_var_kl": "k3", "kl": "k1", "mse": "k2", "k1": "k1", "k2": "k2", "k3": "k3"}
+# What an unreadable verdict counts as there.
+UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
+DIFFERS = (
+    "An unreadable verdict counts as there: `on_unparsable` is approve for maths, yes for search.",
+    "At the last step of a search a `no` lets nobody answer there; here the answerer speaks.",
+    "A turn has its form if the last complete tag after its thinking can be read, in upper or "
+    "lower case; there the first tag counts, also inside of thinking, in lower case, and any "
+    "Chinese character makes a turn invalid.",
+    "Means of the loss run over a whole minibatch; there over each micro-batch, then over these.",
+)
+TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
+
+
+def build(given: Given) -> Tree:
+    """The team of a maths or search script, with the system prompts of our own recipe."""
+    config: Tree = {"team": {}, "policies": {}}
+    known = {name: flow for name, (flow, _, _) in TEAMS.items()}
+    flow = given.choose("agent.orchestra_type", known, "no such team")
+    if flow is None:
+        given.wanted(config, "workflow.name", "how the agents talk")
+    else:
+        put(config, "workflow.name", flow)
+        put(config, "workflow.on_unparsable", UNREADABLE[flow])
+        _team(given, config)
+    _environment(given, config)
+    _algorithm(given, config)
+    _amounts(given, config)
+    _trackers(given, config)
+    return config
+
+
+def _team(given: Given, config: Tree) -> None:
+    _, recipe, roles = TEAMS[given["agent.orchestra_type"]]
+    system = {n: a["system"] for n, a in yaml.safe_load(find(recipe).read_text())["team"].items()}
+    theirs = given["agent.agent_ids"] or list(roles)
+    models = given["agent.model_ids"] or [given[f"{MODEL}.path"]] * len(theirs)
+    if is_unknown(models):
+        models = [None] * len(theirs)
+    rates = given[f"{OWN}.optim.lr"] or given[f"{ACTOR}.optim.lr"]
+    rates = rates if isinstance(rates, list) else [rates] * len(theirs)
+    if not len(theirs) == len(models) == len(rates):
+        given.refuse("agent.model_ids", f"not one for each of {len(theirs)} agents")
+        models, rates = models[:1] * len(theirs), rates[:1] * len(theirs)
+    penalty = 0.0
+    if given[f"{ACTOR}.use_invalid_action_penalty"]:
+        penalty = given[f"{ACTOR}.invalid_action_penalty_coef"]
+    owner: dict[str, str] = {}  # model -> the first agent that speaks with it
+    for theirs_name, model, rate in zip(theirs, models, rates, strict=True):
+        name = roles.get(theirs_name)
+        if name is None:
+            given.refuse("agent.agent_ids", f"no {theirs_name!r} in {config['workflow']['name']}")
+            continue
+        policy = owner.setdefault(str(model), name) if given["agent.model_sharing"] else name
+        config["team"][name] = {"policy": policy, "system": system[name]}
+        if penalty:
+            config["team"][name]["invalid_penalty"] = penalty
+        if policy == name:
+            config["policies"][name] = _policy(given, model, rate)
+    if None in models:
+        for name in config["policies"]:
+            given.wanted(config, f"policies.{name}.base", "the model")
+
+
+def _policy(given: Given, model: Any, rate: Any) -> Tree:
+    optimizer: Tree = {"lr": rate}
+    warmup = given[f"{ACTOR}.optim.lr_warmup_steps"]
+    if warmup is not None and warmup > 0:
+        optimizer["warmup_steps"] = warmup
+    styles = {"constant": "constant", "cosine": "cosine"}
+    style = given.choose(f"{ACTOR}.optim.warmup_style", styles, "no such schedule")
+    if style == "cosine":
+        optimizer["schedule"] = style
+    policy: Tree = {"base": model, "optimizer": optimizer}
+    if given[f"{MODEL}.lora_rank"]:
+        policy["adapter"] = {
+            "rank": given[f"{MODEL}.lora_rank"],
+            "alpha": given[f"{MODEL}.lora_alpha"],
+            "targets": given[f"{MODEL}.target_modules"],
+        }
+    else:
+        given.silence([f"{MODEL}.lora_alpha", f"{MODEL}.target_modules"], "lora_rank is 0")
+    return policy
+
+
+def _environment(given: Given, config: Tree) -> None:
+    known = {"math": "math", "search": "search"}
+    name = given.choose("env.env_name", known, "no such environment")
+    if name is None:
+        given.wanted(config, "environment.name", "what the team works on")
+    else:
+        put(config, "environment.name", name)
+    for key, place in (("data.train_files", "train"), ("data.val_files", "test")):
+        if given[key] is None or is_unknown(given[key]):
+            given.wanted(config, f"environment.{place}", f"rows, {shown(given[key])} there")
+        else:
+            put(config, f"environment.{place}", given[key])
+    url = given["env.search.search_url"]
+    if name == "search":
+        if url is None or is_unknown(url):
+            given.wanted(config, "environment.url", "the retrieval server")
+        else:
+            put(config, "environment.url", str(url).removesuffix("/retrieve"))
+        put(config, "environment.dialect", "single")
+    else:
+        unread = ("env.search.search_url", "env.max_steps", "env.history_length")
+        given.silence(unread, "env.env_name is math")
+    if config["workflow"]["name"] != "solver_verifier":
+        given.silence(["agent.orchestra.math.max_loop_num"], "agent.orchestra_type is not math")
+    if config["workflow"]["name"] != "search_team":
+        given.silence(["env.max_steps", "env.history_length"], "agent.orchestra_type is not search")
+
+
+def _algorithm(given: Given, config: Tree) -> None:
+    by_agent = bool(given["algorithm.group_by_agent_id"])
+    known = {"grpo": "drmas" if by_agent else "grpo", "rloo": "rloo", "gae": "ppo"}
+    name = given.choose("algorithm.adv_estimator", known, "no such algorithm") or "drmas"
+    if given["algorithm.filter_groups.enable"]:
+        if name == "grpo":
+            name = "dapo"
+        else:
+            given.refuse("algorithm.filter_groups.enable", f"{name} does not refuse groups")
+    if name == "rloo" and not by_agent:
+        because = "rloo compares each agent with itself: set algorithm.group_by_agent_id"
+        given.refuse("algorithm.adv_estimator", because)
+    if by_agent and name == "ppo":
+        given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
+    put(config, "algorithm.name", name)
+    if name in ("grpo", "dapo"):
+        put(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
+    if name == "dapo":  # no soft limit of length there
+        put(config, "algorithm.longest", NEVER)
+    if name == "ppo":
+        put(config, "critics.agent", {"optimizer": {}})
+    else:
+        unread = [key for key in KEYS if key.startswith("critic.")]
+        given.silence(unread, f"{name} has no critic")
+        for key in ("algorithm.gamma", "algorithm.lam"):
+            given.silence([key], f"{name} discounts nothing")
+            if given[key] != 1.0:
+                given.idle.pop(key)
+                given.refuse(key, f"{name} discounts nothing")
+    agg = given.choose(f"{ACTOR}.loss_agg_mode", AGGREGATIONS, "no such mean")
+    put(config, "algorithm.agg", agg or "token")
+    for side in ("low", "high"):
+        clip = given[f"{ACTOR}.clip_ratio_{side}"]
+        put(
+            config, f"algorithm.clip_{side}", given[f"{ACTOR}.clip_ratio"] if clip is None else clip
+        )
+    _kl(given, config)
+
+
+def _kl(given: Given, config: Tree) -> None:
+    """A KL as a loss, or within the reward, or none."""
+    loss = ("kl_loss_coef", "kl_loss_type")
+    in_loss, in_reward = given[f"{ACTOR}.use_kl_loss"], given["algorithm.use_kl_in_reward"]
+    if in_loss and in_reward:
+        given.refuse("algorithm.use_kl_in_reward", "the KL is a loss or in the reward, not both")
+    if in_loss:
+        put(config, "algorithm.kl", given[f"{ACTOR}.kl_loss_coef"])
+        put(config, "algorithm.kl_in", "loss")
+        form = given.choose(f"{ACTOR}.kl_loss_type", FORMS, "no such estimator")
+        put(config, "algorithm.kl_form", form or "k3")
+    else:
+        given.silence([f"{ACTOR}.{key}" for key in loss], "use_kl_loss is not set")
+    if in_reward and not in_loss:
+        put(config, "algorithm.kl", given["algorithm.kl_ctrl.kl_coef"])
+        put(config, "algorithm.kl_in", "reward")
+    else:
+        unread = [key for key in KEYS if key.startswith("algorithm.kl_")]
+        given.silence(unread, "use_kl_in_reward is not set")
+    if in_loss or in_reward:
+        for policy in config["policies"].values():
+            policy["reference"] = "initial"
+
+
+def _amounts(given: Given, config: Tree) -> None:
+    steps = given["trainer.total_training_steps"] or given.steps
+    if steps is None and given.rows is not None:
+        steps = given["trainer.total_epochs"] * (given.rows // given["data.train_batch_size"])
+    if steps:
+        put(config, "trainer.steps", steps)
+    else:
+        epochs = given["trainer.total_epochs"]
+        given.wanted(config, "trainer.steps", f"{epochs} times the rows over data.train_batch_size")
+    save, every = given["trainer.save_freq"], given["trainer.test_freq"]
+    if save is not None:
+        put(config, "trainer.save_every", save if save > 0 else NEVER)
+    if every is not None:
+        put(config, "evaluation.every", max(0, every))
+    put(config, "evaluation.tasks", NEVER)
+    samples = given["env.rollout.val_n"]
+    put(config, "evaluation.samples", samples)
+    put(config, "evaluation.k", samples)
+    _sampling(given, config)
+    if not given[f"{ROLLOUT}.val_kwargs.do_sample"]:
+        put(config, "evaluation.greedy", True)
+        if samples > 1:
+            given.refuse(
+                f"{ROLLOUT}.val_kwargs.do_sample", "attempts without sampling are the same"
+            )
+    else:
+        given.silence([f"{ROLLOUT}.val_kwargs.do_sample"], "evaluation samples here, too")
+
+
+def _sampling(given: Given, config: Tree) -> None:
+    """Evaluation draws ids as training does."""
+    top_p, top_k = given[f"{ROLLOUT}.top_p"], max(0, given[f"{ROLLOUT}.top_k"])
+    for agent in config["team"].values():
+        agent["sampling"] = {} | ({"top_p": top_p} if top_p < 1 else {})
+        agent["sampling"] |= {"top_k": top_k} if top_k else {}
+    if top_p < 1 or top_k:
+        put(config, "rollout.allow_filtered_sampling", True)
+    names = ("temperature", "top_p", "top_k")
+    if not given[f"{ROLLOUT}.val_kwargs.do_sample"]:
+        given.silence([f"{ROLLOUT}.val_kwargs.{name}" for name in names], "do_sample is not set")
+        return
+    for name in names:
+        key = f"{ROLLOUT}.val_kwargs.{name}"
+        if given[key] is not None and given[key] != given[f"{ROLLOUT}.{name}"]:
+            given.refuse(key, f"evaluation samples as training does, with {name} "
+                              f"{given[f'{ROLLOUT}.{name}']}")  # fmt: skip
+
+
+def _trackers(given: Given, config: Tree) -> None:
+    folder, name = given["trainer.default_local_dir"], given["trainer.experiment_name"]
+    if is_unknown(name) or is_unknown(folder):
+        given.silence(["trainer.experiment_name", "trainer.default_local_dir"],
+                      "computed by the script; a run folder is runs/NAME of the file")  # fmt: skip
+    elif folder or name:
+        config["output"] = folder or f"runs/{name}"
+    if "trainer.logger" not in given.values:
+        given.silence(["trainer.logger", "trainer.project_name"], "no logger is named")
+        return
+    loggers = given["trainer.logger"]
+    loggers = loggers if isinstance(loggers, list) else [loggers]
+    config["trackers"] = [
+        {"name": logger, "project": given["trainer.project_name"]} if logger == "wandb" else logger
+        for logger in loggers
+        if logger in TRACKERS
+    ]
+    for logger in loggers:
+        if logger not in (*TRACKERS, "console"):
+            given.refuse(
+                "trainer.logger", f"no tracker {logger!r}; there are {', '.join(TRACKERS)}"
+            )
+    if "wandb" not in loggers:
+        given.silence(["trainer.project_name"], "wandb is not among the loggers")
+
+
+FRAMEWORK = Framework(
+    name="drmas",
+    title="Dr. MAS",
+    marks=(
+        "actor_rollout_ref",
+        "verl.trainer",
+        "agent.orchestra",
+        "orchestra_type",
+        "agent.model_ids",
+    ),
+    keys=KEYS,
+    build=build,
+    differs=DIFFERS,
+)

@@ -1,0 +1,170 @@
+"""Files of another framework in; our YAML and a line on what became of each key out."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.registry import nearest, resolve
+from rolecall.config.schema import NAMED, Config, load
+from rolecall.importers.keys import Framework, Tree, at, put
+from rolecall.importers.reading import guess, read_text, read_values, value_of
+from rolecall.importers.translating import FRAMEWORKS, Translation, count_rows, edits_of, translate
+from rolecall.setup.algorithms import check_options, make_algorithms
+from rolecall.setup.parts import resolve_workflow
+from rolecall.setup.validate_algorithms import check_needs
+from rolecall.setup.validate_options import check_effects, check_sampling, check_team
+
+# What stands for values that are still to be given while the rest is checked, by last part.
+STAND_INS: dict[str, Any] = {
+    "steps": 1,
+    "warmup_steps": 0,
+    "base": "model",
+    "train": "rows",
+    "test": "rows",
+    "data": "rows",
+    "url": "http://localhost:8000",
+}
+STYLES = {"becomes": "green", "not needed": "dim", "refused": "red"}
+
+
+class Plain(yaml.SafeDumper):
+    """Writes equal lists out each time, without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def import_files(
+    files: list[Path], overrides: list[str], *, source: str | None, partial: bool
+) -> tuple[str, Translation]:
+    """The text of our YAML; keys of a later file beat those of an earlier one.
+
+    Raises ConfigError for an unknown key, for what our own checks refuse, and, unless `partial`,
+    where a key was refused; the table is printed before.
+    """
+    texts = [read_text(path) for path in files]
+    framework = _framework(source, "\n".join(texts))
+    values: dict[str, Any] = {}
+    for path, text in zip(files, texts, strict=True):
+        try:
+            values = merged(values, read_values(text, framework))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+    found = _translated(values, framework, overrides)
+    print_table(found)
+    if found.refused and not partial:
+        names = ", ".join(line.key for line in found.refused)
+        raise ConfigError(
+            f"nothing is written: no counterpart here for {names}; --partial writes the rest"
+        )
+    check(found.config)
+    return render(found, files), found
+
+
+def merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    """`then` beats `first`, key by key also within mappings."""
+    both = {name for name in first.keys() & then.keys() if isinstance(first[name], dict)}
+    within = {n: merged(first[n], then[n]) for n in both if isinstance(then[n], dict)}
+    return first | then | within
+
+
+def _framework(source: str | None, text: str) -> Framework:
+    if source is None:
+        return guess(text, FRAMEWORKS)
+    if source not in FRAMEWORKS:
+        raise ConfigError(f"--from: no framework {source!r}; {nearest(source, list(FRAMEWORKS))}")
+    return FRAMEWORKS[source]
+
+
+def _translated(values: dict[str, Any], framework: Framework, overrides: list[str]) -> Translation:
+    """Twice, as steps are known only when the rows of the training file are counted."""
+    settings = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+        settings[key] = value_of(value)
+    steps = settings.get("trainer.steps")
+    first = translate(values, framework, steps=steps)
+    train = settings.get("environment.train", at(first.config, "environment.train"))
+    found = translate(values, framework, rows=count_rows(train), steps=steps)
+    for key, value in settings.items():
+        if key in NAMED:
+            found.config[key] = {"name": value}
+        else:
+            put(found.config, key, value)
+    left = set(edits_of(found.config))
+    found.edits = {key: what for key, what in found.edits.items() if key in left}
+    return found
+
+
+def check(config: Tree) -> None:
+    """Raises ConfigError as `rolecall train` would before it reads data or weights."""
+    if not config["team"]:
+        raise ConfigError("nothing here says who is in the team: give the file that does, too")
+    whole = copy.deepcopy(config)
+    for key in edits_of(whole):
+        last = key.rpartition(".")[2]
+        if last not in STAND_INS:
+            return  # without a workflow or an environment nothing can be said of the rest
+        put(whole, key, STAND_INS[last])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(whole))
+        checked = load(file)
+    check_whole(checked)
+
+
+def check_whole(config: Config) -> None:
+    """The team, its workflow and its algorithm fit, and every option has an effect."""
+    flow = resolve_workflow(config.workflow)
+    check_options("workflow", config.workflow, flow.play, skip=3)
+    environment = resolve("environment", config.environment.name, key="environment.name")
+    check_options("environment", config.environment, environment, skip=0)
+    algorithms = make_algorithms(config)
+    check_team(config, flow)
+    check_effects(config)
+    check_sampling(config)
+    check_needs(config, flow, algorithms)
+
+
+def render(found: Translation, files: list[Path]) -> str:
+    """YAML in the order of our own keys; comments say what is to be filled in and what is lost."""
+    names = ", ".join(path.name for path in files)
+    lines = [f"# From {names} of {found.framework.title}, by rolecall import."]
+    lines += [f"# Fill in {key}: {' '.join(what.split())}" for key, what in found.edits.items()]
+    lines += [
+        f"# Not carried over: {line.key}={_short(line.value)}: {line.said}"
+        for line in found.refused
+    ]
+    lines += [f"# Differs from there: {what}" for what in found.framework.differs]
+    order = {name: number for number, name in enumerate(Config.model_fields)}
+    config = dict(sorted(found.config.items(), key=lambda item: order.get(item[0], len(order))))
+    text = yaml.dump(config, Dumper=Plain, sort_keys=False, default_flow_style=None, width=98)
+    return "\n".join(lines) + "\n" + text
+
+
+def print_table(found: Translation) -> None:
+    """A line for each key, to stderr: the YAML may go to the output."""
+    console = Console(stderr=True)
+    for line in found.lines:
+        said = line.said if line.fate == "becomes" else f"{line.fate}: {line.said}"
+        value = _short(line.value) + ("" if line.given else " (default)")
+        text = f"{line.key}={value} -> {said}"
+        console.print(text, style=STYLES[line.fate], markup=False, highlight=False, soft_wrap=True)
+    for what in found.framework.differs:
+        console.print(f"differs: {what}", markup=False, highlight=False, soft_wrap=True)
+    for key, what in found.edits.items():
+        console.print(f"fill in {key}: {what}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 48 else f"{line[:45]}..."

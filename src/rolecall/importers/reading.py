@@ -1,0 +1,129 @@
+"""Files of another framework come in: a run script, `key=value` lines or YAML. Its keys go out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from rolecall.config.errors import ConfigError
+from rolecall.importers.keys import UNKNOWN, Framework, Key
+from rolecall.importers.shell import split, training_words
+
+PROGRAMS = ("verl.trainer.", "openrlhf.cli.", "marti.cli.", "mrlm.cli")
+LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
+
+
+def read_text(path: Path) -> str:
+    """Raises ConfigError for a file that is not there or holds no text."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
+    except OSError as error:
+        raise ConfigError(f"there is no file {path}") from error
+
+
+def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
+    """The framework whose marks a text holds most of. Raises ConfigError where none stands out."""
+    counts = {name: sum(m in text for m in f.marks) for name, f in frameworks.items()}
+    best = max(counts, key=lambda name: counts[name])
+    if list(counts.values()).count(counts[best]) > 1:
+        raise ConfigError(f"whose config this is cannot be told: give --from {'|'.join(counts)}")
+    return frameworks[best]
+
+
+def read_values(text: str, framework: Framework) -> dict[str, Any]:
+    """Key -> value, the framework's own spelling of keys made that of its table.
+
+    Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
+    """
+    words = training_words(text, PROGRAMS)
+    if words is not None:
+        found = _of_words(words)
+    elif _is_lines(text):
+        found = _of_words([word for command in split(text) for word in command])
+    else:
+        found = flat(_of_yaml(text), framework.keys)
+    return framework.tidy(found)
+
+
+def flat(tree: dict[str, Any], keys: dict[str, Key], *, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}; a mapping that is a key of the table is left whole, unless
+    there are keys below it.
+    """
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        deeper = key not in keys or any(known.startswith(f"{key}.") for known in keys)
+        if isinstance(value, dict) and value and deeper:
+            found |= flat(value, keys, prefix=f"{key}.")
+        else:
+            found[key] = value
+    return found
+
+
+def _is_lines(text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return bool(lines) and all(LINE.match(line) or line.startswith("--") for line in lines)
+
+
+def _of_yaml(text: str) -> dict[str, Any]:
+    try:
+        found = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    except (YAMLError, OmegaConfBaseException) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"neither YAML nor a script with a training command: {first}") from error
+    if not isinstance(found, dict):
+        raise ConfigError("neither YAML, nor a script with a training command, nor key=value lines")
+    return {str(key): value for key, value in found.items()}
+
+
+def _of_words(words: list[str]) -> dict[str, Any]:
+    """`a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2` and `--a` for true."""
+    found: dict[str, Any] = {}
+    option: str | None = None
+    listed: list[Any] = []
+
+    def close() -> None:
+        if option is not None:
+            found[option] = True if not listed else listed[0] if len(listed) == 1 else list(listed)
+
+    for word in words:
+        if word.startswith("--"):
+            close()
+            option, equals, value = word[2:].partition("=")
+            listed = [value_of(value)] if equals else []
+            continue
+        setting = LINE.fullmatch(word)
+        if setting:
+            close()
+            option = None
+            found[setting[1]] = value_of(setting[2])
+        elif option is not None:
+            listed.append(value_of(word))
+        else:
+            raise ConfigError(f"{word!r} is neither key=value nor an option")
+    close()
+    return found
+
+
+def value_of(text: str) -> Any:
+    """1e-6 -> a float, [1,2] -> a list, {"a": 1} -> a mapping; what is no YAML is text."""
+    if UNKNOWN in text and not text.lstrip().startswith("{"):
+        return text
+    if text.lstrip().startswith("{"):
+        try:  # `\\$question` in a script leaves a backslash before what is not known
+            return json.loads(text.replace(f"\\{UNKNOWN}", UNKNOWN), strict=False)
+        except ValueError as error:
+            raise ConfigError(f"not JSON: {text[:60]!r}: {error}") from error
+    try:
+        return OmegaConf.to_container(OmegaConf.create(f"value: {text}"), resolve=False)["value"]  # type: ignore[index, call-overload]
+    except (YAMLError, OmegaConfBaseException, KeyError, TypeError):
+        return text

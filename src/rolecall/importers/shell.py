@@ -1,0 +1,262 @@
+"""A run script comes in, the words of its training command go out. Nothing of it is run.
+
+Variables that the script sets are filled in, and `if` is followed where it compares known words.
+What only a shell could tell (`$(...)`, arguments, other conditions) stands between UNKNOWN marks.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rolecall.importers.keys import UNKNOWN
+
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d|@)(?::?-([^}]*))?\}|([A-Za-z_]\w*|\d|@))")
+REDIRECTION = re.compile(r"\d*[<>]")
+OPENING, CLOSING = ("if", "for", "while", "until", "case", "("), ("fi", "done", "esac", ")")
+WORDS = ("then", "else", "elif", "do", "!", "{", "}", *OPENING, *CLOSING)
+Truth = bool | None  # None: it cannot be told
+Command = list[str]  # raw words, quotes and all
+
+
+def training_words(text: str, programs: tuple[str, ...]) -> list[str] | None:
+    """The words after the first word that names a training program; None if there is none.
+
+    `n=2; python3 -m verl.trainer.main_ppo env.rollout.n=$n` -> ["env.rollout.n=2"]
+    """
+    return _Script(split(text), programs).run()
+
+
+def split(text: str) -> list[Command]:
+    """Commands of raw words; operators and words such as `then` are commands of their own."""
+    commands: list[Command] = [[]]
+    word, i = "", 0
+
+    def end_word() -> None:
+        nonlocal word
+        if word:
+            commands[-1].append(word)
+            if len(commands[-1]) == 1 and word in WORDS:
+                commands.append([])
+            word = ""
+
+    def end_command() -> None:
+        end_word()
+        if commands[-1]:
+            commands.append([])
+
+    while i < len(text):
+        char, length = text[i], 1
+        if text.startswith("\\\n", i):
+            length = 2
+        elif char == "\\":
+            word, length = word + text[i : i + 2], 2
+        elif char in "'\"`" or text.startswith(("$(", "${"), i) or (char == "(" and word):
+            length = _end(text, i) - i
+            word += text[i : i + length]
+        elif char == "#" and not word:
+            length = (text + "\n").index("\n", i) - i
+        elif char in " \t\r":
+            end_word()
+        elif char in "\n;":
+            end_command()
+        elif char in "()":
+            end_command()
+            commands[-1] = [char]
+            end_command()
+        elif char == "|" or (char == "&" and not word.endswith(">")):
+            length = 2 if text[i : i + 2] in ("||", "&&") else 1
+            end_command()
+            commands[-1] = [text[i : i + length]]
+            end_command()
+        else:
+            word += char
+        i += length
+    end_command()
+    return [command for command in commands if command]
+
+
+def _end(text: str, start: int) -> int:
+    """Where the quote or bracket that begins at `start` is closed; the end of the text if never."""
+    char = text[start]
+    if char == "'":
+        return text.find("'", start + 1) + 1 or len(text)
+    closing = {"$": {"(": ")", "{": "}"}.get(text[start + 1 : start + 2], ""), "(": ")"}
+    last = closing.get(char, char)
+    i = start + (2 if char == "$" else 1)
+    while i < len(text):
+        if text[i] == "\\":
+            i += 2
+        elif text[i] == last:
+            return i + 1
+        elif (
+            (text[i] in "'\"" and char not in '"`')
+            or text.startswith(("$(", "${"), i)
+            or (text[i] == "(" and last == ")")
+        ):
+            i = _end(text, i)
+        else:
+            i += 1
+    return len(text)
+
+
+class _Script:
+    """Walks through the commands and remembers what variables hold."""
+
+    def __init__(self, commands: list[Command], programs: tuple[str, ...]) -> None:
+        self.commands, self.programs = commands, programs
+        self.variables = {"HOME": "~", "PWD": ".", "@": ""}
+        self.i = 0
+
+    def run(self) -> list[str] | None:
+        return self._block(live=True, until=())
+
+    def _block(self, *, live: Truth, until: tuple[str, ...]) -> list[str] | None:
+        """Up to one of the words `until`; the training words if they are found."""
+        while self.i < len(self.commands):
+            command = self.commands[self.i]
+            if command[0] in until:
+                return None
+            self.i += 1
+            found = None
+            if command[0] == "if":
+                found = self._if(live)
+            elif command[0] in OPENING:
+                found = self._block(live=None if live else live, until=CLOSING)
+                self.i += 1
+            elif live is not False:
+                found = self._command(command, sure=live is True)
+            if found is not None:
+                return found
+        return None
+
+    def _if(self, live: Truth) -> list[str] | None:
+        done: Truth = False  # whether an earlier branch was taken
+        while self.i < len(self.commands):
+            test: Truth = True
+            if self.commands[self.i - 1][0] != "else":
+                test = self._condition()
+            taken = _and(live, _and(test, _not(done)))
+            found = self._block(live=taken, until=("elif", "else", "fi"))
+            self.i += 1
+            if found is not None:
+                return found
+            if self.i > len(self.commands) or self.commands[self.i - 1][0] == "fi":
+                return None
+            done = _or(done, test)
+        return None
+
+    def _condition(self) -> Truth:
+        """Of the commands before `then`: tests that || and && connect, from left to right."""
+        value: Truth = None
+        operator = ""
+        while self.i < len(self.commands):
+            command = self.commands[self.i]
+            self.i += 1
+            if command[0] == "then":
+                break
+            if command[0] in ("||", "&&"):
+                operator = command[0]
+                continue
+            test = self._test(command)
+            value = {"||": _or(value, test), "&&": _and(value, test)}.get(operator, test)
+        return value
+
+    def _test(self, command: Command) -> Truth:
+        words = [self._filled(word) for word in command]
+        if any(UNKNOWN in word for word in words):
+            return None
+        match words:
+            case ["[" | "[[", one, "=" | "==", other, "]" | "]]"]:
+                return one == other
+            case ["[" | "[[", one, "!=", other, "]" | "]]"]:
+                return one != other
+            case ["[" | "[[", "-z", one, "]" | "]]"]:
+                return not one
+            case ["[" | "[[", "-n", one, "]" | "]]"]:
+                return bool(one)
+        return None
+
+    def _command(self, command: Command, *, sure: bool) -> list[str] | None:
+        if command[0] == "export":
+            command = command[1:]
+        for number, raw in enumerate(command):
+            assigned = ASSIGNMENT.fullmatch(raw)
+            if assigned is None:
+                return self._training(command[number:]) if sure else None
+            name, value = assigned.groups()
+            self.variables[name] = self._filled(value) if sure else _unknown(name)
+        return None
+
+    def _training(self, command: Command) -> list[str] | None:
+        words = [self._filled(word) for word in command]
+        at = next((n for n, w in enumerate(words) if any(p in w for p in self.programs)), None)
+        if at is None:
+            return None
+        kept = [n for n in range(at + 1, len(words)) if not REDIRECTION.match(command[n])]
+        return [words[n] for n in kept if words[n]]
+
+    def _filled(self, raw: str) -> str:
+        """A raw word without its quotes and with what its variables hold."""
+        out, i = "", 0
+        while i < len(raw):
+            end = i + 1
+            if raw[i] == "'":
+                end = _end(raw, i)
+                out += raw[i + 1 : end - 1]
+            elif raw[i] == '"':
+                end = _end(raw, i)
+                out += self._expanded(raw[i + 1 : end - 1], escapes='"\\$`\n')
+            elif raw[i] == "\\":
+                end = i + 2
+                out += raw[i + 1 : end]
+            else:
+                end = _end(raw, i) if raw[i] == "`" or raw.startswith(("$(", "${"), i) else end
+                while end < len(raw) and raw[i] not in "`$" and raw[end] not in "'\"\\`$":
+                    end += 1
+                if raw[i] == "$" and end == i + 1:
+                    name = VARIABLE.match(raw, i)
+                    end = name.end() if name else end
+                out += self._expanded(raw[i:end], escapes="")
+            i = end
+        return out
+
+    def _expanded(self, text: str, *, escapes: str) -> str:
+        out, i = "", 0
+        while i < len(text):
+            if text[i] == "\\" and text[i + 1 : i + 2] and text[i + 1] in escapes:
+                out, i = out + text[i + 1].strip("\n"), i + 2
+            elif text[i] == "`" or text.startswith("$(", i):
+                end = _end(text, i)
+                out += "." if text[i:end] in ("$(pwd)", "`pwd`") else _unknown(text[i:end])
+                i = end
+            elif (name := VARIABLE.match(text, i)) is not None:
+                out, i = out + self._variable(name), name.end()
+            else:
+                out, i = out + text[i], i + 1
+        return out
+
+    def _variable(self, name: re.Match[str]) -> str:
+        braced, default, plain = name.groups()
+        value = self.variables.get(braced or plain)
+        if value is None:
+            return _unknown(name[0]) if default is None else self._filled(default)
+        return value or (self._filled(default) if default else "")
+
+
+def _unknown(text: str) -> str:
+    return f"{UNKNOWN}{text}{UNKNOWN}"
+
+
+def _not(one: Truth) -> Truth:
+    return None if one is None else not one
+
+
+def _and(one: Truth, other: Truth) -> Truth:
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
+def _or(one: Truth, other: Truth) -> Truth:
+    return _not(_and(_not(one), _not(other)))

@@ -1,0 +1,228 @@
+"""Keys of another framework in; a config of ours, and what became of each key, out."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.importers import drmas, marti, mrlm
+from rolecall.importers.keys import (
+    EDIT,
+    Framework,
+    Given,
+    Key,
+    Tree,
+    at,
+    is_unknown,
+    places,
+    put,
+    shown,
+)
+
+FRAMEWORKS: dict[str, Framework] = {
+    module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti)
+}
+
+# Keys of ours whose text a script may compute: it becomes an edit, or is left out.
+TEXTS = (
+    "environment.t",
+    "environment.url",
+    "policies.*.base",
+    "output",
+    "trackers",
+    "team.*.system",
+)
+
+
+OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What became of one of their keys."""
+
+    key: str
+    value: str  # theirs, as it is shown
+    fate: str  # becomes, not needed, refused
+    said: str  # our key and value, or the reason
+    given: bool  # False: it is their default
+
+
+@dataclass(slots=True)
+class Translation:
+    """A config of ours, not checked yet, and how it came about."""
+
+    framework: Framework
+    config: Tree
+    lines: list[Line]
+    edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
+
+    @property
+    def refused(self) -> list[Line]:
+        return [line for line in self.lines if line.fate == "refused"]
+
+
+def translate(
+    values: dict[str, Any],
+    framework: Framework,
+    *,
+    rows: int | None = None,
+    steps: int | None = None,
+) -> Translation:
+    """`rows` of the training file and `steps` are what the values themselves cannot say.
+
+    Raises ConfigError for a key that the framework does not have.
+    """
+    check_known(values, framework)
+    check_types(values, framework)
+    given = Given(values, framework.keys, rows=rows, steps=steps)
+    try:
+        config = framework.build(given)
+    except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        computed = sorted(name for name, value in values.items() if is_unknown(value))
+        if computed:
+            what = f"the script computes {', '.join(computed)}; write the values out"
+            raise ConfigError(what) from error
+        raise ConfigError(f"a value is not what its key takes: {error}") from error
+    copied = [name for name, key in framework.keys.items() if key.copied]
+    for name in sorted(copied, key=lambda name: name in values):  # what is given beats defaults
+        if name not in given.idle and given[name] is not None:
+            for place in places(config, framework.keys[name].ours):
+                _copy(given, config, name, place)
+    _check_twice(given, copied)
+    for name in values:
+        key = framework.keys[name]
+        if key.fate == "refused" and name not in given.idle and not _harmless(values[name], key):
+            given.refuse(name, key.because)
+    lines = [_line(name, given, config) for name in values]
+    lines += [
+        _line(name, given, config)
+        for name, key in framework.keys.items()
+        if name not in values and name not in given.idle and key.ours and key.default is not None
+    ]
+    lines = [line for line in lines if line.given or line.fate != "not needed"]
+    lines += [
+        Line(name, shown(given[name]), "refused", because, given=False)
+        for name, because in given.problems.items()
+        if name not in values and not framework.keys[name].ours
+    ]
+    return Translation(framework, config, lines, given.edits)
+
+
+def check_known(values: dict[str, Any], framework: Framework) -> None:
+    unknown = [name for name in values if name not in framework.keys]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], framework.keys, n=3, cutoff=0.5)
+        hint = f"nearest: {', '.join(near)}" if near else "nothing there is called like it"
+        raise ConfigError(f"{unknown[0]}: no key of {framework.title}; {hint}")
+
+
+def check_types(values: dict[str, Any], framework: Framework) -> None:
+    """Raises ConfigError where a number or a truth value is something else, or is not known."""
+    for name, value in values.items():
+        key = framework.keys[name]
+        if is_unknown(value) and key.ours and not key.copied and not key.ours.startswith(TEXTS):
+            raise ConfigError(f"{name}: the script computes it ({shown(value)}); write it out")
+        if value is None or is_unknown(value) or not key.ours:
+            continue
+        if isinstance(key.default, bool) and not isinstance(value, bool):
+            raise ConfigError(f"{name}: not true or false (it is {value!r})")
+        if isinstance(key.default, int | float) and not isinstance(value, int | float | list):
+            raise ConfigError(f"{name}: not a number (it is {value!r})")
+
+
+def _harmless(value: Any, key: Key) -> bool:
+    """1 and True are different values, 1 and 1.0 are not."""
+    return any(
+        value == other and isinstance(value, bool) == isinstance(other, bool)
+        for other in key.harmless or ()
+    )
+
+
+def _copy(given: Given, config: Tree, name: str, place: str) -> None:
+    """Put a value in its place, unless the algorithm there has no such option."""
+    if place.startswith("algorithm.") and place[10:] not in _options(config["algorithm"]["name"]):
+        given.silence([name], f"{config['algorithm']['name']} does not read it")
+    elif is_unknown(given[name]):
+        given.wanted(config, place, f"{name} of the script, {shown(given[name])}")
+    else:
+        put(config, place, given[name])
+
+
+def _check_twice(given: Given, copied: list[str]) -> None:
+    """Two keys of one meaning must not contradict one another."""
+    said: dict[str, str] = {}
+    for name in copied:
+        if name in given.values and name not in given.idle:
+            first = said.setdefault(given.keys[name].ours, name)
+            if given[first] != given[name]:
+                given.refuse(name, f"{first} says otherwise")
+
+
+def _options(algorithm: str) -> set[str]:
+    model: type[BaseModel] = registry.resolve("algorithm", algorithm, key="algorithm.name")
+    return set(model.model_fields) - set(getattr(model, "without_effect", ()))
+
+
+def _line(name: str, given: Given, config: Tree) -> Line:
+    key = given.keys[name]
+    value = "***" if key.secret else shown(given[name])
+    made = name in given.values
+    if name in given.idle:
+        return Line(name, value, "not needed", given.idle[name], given=made)
+    if name in given.problems:
+        return Line(name, value, "refused", given.problems[name], given=made)
+    if not key.ours:
+        said = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
+        return Line(name, value, "not needed", said, given=made)
+    ours = given.placed.get(name, key.ours)
+    found = {place: at(config, place) for place in places(config, ours)}
+    stands = {place: now for place, now in found.items() if now is not None}
+    if not stands:
+        if made and given[name] != key.default and given[name] not in OFF:
+            return Line(name, value, "refused", f"nothing of this file becomes {ours}", made)
+        return Line(name, value, "not needed", key.because or "as it is by default", made)
+    if len({str(now) for now in stands.values()}) == 1:
+        said = f"{ours}: {_value(next(iter(stands.values())))}"
+    else:
+        said = ", ".join(f"{place}: {_value(now)}" for place, now in stands.items())
+    return Line(name, value, "becomes", said + (f" ({key.because})" if key.because else ""), made)
+
+
+def _value(value: Any) -> str:
+    """A section by its names, a list by its parts."""
+    if isinstance(value, list | dict):
+        return ", ".join(_value(part.get("name", "")) if isinstance(part, dict) else str(part)
+                         for part in value)  # fmt: skip
+    return str(value)
+
+
+def count_rows(sources: Any) -> int | None:
+    """Rows of the training files, where all of them are on this machine; None otherwise."""
+    from rolecall.rows.files import read_rows
+    from rolecall.rows.places import locate
+
+    listed = sources if isinstance(sources, list) else [sources]
+    names = [str(one) for one in listed if one]
+    if not names or not all(Path(name).expanduser().exists() for name in names):
+        return None
+    return sum(1 for name in names for _ in read_rows(locate(name, split="train")))
+
+
+def edits_of(config: Tree, prefix: str = "") -> list[str]:
+    """The dotted keys that hold EDIT."""
+    found = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found += edits_of(value, f"{prefix}{name}.")
+        elif value == EDIT or (isinstance(value, list) and EDIT in value):
+            found.append(f"{prefix}{name}")
+    return found

@@ -1,0 +1,100 @@
+"""What an engine takes (requests of ids) and gives (completions of ids with their log-probs)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rolecall.types import Floats, Ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Sampling(BaseModel):
+    """How one agent's ids are drawn."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    temperature: float = Field(1.0, ge=0.0, le=100.0)
+    """Logits are divided by it; 0 takes the most likely id (evaluation only)."""
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    """Keep the most likely ids that together reach this probability. Training needs 1."""
+    top_k: int = Field(0, ge=0, le=1_000_000_000)
+    """Keep this many most likely ids; 0 keeps all. Training needs 0."""
+    max_tokens: int = Field(512, ge=1, le=10_000_000)
+    """Most ids a turn may have; a turn that reaches it has finish `length`."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a turn; they stay in its ids."""
+    stop_ids: tuple[int, ...] = ()
+    """Ids that end a turn, beside the model's own end token."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether ids are drawn from something else than the softmax at the temperature."""
+        return self.temperature == 0.0 or self.top_p < 1.0 or self.top_k > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of one agent."""
+
+    id: str  # Turn.id
+    policy: str
+    prompt: Ids  # [P]
+    sampling: Sampling
+    seed: int  # each completion's draws derive from it and from nothing else
+    order: tuple[str, int, tuple[int, ...]]  # (task, attempt, path): rows of a batch stand so
+    n: int = 1  # completions
+    episode: str = ""
+
+
+@dataclass(slots=True)
+class Completion:
+    """What was sampled."""
+
+    tokens: Ids  # [T], the end token or stop ids included
+    logprobs: Floats  # [T] under the distribution sampled from; at temperature 0 under softmax
+    versions: Ids  # [T] policy version that sampled each id
+    finish: str  # stop | length
+
+
+class ContextFullError(ValueError):
+    """A prompt leaves no room for an answer in the model's context, or in the cache."""
+
+
+class Engine(Protocol):
+    """Samples for many policies. Calls arrive one by one; the engine forms its own batches."""
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Raises ContextFullError if the prompt leaves no room."""
+        ...
+
+    async def cancel(self, request_id: str) -> None:
+        """Forget a request and free its memory; unknown ids are ignored."""
+        ...
+
+    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        """Publish weights. None: the engine samples with the learner's own tensors.
+
+        Rows in flight go on with the new weights; `versions` say which id came from which.
+        """
+        ...
+
+    async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
+        """Log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would report it."""
+        ...
+
+    async def forget(self) -> None:
+        """Let no request find what earlier ones have read, as if the engine had just started."""
+        ...
+
+    async def sleep(self) -> None:
+        """Forget, and free what sampling holds (the caches) while a learner needs the memory."""
+        ...
+
+    async def wake(self) -> None: ...

@@ -1,0 +1,73 @@
+"""What an environment offers: a sequence of tasks for a split, and a world for each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rolecall.interfaces.tool import Tool
+from rolecall.types import Episode, Task
+
+ENDLESS = 1_000_000_000  # length of a split that is generated without end
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a world answers to an action."""
+
+    text: str
+    key: str = ""  # identity of the state; by default the text
+    reward: float = 0.0  # of the agent that acted
+    team: float = 0.0  # of the whole team, for the state it is in now
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class World:
+    """One attempt's own copy of the environment. Override what the environment has."""
+
+    async def reset(self) -> Observation:
+        return Observation("")
+
+    async def step(self, agent: str, action: str) -> Observation:
+        raise ValueError(f"{type(self).__name__} has no steps: agents only talk in it")
+
+    def tools(self) -> list[Tool]:
+        """What the agents that name the tool `world` may call."""
+        return []
+
+    async def fork(self) -> World:
+        """The same state again, which goes its own way: for candidates that are tried out."""
+        raise ValueError(f"{type(self).__name__} cannot fork: it has no way to copy its state")
+
+    async def become(self, fork: World) -> None:
+        """Go on from the state of a fork: the candidate that was played."""
+        vars(self).update(vars(fork))
+
+    async def equal(self, one: str, other: str) -> bool:
+        """Whether two answers are the same answer: for votes."""
+        return one.strip().casefold() == other.strip().casefold()
+
+    async def score(self, episode: Episode) -> dict[str, float]:
+        """Outcome in [0, 1] for the "team" or for single agents."""
+        raise ValueError(f"{type(self).__name__} does not score episodes")
+
+    async def close(self) -> None:
+        return None
+
+
+class Environment(Protocol):
+    """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence.
+
+    With `splits = ("train", "validation", "test")` it says that it has validation tasks too.
+    """
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Tasks of "train", "test" or another of its splits.
+
+        Raises ValueError naming file and row of a bad one.
+        """
+        ...
+
+    def open(self, task: Task, *, seed: int) -> World: ...

@@ -1,0 +1,138 @@
+"""Hyperparameters and gradients in, an AdamW step at the scheduled learning rate out.
+
+Weights that compute in bfloat16 have masters: float32 copies that gradients are summed in and that
+steps move. In bfloat16 alone a step of 1e-6 is less than half the distance to the next number, so
+most weights would never move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from rolecall.config.optimizer import Optimizer
+
+
+def adamw(
+    config: Optimizer, parameters: Iterable[torch.nn.Parameter], *, undecayed: set[int]
+) -> torch.optim.AdamW:
+    """`undecayed`: ids of parameters that are no vectors and have no weight decay all the same."""
+    assert config.lr is not None, "the config fills in the default learning rate"
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for parameter in parameters:
+        groups[parameter.ndim > 1 and id(parameter) not in undecayed].append(parameter)
+    decays = {True: config.weight_decay, False: 0.0}
+    return torch.optim.AdamW(
+        [{"params": part, "weight_decay": decays[d]} for d, part in groups.items() if part],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        fused=True,  # 2.7 times as fast on a CPU, for 42 million weights
+    )
+
+
+class Stepper:
+    """An optimizer, its schedule, and what it has done so far."""
+
+    def __init__(
+        self,
+        parameters: list[torch.nn.Parameter],
+        config: Optimizer,
+        *,
+        total: int,
+        module: torch.nn.Module | None = None,
+    ) -> None:
+        """`module`: what they are of, where it may have embeddings."""
+        self.parameters, self.config, self.total = parameters, config, total
+        self.masters = [_master(parameter) for parameter in parameters]
+        embeddings = {id(weight) for weight in _embeddings(module)}
+        undecayed = {
+            id(m) for p, m in zip(parameters, self.masters, strict=True) if id(p) in embeddings
+        }
+        self.optimizer = adamw(config, self.masters, undecayed=undecayed)
+        self.num_steps = 0
+        self.grad_norm = 0.0  # of the last step, before clipping
+        self.lr = config.lr_at(0, total=total)
+
+    def step(self, count: float) -> bool:
+        """Divide the summed gradients by `count`, clip, step. False: they were not finite."""
+
+        if not self.measure(count):
+            self.forget()
+            return False
+        self.apply()
+        return True
+
+    def measure(self, count: float) -> bool:
+        """Divide the summed gradients by `count` and take their norm. False: it is not finite."""
+        gradient = self._gradient()
+        torch._foreach_mul_(gradient, 1.0 / count)
+        self.grad_norm = float(torch.nn.utils.get_total_norm(gradient))
+        self.lr = self.config.lr_at(self.num_steps, total=self.total)
+        return math.isfinite(self.grad_norm)
+
+    def apply(self) -> None:
+        """After `measure`: clip and step."""
+        if self.grad_norm > self.config.clip:
+            torch._foreach_mul_(self._gradient(), self.config.clip / self.grad_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+        self.optimizer.step()
+        self.num_steps += 1
+        self.forget()
+        for parameter, master in self._cast():
+            parameter.detach().copy_(master.detach())  # rounds to the nearest number
+
+    def forget(self) -> None:
+        """Leave no gradient anywhere."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments, and the masters, of which a saved model has only the rounded weights."""
+        masters = [master.detach() for _, master in self._cast()]
+        optimizer = self.optimizer.state_dict()
+        return {"optimizer": optimizer, "num_steps": self.num_steps, "masters": masters}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.num_steps = state["num_steps"]
+        for (_, master), saved in zip(self._cast(), state["masters"], strict=True):
+            master.detach().copy_(saved)
+
+    def _gradient(self) -> list[torch.Tensor]:
+        return [master.grad for master in self.masters if master.grad is not None]
+
+    def _cast(self) -> list[tuple[torch.nn.Parameter, torch.nn.Parameter]]:
+        """The parameters that have a master, each with it."""
+        pairs = zip(self.parameters, self.masters, strict=True)
+        return [(parameter, master) for parameter, master in pairs if master is not parameter]
+
+
+def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
+
+    found = [] if module is None else module.modules()
+    return [part.weight for part in found if isinstance(part, torch.nn.Embedding)]
+
+
+def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """The parameter itself in float32; else a float32 copy, which takes over each gradient."""
+
+    if parameter.dtype == torch.float32:
+        return parameter
+    master = torch.nn.Parameter(parameter.detach().float())
+
+    def take(computed: torch.Tensor) -> None:
+        assert computed.grad is not None
+        if master.grad is None:
+            master.grad = computed.grad.float()
+        else:
+            master.grad.add_(computed.grad)
+        computed.grad = None
+
+    parameter.register_post_accumulate_grad_hook(take)
+    return master

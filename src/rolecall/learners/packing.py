@@ -1,0 +1,274 @@
+"""Turns of one policy in, micro-batches of one optimizer step out: no padding, a budget of ids.
+
+Turns that begin with the same ids (a group's prompt, a later turn that extends an earlier one)
+stand in one prefix tree, in which those ids are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rolecall.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
+
+SHARED = 1 / 16  # of a turn's ids; attention in two parts costs more than fewer ids save
+COLUMNS = (
+    "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
+    "ref_logprobs", "values",
+)  # fmt: skip
+
+
+def pack(
+    turns: list[Turn],
+    *,
+    budget: int,
+    skip_zero: bool = False,
+    share: bool = True,
+    by_agent: bool = True,
+    pairs: list[Pair] | None = None,
+) -> list[Batch]:
+    """Batches of at most `budget` ids (a longer turn stands alone).
+
+    With `by_agent`, and with pairs, each is of one agent, so that gradients can be told apart.
+    Without it, agents that read one another share those ids too.
+
+    With `skip_zero`, turns whose advantages are all zero are left out: without other loss terms
+    their gradient is zero. They still count in the normalisers, on their agent's first batch.
+    With `share`, turns that begin alike share those ids. With `pairs`, both turns of a pair are in
+    one batch (and a turn may be in several batches); raises ValueError if a pair does not fit.
+    """
+    assert turns, "nothing to pack"
+    kept = [t for t in turns if not skip_zero or np.any(t.advantages)]
+    skipped = [t for t in turns if skip_zero and not np.any(t.advantages)]
+    units = [[turn] for turn in kept] if pairs is None else [list(pair) for pair in pairs]
+    batches: list[Batch] = []
+    left = list(pairs or [])
+    apart = by_agent or pairs is not None
+    for agent in sorted({unit[0].agent if apart else "" for unit in units}):
+        mine = [unit for unit in units if not apart or unit[0].agent == agent]
+        for trees in _fill(_trees(mine, share=share, budget=budget), budget=budget):
+            inside = {turn.id for tree in trees for turn in tree}
+            here = [pair for pair in left if {turn.id for turn in pair} <= inside]
+            left = [pair for pair in left if pair not in here]
+            batches.append(join(trees, pairs=here))
+            if pairs is not None and len(batches[-1].tokens) > budget:
+                raise ValueError(
+                    f"a pair of {agent!r} has {len(batches[-1].tokens)} ids, more than "
+                    f"learner.ids_per_batch ({budget})"
+                )
+    if batches and pairs is None:
+        parts = [part for batch in batches for part in batch.parts or [batch]]
+        first = {part.agent: part for part in reversed(parts)}
+        for turn in skipped:
+            counted = first.get(turn.agent, parts[0])
+            counted.num_turns += 1
+            counted.num_tokens += len(turn.ids[1])
+    return batches
+
+
+def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Turn]]:
+    """Turns that share enough ids; each list becomes one prefix tree."""
+    trees: list[list[Turn]] = []
+    size, before = 0, np.zeros(0, dtype=np.int32)
+    for unit in sorted(units, key=lambda unit: _order(unit[0])):
+        first = _ids(unit[0])
+        common = min(_common(before, first), len(unit[0].ids[0])) if share else 0
+        whole = sum(map(_length, unit))
+        new = whole - common * len(unit)
+        if trees and common > SHARED * len(first) and size + new <= budget:
+            trees[-1] += [turn for turn in unit if turn not in trees[-1]]
+            size += new
+        else:
+            trees.append(list(unit))
+            size = _tree_size(unit)
+        before = first
+    return trees
+
+
+def _fill(trees: list[list[Turn]], *, budget: int) -> list[list[list[Turn]]]:
+    """Trees of similar size lie in one batch, the largest first."""
+    sized = sorted(((_tree_size(tree), tree) for tree in trees), key=lambda pair: -pair[0])
+    rows: list[list[list[Turn]]] = []
+    room = 0
+    for size, tree in sized:
+        if not rows or size > room:
+            rows.append([])
+            room = budget
+        rows[-1].append(tree)
+        room -= size
+    return rows
+
+
+def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
+    """One batch of these trees, in this order; a tree's turns are sorted by their ids."""
+    turns: list[Turn] = []
+    paths: list[Ids] = []  # of each turn: where its ids stand in the row
+    tokens: list[Ids] = []
+    parents: list[Ids] = []
+    end = 0
+    for tree in trees:
+        before, path = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+        for turn in sorted(tree, key=_order):
+            ids = _ids(turn)
+            # Sorted so, the ids that a turn shares with any earlier one it shares with the last.
+            shared = min(_common(before, ids), len(turn.ids[0]))
+            new = np.arange(end, end + len(ids) - shared, dtype=np.int32)
+            path = np.concatenate([path[:shared], new])
+            parents.append(np.concatenate([[NO_PARENT], path])[shared : len(ids)])
+            tokens.append(ids[shared:])
+            turns.append(turn)
+            paths.append(path)
+            before, end = ids, end + len(new)
+    owner = np.repeat(np.arange(len(turns)), [len(part) for part in tokens])
+    sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
+
+    def column(values: list[Floats | float]) -> Floats:
+        """Each turn's values [T] (or one number) where its sampled ids stand, else 0.
+
+        VDN and QMIX keep one value more: after the last id.
+        """
+        row = np.zeros(end, dtype=np.float32)
+        for places, value in zip(sampled, values, strict=True):
+            row[places] = value if isinstance(value, float) else value[: len(places)]
+        return row
+
+    def annotated(name: str) -> Floats | None:
+        found = [getattr(turn, name) for turn in turns]
+        return None if any(values is None for values in found) else column(found)
+
+    def or_zero(name: str) -> Floats:
+        found = [getattr(turn, name) for turn in turns]
+        return column([0.0 if values is None else values for values in found])
+
+    depth = np.zeros(end, dtype=np.int32)
+    for path in paths:
+        depth[path] = np.arange(len(path))
+    number = {turn.id: place for place, turn in enumerate(turns)}
+    agents = [turn.agent for turn in turns]
+    batch = Batch(
+        policy=turns[0].policy,
+        agent=agents[0] if len(set(agents)) == 1 else "",
+        tokens=np.concatenate(tokens).astype(np.int32),
+        positions=depth,
+        parent=np.concatenate(parents).astype(np.int32),
+        mask=column([1.0] * len(turns)),
+        turn=owner.astype(np.int32),
+        turn_ids=[turn.id for turn in turns],
+        old_logprobs=annotated("logprobs"),
+        advantages=or_zero("advantages"),
+        returns=or_zero("returns"),
+        weight=column([turn.weight for turn in turns]),
+        temperature=column([turn.temperature for turn in turns]),
+        prox_logprobs=annotated("prox_logprobs"),
+        ref_logprobs=annotated("ref_logprobs"),
+        values=annotated("values"),
+        pairs=np.array(
+            [(number[better.id], number[worse.id]) for better, worse in pairs], dtype=np.int32
+        ).reshape(-1, 2),
+        num_tokens=sum(len(turn.ids[1]) for turn in turns),
+        num_turns=len(turns),
+    )
+    if not batch.agent:
+        batch.parts = [_part(batch, agents, agent) for agent in sorted(set(agents))]
+    return batch
+
+
+def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
+    """One agent's turns of a batch: the same ids, of which others' sampled ones are context."""
+    mine = np.array([name == agent for name in agents])
+    own = mine[batch.turn] & (batch.mask > 0)
+    return replace(
+        batch,
+        agent=agent,
+        mask=own.astype(np.float32),
+        turn=np.where(own, mine.cumsum(dtype=np.int32)[batch.turn] - 1, 0),
+        turn_ids=[name for name, kept in zip(batch.turn_ids, mine, strict=True) if kept],
+        num_tokens=int(own.sum()),
+        num_turns=int(mine.sum()),
+        **_columns(batch, own),
+    )
+
+
+def _columns(batch: Batch, own: NDArray[np.bool_]) -> dict[str, Any]:
+    """The numbers of the batch where `own` [N], else 0."""
+    found = {name: getattr(batch, name) for name in COLUMNS}
+    return {n: None if values is None else np.where(own, values, 0) for n, values in found.items()}
+
+
+def one_turn(batch: Batch, number: int) -> Batch:
+    """The batch that holds only its `number`-th turn; for naming the turn that broke a step."""
+    sampled = (batch.turn == number) & (batch.mask > 0)
+    keep = sampled.copy()
+    place = int(np.flatnonzero(sampled)[0])
+    while (place := int(batch.parent[place])) != NO_PARENT:
+        keep[place] = True
+    # What other turns sampled stands here as context, and has none of their numbers.
+    columns = _columns(batch, sampled)
+    cut: dict[str, Any] = {n: None if c is None else c[keep] for n, c in columns.items()}
+    size = int(keep.sum())
+    return Batch(
+        policy=batch.policy,
+        agent=batch.agent,
+        tokens=batch.tokens[keep],
+        positions=batch.positions[keep],
+        parent=np.arange(NO_PARENT, size - 1, dtype=np.int32),
+        mask=sampled[keep].astype(np.float32),
+        turn=np.zeros(size, dtype=np.int32),
+        turn_ids=[batch.turn_ids[number]],
+        pairs=np.zeros((0, 2), dtype=np.int32),
+        num_tokens=int(sampled.sum()),
+        num_turns=1,
+        **cut,
+    )
+
+
+def split(
+    turns: list[Turn],
+    parts: int,
+    *,
+    random: np.random.Generator,
+    pairs: list[Pair] | None = None,
+) -> list[tuple[list[Turn], list[Pair] | None]]:
+    """The turns (or pairs) of each optimizer step of one pass, in random order, none empty."""
+    if parts == 1:
+        return [(turns, pairs)]
+    if pairs is None:
+        order = random.permutation(len(turns))
+        chosen = [[turns[i] for i in sorted(part)] for part in np.array_split(order, parts)]
+        return [(part, None) for part in chosen if part]
+    order = random.permutation(len(pairs))
+    chosen_pairs = [[pairs[i] for i in sorted(part)] for part in np.array_split(order, parts)]
+    return [([turn for pair in part for turn in pair], part) for part in chosen_pairs if part]
+
+
+def _ids(turn: Turn) -> Ids:
+    return np.concatenate(turn.ids)
+
+
+def _order(turn: Turn) -> bytes:
+    """Sorts turns as a dictionary sorts words: those with a common prefix are neighbours."""
+    return _ids(turn).astype(">u4").tobytes()
+
+
+def _common(a: Ids, b: Ids) -> int:
+    """Length of the common prefix."""
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+def _tree_size(tree: list[Turn]) -> int:
+    size, before = 0, np.zeros(0, dtype=np.int32)
+    for turn in sorted(tree, key=_order):
+        ids = _ids(turn)
+        size += len(ids) - min(_common(before, ids), len(turn.ids[0]))
+        before = ids
+    return size
+
+
+def _length(turn: Turn) -> int:
+    return len(turn.ids[0]) + len(turn.ids[1])

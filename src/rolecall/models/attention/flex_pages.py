@@ -1,0 +1,76 @@
+"""Rows with one new id each in, attention over their pages by FlexAttention out; for GPUs.
+
+Nothing is gathered: a row's table is its list of blocks. All shapes are known beforehand and
+nothing waits for the device, so that a step can be recorded.
+
+Legend: R = rows, P = pages of a table, H / K = query / key-value heads, D = head size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.functional import pad
+
+from rolecall.models.attention.flex import BLOCK, compiled
+from rolecall.models.attention.kv_cache import Cache
+from rolecall.models.cpu.kernels import PAGE
+
+
+class FlexPages:
+    """table [R, P]: each row's pages, then anything; starts [R]: where its new id goes."""
+
+    def __init__(self, table: Tensor, starts: Tensor, *, cache: Cache) -> None:
+        assert not cache.walked, "these pages are laid out for numba"
+        self.cache, self.position = cache, starts
+        rows, width = table.shape
+        num_pages = cache.spare + 1
+        place_P = torch.arange(width, device=table.device)
+        used_R = starts // PAGE + 1
+        page = table.gather(1, (starts // PAGE)[:, None])[:, 0].long()
+        self.slot = page * PAGE + starts % PAGE
+        # Of each page its place in the row, or -1; what is behind a row's pages goes to the end.
+        place_R = table.new_full((rows, num_pages + 1), -1)
+        listed = torch.where(place_P < used_R[:, None], table, num_pages).long()
+        place_R.scatter_(1, listed, place_P.to(table.dtype).expand(rows, -1))
+
+        def seen(row: Tensor, head: Tensor, query: Tensor, position: Tensor) -> Tensor:
+            place = place_R[row, position // PAGE]
+            return (place >= 0) & (place * PAGE + position % PAGE <= starts[row])
+
+        self.mask = BlockMask(
+            (1, num_pages * PAGE),
+            used_R[:, None, None].int(),
+            table[:, None, None].int(),
+            full_kv_num_blocks=None, full_kv_indices=None, q_num_blocks=None, q_indices=None,
+            full_q_num_blocks=None, full_q_indices=None,
+            BLOCK_SIZE=(BLOCK, PAGE),
+            mask_mod=seen,
+        )  # fmt: skip
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+    ) -> Tensor:
+        """query [H, R, D], key and value [K, R, D] -> [R, H, D].
+
+        The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
+        others no pages as small as ours. So heads are added where there are 3, or 7.
+        """
+        num_kv, groups = len(key), len(query) // len(key)
+        more = (1 << (groups - 1).bit_length()) - groups
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys.index_copy_(0, self.slot, key.transpose(0, 1))
+        values.index_copy_(0, self.slot, value.transpose(0, 1))
+        grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
+        flex: Any = flex_attention
+        if query.device.type == "cuda":
+            fixed = (*keys.shape, self.mask.kv_indices.shape[-1], groups + more, keys.dtype)
+            flex = compiled("decoding", *fixed)
+        out: Tensor = flex(
+            grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
+            values.transpose(0, 1)[None], block_mask=self.mask, scale=scale, enable_gqa=True,
+        )  # fmt: skip
+        return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)

@@ -1,0 +1,152 @@
+"""Keys and values of rows in flight, in pages: written by every layer, read by rows that go on.
+
+A row's table names its pages, so rows that begin alike read the same ones. On a CPU with float32
+numba's loops walk the pages; elsewhere they are gathered for PyTorch's attention.
+
+Legend: N = new ids, R = rows, P = most pages of a row, H / K = query / key-value heads, D = head
+size, L = most new ids of a row, S = positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from mmap import mmap
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import PAGE, flat, walkable
+
+
+class Cache:
+    """Of each layer the keys [pages, K, D, PAGE] and the values [pages, K, PAGE, D] for numba.
+
+    Elsewhere both are [positions, K, D], with one page more, `spare`, that no row is given.
+    """
+
+    def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
+        self.walked = walkable(like) and size % 8 == 0
+        self.num_kv_heads, self.head_size = heads, size
+        self.spare = pages
+        keys: tuple[int, ...] = ((pages + 1) * PAGE, heads, size)
+        values = keys
+        if self.walked:
+            keys, values = (pages, heads, size, PAGE), (pages, heads, PAGE, size)
+        self.keys = [_zeros(keys, like) for _ in range(layers)]
+        self.values = [_zeros(values, like) for _ in range(layers)]
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros; on a CPU as memory that costs nothing until it is written.
+
+    It comes from the kernel: an allocator that keeps what was freed would fill it with zeros.
+    """
+    if like.device.type == "cpu":
+        memory = mmap(-1, math.prod(shape) * like.element_size())
+        return torch.frombuffer(memory, dtype=torch.uint8).view(like.dtype).view(shape)
+    return like.new_zeros(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the rows, padded to the longest of them."""
+
+    slots: Tensor  # [R, S] where their positions stand in the cache
+    index: Tensor  # [R, L] of their new ids among all
+    real: Tensor  # [R, L] what is not padding
+    mask: Tensor  # [R, 1, L, S] which positions each id sees
+
+
+class Paged:
+    """New ids of rows, any number of each; they see what stands before them in their row.
+
+    table [R, P]: the pages of each row; starts [R]: how many positions of it are filled already;
+    counts [R]: its new ids, one if not given.
+    """
+
+    def __init__(
+        self, table: Tensor, starts: Tensor, counts: Tensor | None = None, *, cache: Cache
+    ) -> None:
+        self.cache, self.table, self.starts = cache, table, starts
+        rows = torch.arange(len(starts), device=starts.device)
+        if counts is None:
+            self.counts, self.first = torch.ones_like(starts), rows
+            self.row, self.position = rows, starts
+        else:
+            self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's ids
+            self.row = rows.repeat_interleave(counts)
+            place = torch.arange(len(self.row), device=starts.device)
+            self.position = place - (self.first - starts)[self.row]
+        page = table[self.row, self.position // PAGE].long()
+        self.slot = page * PAGE + self.position % PAGE  # [N]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+    ) -> Tensor:
+        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        number, size = self.cache.num_kv_heads, self.cache.head_size
+        sizes = {query.shape[2], key.shape[2], value.shape[2], size}
+        if len(sizes) > 1 or not key.shape[1] == value.shape[1] == number:
+            shapes = [tuple(x.shape[1:]) for x in (query, key, value)]
+            raise ValueError(
+                f"queries, keys and values have {shapes} heads and numbers; the cache has "
+                f"{number} heads of {size}"
+            )
+        if self.cache.walked:
+            return self._walk(keys, values, query, key, value, scale)
+        keys[self.slot], values[self.slot] = key, value
+        out = torch.empty_like(query)
+        for part in self._parts:
+            k, v = (x[part.slots].transpose(1, 2) for x in (keys, values))  # [R, K, S, D]
+            found = scaled_dot_product_attention(
+                query[part.index].transpose(1, 2), k, v, attn_mask=part.mask, scale=scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )  # fmt: skip
+            out[part.index[part.real]] = found.transpose(1, 2)[part.real]
+        return out
+
+    def _walk(
+        self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> Tensor:
+        (num_heads, size), num_kv = query.shape[1:], key.shape[1]
+        k, v, out = flat(keys), flat(values), torch.empty_like(query)
+        kernels.use_threads()
+        kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), num_kv, size)
+        kernels.attend(
+            flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale), flat(out)
+        )
+        return out
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """For numba: the table, each id's row and position, and an order of the ids.
+
+        Ids whose rows begin with the same page stand together in it.
+        """
+        order = self.table[self.row, 0].argsort()
+        return self.table.numpy(), self.row.numpy(), self.position.numpy(), order.numpy()
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """Rows with one new id, and the others: so no decoding row is padded to a prompt."""
+        single = self.counts == 1
+        return [self._part(rows) for rows in (single, ~single) if bool(rows.any())]
+
+    def _part(self, rows: Tensor) -> _Part:
+        starts, counts = self.starts[rows], self.counts[rows]
+        column_L = torch.arange(int(counts.max()), device=counts.device)
+        real = column_L < counts[:, None]
+        index = (self.first[rows][:, None] + column_L).clamp(max=len(self.row) - 1)
+        pages = -(-int((starts + counts).max()) // PAGE)
+        column_S = torch.arange(pages * PAGE, device=counts.device)
+        last = (starts[:, None] + column_L)[..., None]
+        table = self.table[rows, :pages].long()
+        slots = (table[..., None] * PAGE + column_S[:PAGE]).flatten(1)
+        return _Part(slots, index, real, (column_S <= last)[:, None])

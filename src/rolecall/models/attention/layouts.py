@@ -1,0 +1,89 @@
+"""Rows of ids lie one after another in one flat row; each layer's queries go in, outputs out.
+
+transformers hands query, key and value of all N ids to the attention function registered here,
+which asks the `layout` that the caller passed to the model. So any decoder that supports the
+attention interface can train on packed rows and decode from our cache, without a class of ours.
+
+Legend: N = ids in the flat row, R = rows, L = longest row, H / K = query / key-value heads,
+D = head size, S = cache positions.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from rolecall.models.attention.prefix_tree import Branches
+from rolecall.types import Ids
+
+NAME = "rolecall"
+
+
+class Layout(Protocol):
+    """Which ids see which."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+    ) -> Tensor:
+        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        ...
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layout: Layout,
+    scaling: float,
+    **_: object,  # dropout, sliding_window ...: transformers passes what each family has
+) -> tuple[Tensor, None]:
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    out = layout.attend(layer, query[0], key[0], value[0], scale=scaling)
+    return out.unsqueeze(0), None
+
+
+AttentionInterface.register(NAME, _attend)
+
+
+class Rows:
+    """Each id sees the earlier ids of its own row: training, scoring and prefill.
+
+    Lengths [3, 2] make the index [[0, 1, 2], [3, 4, 4]]: only inside attention are rows padded,
+    on the right, where a causal mask hides the padding by itself.
+    """
+
+    def __init__(self, lengths: list[int], *, device: torch.device) -> None:
+        num_rows, longest = len(lengths), max(lengths)
+        length_R = torch.tensor(lengths, device=device)
+        start_R = length_R.cumsum(0) - length_R
+        column_L = torch.arange(longest, device=device)
+        self.real = column_L < length_R[:, None]  # [R, L]
+        self.index = (start_R[:, None] + column_L).clamp(max=sum(lengths) - 1)  # [R, L]
+        self.row = torch.arange(num_rows, device=device)[:, None].expand(-1, longest)[self.real]
+        self.position = column_L.expand(num_rows, -1)[self.real]  # [N]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+    ) -> Tensor:
+        q, k, v = (x[:, self.index].transpose(0, 1) for x in (query, key, value))  # [R, ., L, D]
+        out = scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=scale, enable_gqa=query.shape[0] != key.shape[0]
+        )
+        return out.transpose(1, 2)[self.real]  # [N, H, D]
+
+
+def layout_of(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
+    """The layout of a packed row for training: no pair is computed that no id sees."""
+    if device.type == "cpu":
+        return Branches(parent, depth)
+    from rolecall.models.attention.flex import Flex
+
+    return Flex(parent, depth, device=device)

@@ -1,0 +1,131 @@
+"""Attention modules of transformers in, the same with queries and keys made in one pass out.
+
+What transformers computes of a query or a key in twelve operations (norm, rotary embedding, copies)
+is one loop here, forward and backward.
+
+Legend: N = ids, H = heads of a query or a key, D = head size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import Module
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.fused_layers import Norm
+from rolecall.models.cpu.kernels import flat, walkable
+
+PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
+
+
+def fuse_heads(model: Any) -> Callable[[], None]:
+    """Change the attention modules of a model in place, for float32 on a CPU only; a function
+    that changes them back.
+    """
+    changed = [module for module in model.modules() if _looks_like(module)]
+    kinds = [type(module) for module in changed]
+
+    def back() -> None:
+        for module, kind in zip(changed, kinds, strict=True):
+            module.__class__ = kind
+
+    if walkable(next(model.parameters())):
+        for module, kind in zip(changed, kinds, strict=True):
+            module.__class__ = type(kind.__name__, (Heads, kind), {})
+    return back
+
+
+def _looks_like(module: Any) -> bool:
+    if not all(hasattr(module, part) for part in PARTS):
+        return False
+    given = list(inspect.signature(type(module).forward).parameters)[1:3]
+    norms = [getattr(module, name, None) for name in ("q_norm", "k_norm")]
+    ours = (
+        isinstance(n, Norm) and len(n.weight) == module.head_dim for n in norms if n is not None
+    )
+    return given == ["hidden_states", "position_embeddings"] and all(ours)
+
+
+class Heads(Module):
+    """Before the class of an attention module."""
+
+    head_dim: int
+    layer_idx: int
+    scaling: float
+    q_proj: Module
+    k_proj: Module
+    v_proj: Module
+    o_proj: Module
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        *args: Any,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        layout = options.get("layout")
+        if layout is None:  # another attention than ours was asked for
+            found: tuple[Tensor, Any] = super().forward(
+                hidden_states, position_embeddings, *args, **options
+            )
+            return found
+        cos, sin = (part.reshape(-1).contiguous() for part in position_embeddings)
+        query, key = (
+            _Turned.apply(project(hidden_states)[0], *_scale_of(norm, cos), cos, sin, self.head_dim)
+            for project, norm in (
+                (self.q_proj, getattr(self, "q_norm", None)),
+                (self.k_proj, getattr(self, "k_norm", None)),
+            )
+        )
+        value = self.v_proj(hidden_states)[0]
+        heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in (query, key, value))
+        out = layout.attend(self.layer_idx, *heads, scale=self.scaling)
+        return self.o_proj(out.flatten(1))[None], None
+
+
+def _scale_of(norm: Norm | None, like: Tensor) -> tuple[Tensor, float]:
+    """A norm's weight and its epsilon."""
+    return (like[:0], 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
+
+
+class _Turned(Function):
+    """States [N, H * D], the norm's weight [D] or none, cos and sin [N * D] -> [N, H * D]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, eps: float, cos: Tensor, sin: Tensor, size: int
+    ) -> Tensor:
+        kernels.use_threads()
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        ctx.sizes = (x.shape[1] // size, size)
+        if len(cos) * ctx.sizes[0] != x.numel() or len(sin) != len(cos) or size % 2:
+            raise ValueError("only a part of a head is rotated")  # the loops check no bounds
+        kernels.turned(
+            flat(x), flat(weight), np.float32(eps), flat(cos), flat(sin), *ctx.sizes, flat(out)
+        )
+        ctx.save_for_backward(x, weight, cos, sin)
+        ctx.eps = eps
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kernels.use_threads()
+        x, weight, cos, sin = ctx.saved_tensors
+        grad, dx = grad.contiguous(), torch.empty_like(x)
+        parts = x.new_empty(kernels.PARTS, ctx.sizes[1])
+        kernels.turned_backward(
+            flat(grad), flat(x), flat(weight), np.float32(ctx.eps), flat(cos), flat(sin),
+            *ctx.sizes, flat(dx), flat(parts),
+        )  # fmt: skip
+        return dx, parts.sum(0) if len(weight) else None, None, None, None, None

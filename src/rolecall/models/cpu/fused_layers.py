@@ -1,0 +1,133 @@
+"""Parts of a transformers model in, the same parts with fewer passes over memory out; for a CPU.
+
+transformers computes a norm in six operations and a gate in two, each of which reads and writes all
+states, forward and backward. A part is replaced only if it gives the same numbers. On a GPU this is
+what Liger's kernels do.
+
+Legend: N = ids times heads, W = width of a state.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import Module
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import flat, walkable
+
+SAME = 1e-5  # largest difference, as a share of the largest number
+
+
+def fuse(model: Module) -> None:
+    """Replace what can be replaced, in place; float32 on a CPU only."""
+    weight = next(model.parameters())
+    if not walkable(weight):
+        return
+    fits: dict[tuple[type, type], bool] = {}  # a part's class, and ours
+    for module in model.modules():
+        for ours in (Norm, Gated):
+            if ours.looks_like(module):
+                kinds = (type(module), ours)
+                if kinds not in fits:
+                    fits[kinds] = _same(module, ours)
+                if fits[kinds]:
+                    module.__class__ = ours
+
+
+@torch.no_grad()
+def _same(module: Module, ours: type[Norm | Gated]) -> bool:
+    """Whether both give the same for random weights and states."""
+    theirs = deepcopy(module)
+    random = torch.Generator().manual_seed(0)
+    for parameter in theirs.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=random))
+    mine = deepcopy(theirs)
+    mine.__class__ = ours
+    width = next(theirs.parameters()).shape[-1]
+    x = 3.0 * torch.randn(5, width, generator=random)
+    wanted = theirs(x)
+    return bool((mine(x) - wanted).abs().max() <= SAME * wanted.abs().max())
+
+
+class Norm(Module):
+    """Root mean square norm of states [..., W]."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    @staticmethod
+    def looks_like(module: Module) -> bool:
+        return type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        out: Tensor = _Norm.apply(hidden_states, self.weight, self.variance_epsilon)
+        return out
+
+
+class Gated(Module):
+    """down(silu(gate(x)) * up(x)) of states [..., W]."""
+
+    gate_proj: Module
+    up_proj: Module
+    down_proj: Module
+
+    @staticmethod
+    def looks_like(module: Module) -> bool:
+        parts = ("gate_proj", "up_proj", "down_proj")
+        return all(hasattr(module, name) for name in parts) and len(list(module.children())) <= 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(_Gate.apply(self.gate_proj(x), self.up_proj(x)))
+        return out
+
+
+class _Norm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        kernels.use_threads()
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        kernels.norm(flat(x), flat(weight), x.shape[-1], np.float32(eps), flat(out))
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kernels.use_threads()
+        x, weight = ctx.saved_tensors
+        grad, dx = grad.contiguous(), torch.empty_like(x)
+        parts = weight.new_empty(kernels.PARTS, len(weight))
+        kernels.norm_backward(
+            flat(grad), flat(x), flat(weight), len(weight), np.float32(ctx.eps), flat(dx),
+            flat(parts),
+        )  # fmt: skip
+        return dx, parts.sum(0), None
+
+
+class _Gate(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        kernels.use_threads()
+        x, y = x.contiguous(), y.contiguous()
+        out = torch.empty_like(x)
+        kernels.gate(flat(x), flat(y), x.shape[-1], flat(out))
+        ctx.save_for_backward(x, y)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        kernels.use_threads()
+        x, y = ctx.saved_tensors
+        grad, dx, dy = grad.contiguous(), torch.empty_like(x), torch.empty_like(x)
+        kernels.gate_backward(flat(grad), flat(x), flat(y), x.shape[-1], flat(dx), flat(dy))
+        return dx, dy

@@ -1,0 +1,288 @@
+"""Names of models in, one handle per policy out: a transformers model, its tokenizer, an adapter.
+
+The learner and the embedded engine hold the same handle, so that what is trained is what samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.nn import Module, Parameter
+from transformers import AutoModelForCausalLM
+
+from rolecall.agents.chat_template import Tokenizer
+from rolecall.models.attention import layouts
+
+if TYPE_CHECKING:
+    from rolecall.models.lora import Mixture
+
+SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
+
+
+class LanguageModel:
+    """A policy's model: flat rows of ids in, logits out."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        adapter: str | None = None,
+        frozen: bool = False,
+    ) -> None:
+        self.model = model  # of transformers, or wrapped by PEFT: neither is typed
+        self.tokenizer = tokenizer
+        self.adapter = adapter
+        self.frozen = frozen  # a copy that no learner trains
+        self.config = model.config
+        self.device = next(model.parameters()).device
+        self.num_layers: int = self.config.num_hidden_layers
+        self.num_kv_heads, self.head_size = heads_of(self.config)
+        self.max_length: int = self.config.max_position_embeddings
+
+    @property
+    def hidden_size(self) -> int:
+        size: int = self.config.hidden_size
+        return size
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that the head has a logit for; the tokenizer may know fewer."""
+        size: int = self.model.get_output_embeddings().weight.shape[0]
+        return size
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Ids after which an assistant message is over."""
+        generation = getattr(self.model, "generation_config", None)
+        ends = getattr(generation, "eos_token_id", None) or []
+        ends = [ends] if isinstance(ends, int) else list(ends)
+        return sorted({*ends, self.tokenizer.eos_token_id})
+
+    def logits(
+        self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
+    ) -> Tensor:
+        """tokens and positions [N] -> float32 logits [len(keep), V] after the kept indices."""
+        return self.forward(tokens, positions, layout=layout, keep=keep)[0]
+
+    def mixed(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        mixture: Mixture,
+        layout: layouts.Layout,
+        keep: Tensor,
+    ) -> Tensor:
+        """`logits` with the adapter that the mixture says of each id, whatever this policy's is."""
+        from rolecall.models import lora
+
+        with lora.mixed(mixture):
+            # Each layer's adapters are told the rows of all ids.
+            return run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        layout: layouts.Layout,
+        keep: Tensor,
+        hidden: bool = False,
+        adapter_off: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """-> float32 logits [len(keep), V] and, if asked for, what the head read to make them.
+
+        The hidden states [len(keep), hidden_size] are float32 and differentiable. `adapter_off`
+        computes with the frozen base alone: ValueError for a policy that has no adapter.
+        """
+        with self.using(adapter_off=adapter_off):
+            return run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+
+    def states(
+        self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
+    ) -> Tensor:
+        """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
+        out = self.model.get_decoder()(
+            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
+            **({"keep": keep} if getattr(self.model, "trimmed", False) else {}),
+        )  # fmt: skip
+        states: Tensor = out.last_hidden_state[0]
+        return states if getattr(self.model, "trimmed", False) else states[keep]
+
+    def head(self, states: Tensor) -> Tensor:
+        """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
+        logits: Tensor = self.model.get_output_embeddings()(states)
+        return logits
+
+    @property
+    def scales_logits(self) -> bool:
+        """Whether the model changes what its head says."""
+        return any(getattr(self.config, name, None) for name in SCALES)
+
+    @contextmanager
+    def using(self, *, adapter_off: bool = False) -> Iterator[None]:
+        """Forward passes inside compute with this policy's adapter, or with the frozen base alone.
+
+        Raises ValueError where there is no adapter to switch off.
+        """
+        if not adapter_off:
+            if self.adapter is not None and self.model.active_adapter != self.adapter:
+                self.model.set_adapter(self.adapter, inference_mode=self.frozen)
+            yield
+            return
+        if self.adapter is None:
+            raise ValueError("adapter_off: this policy trains all weights, it has no adapter")
+        from rolecall.models import lora
+
+        with lora.mixed(lora.Mixture([], [], device=self.device)):
+            yield
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """What this policy may train: all weights, or those of its adapter only."""
+        for name, parameter in self.model.named_parameters():
+            if self.adapter is None or f".{self.adapter}." in name:
+                yield name, parameter
+
+    def weights(self) -> dict[str, Tensor]:
+        """What an update changes, by name: the very tensors, detached, not copies."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def take(self, weights: dict[str, Tensor]) -> None:
+        """Copy the `weights` of another handle of this policy into this one, in place."""
+        mine = self.weights()
+        if missing := sorted(mine.keys() - weights.keys()):
+            raise ValueError(f"the weights to take lack {missing}")
+        if unknown := sorted(weights.keys() - mine.keys()):
+            raise ValueError(f"the weights to take have unknown names {unknown}")
+        for name, tensor in mine.items():
+            tensor.copy_(weights[name])
+
+    def frozen_copy(self) -> LanguageModel:
+        """The same weights again, which later updates of this one do not reach."""
+        return copies({"": self})[""]
+
+    def save(self, folder: Path) -> None:
+        """Write a folder that `from_pretrained` reads: a whole model, or a PEFT adapter."""
+        if self.adapter is None:
+            self.model.save_pretrained(folder)
+        else:
+            from rolecall.models import lora
+
+            lora.save(self.model, self.adapter, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""
+        if self.adapter is None:
+            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
+            self.model.load_state_dict(saved.state_dict())
+            return
+        from rolecall.models import lora
+
+        lora.load(self.model, self.adapter, folder)
+
+
+def run(
+    model: Any,
+    tokens: Tensor,
+    positions: Tensor,
+    *,
+    layout: layouts.Layout,
+    keep: Tensor,
+    hidden: bool = False,
+    trims: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    trimmed = trims and getattr(model, "trimmed", False)
+    kept = {"keep": keep, "logits_to_keep": 0} if trimmed else {"logits_to_keep": keep}
+    with _inputs(model.get_output_embeddings() if hidden else None) as read:
+        out = model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            layout=layout,
+            **kept,
+        )
+    return out.logits[0].float(), read[0][0].float() if hidden else None
+
+
+@contextmanager
+def _inputs(module: Module | None) -> Iterator[list[Tensor]]:
+    """Collect what a module reads. `output_hidden_states` would hold the states of every layer."""
+    read: list[Tensor] = []
+    if module is None:
+        yield read
+        return
+    hook = module.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    try:
+        yield read
+    finally:
+        hook.remove()
+
+
+def mixed_logits(
+    rows: list[LanguageModel],
+    tokens: Tensor,
+    positions: Tensor,
+    *,
+    counts: Tensor,
+    layout: layouts.Layout,
+    keep: Tensor,
+) -> Tensor:
+    """`logits` for rows of policies that share a model; `counts` says how many ids each row has."""
+    first = rows[0]
+    if len({model.adapter for model in rows}) == 1:
+        return first.logits(tokens, positions, layout=layout, keep=keep)
+    mixture = mixture_of(rows, counts)
+    return first.mixed(tokens, positions, mixture=mixture, layout=layout, keep=keep)
+
+
+def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
+    """Whose adapter each id has, where each row has one; `counts` as in `mixed_logits`."""
+    from rolecall.models.lora import Mixture
+
+    names = [model.adapter for model in rows if model.adapter is not None]
+    assert len(names) == len(rows), "policies that train all weights share no model"
+    return Mixture(names, counts.tolist(), device=rows[0].device)
+
+
+def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
+    """The adapters of these models for ids of which `policy` [N] says the model; it may change."""
+    from rolecall.models.lora import Mixture
+
+    names = [model.adapter for model in models if model.adapter is not None]
+    assert len(names) == len(models), "policies that train all weights share no model"
+    return Mixture.over(names, owner=policy)
+
+
+def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
+    """Frozen copies of all handles; adapters that share a base share one copy of it."""
+    copied: dict[int, Any] = {}
+    for model in models.values():
+        if id(model.model) not in copied:
+            copied[id(model.model)] = deepcopy(model.model).requires_grad_(False).eval()
+    return {
+        name: LanguageModel(
+            copied[id(model.model)], model.tokenizer, adapter=model.adapter, frozen=True
+        )
+        for name, model in models.items()
+    }
+
+
+def lengths_turn(config: Any) -> bool:
+    """Whether a row's length decides by how much its positions are rotated."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("rope_type") in ("dynamic", "longrope")
+
+
+def heads_of(config: Any) -> tuple[int, int]:
+    """How many key-value heads there are, and their size."""
+    heads: int = config.num_attention_heads
+    number: int = getattr(config, "num_key_value_heads", None) or heads
+    size: int = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return number, size

@@ -1,0 +1,182 @@
+"""A transformers model and sizes of adapters in, the same model with LoRA weights inside out.
+
+This file owns PEFT. One adapter at a time is PEFT's own path. Ids of several adapters in one flat
+row, or of none, are computed inside `mixed`: sampling only, since a context variable is not seen
+by whatever autograd runs later.
+
+Legend: N = ids in the flat row, R = ranks of all adapters of a layer, one after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model, load_peft_weights, set_peft_model_state_dict
+from peft.tuners.lora import Linear, LoraLayer
+from torch import Tensor
+from torch.nn.functional import linear
+from transformers import PreTrainedModel
+
+from rolecall.config.schema import Adapter
+
+Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
+
+
+class Mixture:
+    """Which adapter each id of a flat row belongs to."""
+
+    def __init__(self, owners: list[str], counts: list[int], *, device: torch.device) -> None:
+        self.names = sorted(set(owners))
+        number = torch.tensor([self.names.index(owner) for owner in owners], dtype=torch.long)
+        lengths = torch.tensor(counts, dtype=torch.long)
+        self.owner = number.repeat_interleave(lengths).to(device)  # [N] an index into names
+        self._shares: dict[Parts, Tensor] = {}
+        self._ranks: dict[Parts, tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def over(cls, names: list[str], *, owner: Tensor) -> Mixture:
+        """Of ids whose owners [N], indices into `names`, stand on the device and may change."""
+        mixture = cls([], [], device=owner.device)
+        mixture.names, mixture.owner = names, owner
+        return mixture
+
+    def only(self, keep: Tensor) -> Mixture:
+        """The same of some of the ids."""
+        mixture = self.anew()
+        mixture.owner = self.owner[keep]
+        return mixture
+
+    def anew(self) -> Mixture:
+        """The same, for a pass that computes the shares itself, of the owners as they are then."""
+        mixture = copy(self)
+        mixture._shares = {}
+        return mixture
+
+    def share(self, parts: Parts) -> Tensor:
+        """(adapter, rank, scaling) of each adapter of a layer -> [N, R].
+
+        Ids of a, a, b and parts (a, 2, 0.5), (b, 1, 3.0) give
+        [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: an id meets the ranks of its own adapter only.
+        """
+        if parts not in self._shares:  # most layers have the same parts
+            owner_R, scaling_R = self._ranks_of(parts)
+            self._shares[parts] = (self.owner[:, None] == owner_R) * scaling_R
+        return self._shares[parts]
+
+    def _ranks_of(self, parts: Parts) -> tuple[Tensor, Tensor]:
+        """Of each rank whose it is and its scaling: [R]. Made once, as making them is waiting."""
+        if parts not in self._ranks:
+            device = self.owner.device
+            owner_R = [self.names.index(name) for name, rank, _ in parts for _ in range(rank)]
+            scaling_R = [scaling for _, rank, scaling in parts for _ in range(rank)]
+            self._ranks[parts] = (
+                torch.tensor(owner_R, device=device), torch.tensor(scaling_R, device=device)
+            )  # fmt: skip
+        return self._ranks[parts]
+
+
+_mixture: ContextVar[Mixture | None] = ContextVar("rolecall_mixture", default=None)
+
+
+@contextmanager
+def mixed(mixture: Mixture) -> Iterator[None]:
+    """Forward passes inside compute each id with the adapter that the mixture says."""
+    token = _mixture.set(mixture)
+    try:
+        yield
+    finally:
+        _mixture.reset(token)
+
+
+class MixedLinear(Linear):
+    """PEFT's LoRA layer, which also takes ids of several adapters at once.
+
+    The adapters' weights are put side by side, so that a layer costs the same two products for
+    any number of adapters, and the share removes what belongs to the others. PEFT's own way
+    (`adapter_names`) registers hooks on every layer for every step, and gathers each adapter's
+    ids in every layer.
+    """
+
+    def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        mixture = _mixture.get()
+        if mixture is None:
+            plain: Tensor = super().forward(x, *args, **options)
+            return plain
+        out: Tensor = self.base_layer(x)
+        found = self.of(mixture)
+        if found is None:
+            return out
+        down, up, share = found
+        delta = linear(linear(x.to(down.dtype), down) * share, up)
+        return (out + delta).to(out.dtype)  # in bfloat16 rounded once, as PEFT's own path does
+
+    def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Of the mixture's adapters of this layer the weights [R, in] and [out, R], and the share
+        [N, R]; None if they have none here.
+        """
+        names = [name for name in mixture.names if name in self.lora_A]
+        if not names:
+            return None
+        down = [self.lora_A[name].weight for name in names]
+        up = [self.lora_B[name].weight for name in names]
+        share = mixture.share(tuple((name, self.r[name], self.scaling[name]) for name in names))
+        if len(names) == 1:
+            return down[0], up[0], share
+        return torch.cat(down), torch.cat(up, dim=1), share
+
+
+def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> Any:
+    """The model wrapped by PEFT with all adapters. Raises ValueError on targets that cannot mix."""
+    wrapped: Any = None
+    for name, adapter in sorted(adapters.items()):
+        config = LoraConfig(
+            r=adapter.rank,
+            lora_alpha=adapter.alpha,
+            target_modules=adapter.targets,
+            task_type="CAUSAL_LM",
+        )
+        config._register_custom_module({torch.nn.Linear: MixedLinear})
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            if wrapped is None:
+                wrapped = get_peft_model(model, config, adapter_name=name)
+            else:
+                wrapped.add_adapter(name, config)
+    assert wrapped is not None, "no adapters"
+    head = wrapped.get_output_embeddings()
+    for name, module in wrapped.named_modules():
+        if isinstance(module, LoraLayer) and (
+            module is head or not isinstance(module, MixedLinear)
+        ):
+            raise ValueError(f"adapters work on linear layers before the head, not on {name!r}")
+    return wrapped.eval()
+
+
+def save(model: Any, name: str, folder: Path) -> None:
+    """Write one adapter as PEFT's `from_pretrained` reads it."""
+    # Embeddings are never trained; PEFT would ask the hub for the base to find that out.
+    model.save_pretrained(folder, selected_adapters=[name], save_embedding_layers=False)
+    for file in sorted((folder / name).iterdir()):
+        file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
+    (folder / name).rmdir()
+    # PEFT keeps the names of layers in a set, whose order differs between processes.
+    config = folder / "adapter_config.json"
+    written = json.loads(config.read_text())
+    written["target_modules"] = sorted(written["target_modules"])
+    config.write_text(json.dumps(written, indent=2, sort_keys=True))
+
+
+def load(model: Any, name: str, folder: Path) -> None:
+    """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""
+    device = next(model.parameters()).device
+    weights = load_peft_weights(str(folder), device=str(device))
+    missing = set_peft_model_state_dict(model, weights, adapter_name=name)
+    if missing.unexpected_keys:
+        raise ValueError(f"the adapter in {folder} has other weights: {missing}")

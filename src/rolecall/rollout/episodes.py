@@ -1,0 +1,335 @@
+"""Tasks in, groups of scored episodes out.
+
+`collect` consumes (task, attempt) pairs, produces episodes, and is unblocked by an episode's end;
+each finished episode is in the journal before anything else sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rolecall.agents.agent import Agent
+from rolecall.agents.team import Team
+from rolecall.errors import RunEndingError, first
+from rolecall.interfaces.engine import ContextFullError
+from rolecall.interfaces.environment import Environment, Observation, World
+from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
+from rolecall.runtime import call_tree
+from rolecall.runtime.memory import seldom_collected
+from rolecall.runtime.user_lines import place_of
+from rolecall.seeding import seed_of
+from rolecall.tools.use import OpenTools
+from rolecall.types import Episode, Group, Swap, Task, Turn
+from rolecall.workflows.base import Workflow
+
+log = logging.getLogger("rolecall")
+notices = logging.getLogger("rolecall.notices")
+MOST_TOLD = 5  # kinds of errors that a person is told of at once; the log has all
+# Errors of the code itself: the same words would raise them again, and with other words the team
+# would be trained on those episodes only that its code happens to bear.
+MISTAKES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
+Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
+
+
+@dataclass(slots=True)
+class Stage:
+    """Everything an episode is played with."""
+
+    agents: dict[str, Agent]
+    workflow: Workflow
+    options: dict[str, Any]  # of the workflow
+    environment: Environment
+    rewards: dict[str, tuple[Reward, float]]  # name -> (function, weight)
+    seed: int = 0  # of the run
+    timeout_s: float = 600.0  # most seconds an episode may take
+    retries: int = 2  # repeats of an episode that something outside of the code let down
+    concurrency: int = 256  # episodes under way at once
+    quiet: call_tree.Quiet = field(default_factory=call_tree.Quiet)
+    tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
+    told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
+
+
+class Journal(Protocol):
+    def append(self, episode: Episode) -> None: ...
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What a step collected."""
+
+    groups: list[Group]  # in the order of the tasks; within a group by attempt
+    failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
+    first_error: str = ""
+    num_dropped: int = 0  # groups left with too few episodes
+    num_refused: int = 0  # groups that the algorithm did not admit
+    num_stale: int = 0  # groups sampled by weights that were too old
+    unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
+
+    @property
+    def episodes(self) -> list[Episode]:
+        return [episode for group in self.groups for episode in group]
+
+    def drop_stale(self, versions: dict[str, int], *, most: int) -> None:
+        """Leave out groups with ids that were sampled more than `most` versions ago."""
+        fresh = [group for group in self.groups if _staleness(group, versions) <= most]
+        self.unused += [episode for group in self.groups if group not in fresh for episode in group]
+        self.num_stale += len(self.groups) - len(fresh)
+        self.groups = fresh
+
+    def add(self, more: Rollout) -> None:
+        """Take over the groups and counts of another round."""
+        self.groups += more.groups
+        self.failures += more.failures
+        self.first_error = self.first_error or more.first_error
+        self.num_dropped += more.num_dropped
+        self.num_refused += more.num_refused
+        self.unused += more.unused
+
+
+async def collect(
+    stage: Stage,
+    tasks: list[Task],
+    *,
+    step: int | str,
+    group_size: int,
+    min_group: int = 1,
+    journal: Journal | None = None,
+    finished: list[Episode] | None = None,
+) -> Rollout:
+    """Play `group_size` attempts at each task; `finished` ones (of a resumed step) are taken over.
+
+    An episode that something outside let down is repeated with a new seed `stage.retries` times;
+    then, or at once if it raised one of MISTAKES, it is dropped and counted. A group left with
+    fewer than `min_group` episodes is dropped whole.
+    """
+    played: dict[tuple[int, int], Episode] = {}
+    place = {task.id: number for number, task in enumerate(tasks)}
+    assert len(place) == len(tasks), "a step drew the same task twice"
+    for episode in finished or []:
+        played[place[episode.task.id], episode.attempt] = episode
+    todo = deque(
+        (number, attempt)
+        for number in range(len(tasks))
+        for attempt in range(group_size)
+        if (number, attempt) not in played
+    )
+    rollout = Rollout(groups=[])
+
+    async def work() -> None:
+        # A worker stays a running scope from one episode to the next, so that a deterministic
+        # engine does not step between the end of one and the start of another.
+        with call_tree.entered((), quiet=stage.quiet):
+            while todo:
+                number, attempt = todo.popleft()
+                episode = await _play_until_done(
+                    stage, tasks[number], step=step, attempt=attempt, failures=rollout
+                )
+                if journal is not None:
+                    journal.append(episode)
+                played[number, attempt] = episode
+
+    try:
+        with seldom_collected():
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(stage.concurrency, len(todo))):
+                    workers.create_task(work())
+    except ExceptionGroup as errors:
+        raise first(errors) from errors
+    for number in range(len(tasks)):
+        attempts = [played[number, attempt] for attempt in range(group_size)]
+        group = [episode for episode in attempts if episode.error is None]
+        rollout.unused += [episode for episode in attempts if episode.error is not None]
+        if len(group) >= min_group:
+            rollout.groups.append(group)
+        else:
+            rollout.unused += group
+            rollout.num_dropped += 1
+    return rollout
+
+
+async def _play_until_done(
+    stage: Stage, task: Task, *, step: int | str, attempt: int, failures: Rollout
+) -> Episode:
+    for retry in range(stage.retries + 1):
+        episode = await play(stage, task, step=step, attempt=attempt, retry=retry)
+        if episode.error is None:
+            break
+        failures.failures[episode.error.partition(":")[0]] += 1
+        failures.first_error = failures.first_error or episode.error
+        log.warning("failed episode=%s error=%s", episode.id, episode.error)
+        _tell(stage, episode)
+        if episode.metrics["mistake"]:
+            break
+    return episode
+
+
+def _tell(stage: Stage, episode: Episode) -> None:
+    """The first error of each kind."""
+    assert episode.error is not None
+    kind = episode.error.partition(":")[0] + episode.error.rpartition("(")[2]
+    if kind not in stage.told and len(stage.told) < MOST_TOLD:
+        stage.told.add(kind)
+        notices.warning("an episode failed: %s", episode.error)
+
+
+async def play(
+    stage: Stage, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
+) -> Episode:
+    """One attempt. What user code raises is typed on the episode and never becomes a reward."""
+    name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
+    seed = seed_of(stage.seed, step, task.id, attempt, retry)
+    return await _play(stage, Episode(id=name, task=task, attempt=attempt, seed=seed))
+
+
+async def replay(stage: Stage, episode: Episode, swap: Swap | None) -> Episode:
+    """The episode that the same seeds give when one call says something else.
+
+    Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
+    (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
+    """
+    name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
+    again = Episode(id=name, task=episode.task, attempt=episode.attempt, seed=episode.seed)
+    recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
+    return await _play(stage, again, swap=swap, recorded=recorded)
+
+
+async def _play(
+    stage: Stage,
+    episode: Episode,
+    *,
+    swap: Swap | None = None,
+    recorded: dict[tuple[int, ...], Turn] | None = None,
+) -> Episode:
+    started = time.monotonic()
+    team = Team(
+        stage.agents,
+        episode=episode,
+        call_seed=seed_of(episode.seed, "call"),
+        swap=swap,
+        recorded=recorded,
+        tries_out=stage.tries_out,
+    )
+    with call_tree.entered((), quiet=stage.quiet):
+        try:
+            async with asyncio.timeout(stage.timeout_s):
+                await _run(stage, episode, team)
+        except BaseException as error:  # the boundary to user code: a bad rollout is data
+            if _is_from_outside(error):
+                raise
+            cause = first(error)
+            if isinstance(cause, RunEndingError):
+                raise cause from error
+            place = place_of(cause)
+            episode.error = f"{type(cause).__name__}: {cause}" + (f" ({place})" if place else "")
+            episode.metrics["mistake"] = float(isinstance(cause, MISTAKES))
+    _order_turns(episode)
+    episode.metrics["wall_s"] = time.monotonic() - started
+    return episode
+
+
+async def _run(stage: Stage, episode: Episode, team: Team) -> None:
+    world = stage.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(world.close)
+        team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
+        team.saw(await _observed(world))
+        answer = await _answer(stage, episode, team, world)
+        episode.answer = text_of(answer, workflow=stage.workflow.play)
+        if isinstance(answer, Turn) and answer.finish == "length":
+            episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
+        _order_turns(episode)
+        for owner, score in (await _scores(stage, episode, world)).items():
+            episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
+        for name, (reward, weight) in stage.rewards.items():
+            paid = await awaited(reward(episode, world), what=f"reward {name!r}", call=reward)
+            checked = numbers_of(paid, names=stage.agents, what=f"reward {name!r}", call=reward)
+            for owner, value in checked.items():
+                episode.metrics[f"reward/{name}/{owner}"] = value
+                episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
+
+
+async def _observed(world: World) -> Observation:
+    found = await awaited(world.reset(), what="reset", call=world.reset)
+    return observation_of(found, call=world.reset)
+
+
+async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> Any:
+    """What the workflow returns; None where the talk outgrew a model's context.
+
+    That is the team's own doing, so the episode counts as one that was cut: leaving it out would
+    praise a team for every conversation that it does not end.
+    """
+    try:
+        answer = await stage.workflow(team, episode.task, world, **stage.options)
+    except Exception as error:
+        if not episode.turns or not isinstance(first(error), ContextFullError):
+            raise
+        episode.count("context_full")
+        episode.metrics["truncated"] = 1.0
+        return None
+    _check_choices(episode)
+    return answer
+
+
+async def _scores(stage: Stage, episode: Episode, world: World) -> dict[str, float]:
+    try:
+        found = await awaited(world.score(episode), what="score", call=world.score)
+    except ValueError:
+        if "count/context_full" not in episode.metrics:
+            raise
+        found = {"team": 0.0}  # a world that cannot score what did not end
+    return numbers_of(found, names=stage.agents, what="score", call=world.score)
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether the run itself is told to end: by Ctrl-C, or because this very task is cancelled.
+
+    User code may raise CancelledError, SystemExit or GeneratorExit too.
+    """
+    task = asyncio.current_task()
+    cancelled = task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt) or (
+        cancelled and isinstance(error, asyncio.CancelledError)
+    )
+
+
+def _staleness(group: Group, versions: dict[str, int]) -> int:
+    return max(
+        (
+            versions[turn.policy] - int(turn.versions.min())
+            for episode in group
+            for turn in episode.turns
+            if turn.policy in versions and turn.versions is not None
+        ),
+        default=0,
+    )
+
+
+def _order_turns(episode: Episode) -> None:
+    """By path, which no latency can change; `index` counts an agent's earlier played turns."""
+    episode.turns.sort(key=lambda turn: turn.path)
+    count: Counter[str] = Counter()
+    for number, turn in enumerate(episode.turns):
+        before = episode.turns[number - 1] if number else None
+        if turn.candidate and before is not None and before.path[:-1] == turn.path[:-1]:
+            turn.index = before.index  # candidates of one call share it
+        else:
+            turn.index = count[turn.agent]
+        count[turn.agent] += turn.chosen
+
+
+def _check_choices(episode: Episode) -> None:
+    candidates = [turn for turn in episode.turns if turn.candidate is not None]
+    played = {turn.path[:-1] for turn in candidates if turn.chosen}
+    for turn in candidates:
+        if turn.path[:-1] not in played:
+            raise ValueError(f"the workflow drew candidates of {turn.agent!r} and chose none")

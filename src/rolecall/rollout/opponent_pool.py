@@ -1,0 +1,57 @@
+"""A trained policy's weights, step by step, in; those that its opponent plays in a step out.
+
+Who plays against nobody but the newest self can run in circles; a pool of past selves is fictitious
+self-play (1603.01121).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rolecall.config.schema import Past
+from rolecall.models.language_model import LanguageModel
+from rolecall.seeding import seed_of
+
+Kept = tuple[int, dict[str, Tensor]]  # after which step, and the weights by name
+
+
+class Opponents:
+    """Copies of a policy's weights: those the run began with, and the newest of every few steps.
+
+    They lie in the computer's memory; only the policy that plays has weights on the device.
+    """
+
+    def __init__(self, model: LanguageModel, past: Past, *, seed: int) -> None:
+        self.model, self.past, self.seed = model, past, seed
+        self.pool: list[Kept] = [self._now(0)]
+
+    def finished(self, step: int) -> None:
+        """Keep the weights after a step whose turn it is; the oldest but the first give way."""
+        if step % self.past.every == 0:
+            self.pool.append(self._now(step))
+            del self.pool[1 : len(self.pool) - self.past.keep + 1]
+
+    def of(self, step: int) -> Kept:
+        """Drawn for a step's rollouts; the same again in a resumed run."""
+        return Random(seed_of(self.seed, "opponents", step)).choice(self.pool)
+
+    @property
+    def first(self) -> Kept:
+        """For evaluations, which compare."""
+        return self.pool[0]
+
+    def save(self, folder: Path) -> None:
+        for step, weights in self.pool:
+            save_file(weights, folder / f"{step}.safetensors")
+
+    def load(self, folder: Path) -> None:
+        files = sorted(folder.glob("*.safetensors"), key=lambda file: int(file.stem))
+        self.pool = [(int(file.stem), load_file(file)) for file in files]
+
+    def _now(self, step: int) -> Kept:
+        weights = self.model.weights()
+        return step, {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}

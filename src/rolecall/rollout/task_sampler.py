@@ -1,0 +1,183 @@
+"""The number of a step in, its tasks out: by shares where the train split has parts.
+
+What is drawn depends on the seed and the step and, with a curriculum, on finished steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rolecall.environments.mixed import Mixture
+from rolecall.interfaces.environment import ENDLESS
+from rolecall.rollout.curriculum import PassRates
+from rolecall.seeding import seed_of
+from rolecall.types import Episode, Task
+
+T = TypeVar("T")
+WINDOW = 4  # tasks of an endless part that a curriculum looks at, for each that it draws
+
+
+class Shares:
+    """How many of each step's tasks a part gets: exact shares, whose rests later steps make up.
+
+    In a step, each task goes to the part that is furthest behind its share, so that no part is
+    ever ahead by a whole task. Weights 2 and 1, steps of 4: (3, 1), (2, 2), (3, 1), (3, 1), ...
+    """
+
+    def __init__(self, weights: Mapping[str, float], number: int) -> None:
+        """`number`: tasks of a step."""
+        exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
+        shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
+        self.unit = lcm(*(share.denominator for share in shares.values()))  # one task is this much
+        self.gains = {name: int(share * self.unit * number) for name, share in shares.items()}
+        self.number = number
+        self.due = dict.fromkeys(weights, 0)
+        self.given: list[Counter[str]] = []  # by each step so far
+
+    def of(self, step: int) -> Counter[str]:
+        while len(self.given) < step:
+            self.given.append(self._next())
+        return self.given[step - 1]
+
+    def _next(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for name, gain in self.gains.items():
+            self.due[name] += gain
+        for _ in range(self.number):
+            furthest = max(self.due, key=self.due.__getitem__)  # of equal ones the first
+            self.due[furthest] -= self.unit
+            found[furthest] += 1
+        return found
+
+
+class Drawing:
+    """Says which tasks a step takes, and learns how they went."""
+
+    def __init__(
+        self, train: Sequence[Task], *, groups: int, seed: int, rates: PassRates | None = None
+    ) -> None:
+        self.train, self.groups, self.seed, self.rates = train, groups, seed, rates
+        self.parts, self.weights = {"": train}, {"": 1.0}
+        if isinstance(train, Mixture):
+            self.parts, self.weights = train.parts, train.weights
+        self.shares = Shares(self.weights, groups)
+
+    def draw(
+        self,
+        step: int,
+        *,
+        number: int = 0,
+        admitted: Iterable[Task] = (),
+        seen: Collection[str] = (),
+    ) -> list[Task]:
+        """The tasks of round `number` of a step: those that `admitted` ones leave missing.
+
+        None has an id in `seen`; a part that runs out of tasks gives fewer.
+        """
+        missing = self.counts(step) - Counter(self.part_of(task) for task in admitted)
+        return [
+            task
+            for name in self.parts
+            if missing[name]
+            for task in self._of_part(name, missing[name], step=step, number=number, seen=seen)
+        ]
+
+    def counts(self, step: int) -> Counter[str]:
+        """How many tasks of each part a step takes."""
+        if self.rates is None or self.rates.config.by != "family":
+            return self.shares.of(step)
+        weights = {n: w * self.rates.weight(n, step=step) for n, w in self.weights.items()}
+        return rounded(weights, self.groups, seed=seed_of(self.seed, "shares", step))
+
+    def most(self, steps: int) -> Counter[str]:
+        """Most tasks of each part that one of these steps may take."""
+        found: Counter[str] = Counter()
+        if self.rates is not None and self.rates.config.by == "family":
+            return Counter(dict.fromkeys(self.parts, self.groups))
+        for step in range(1, steps + 1):
+            found |= self.shares.of(step)
+        return found
+
+    def part_of(self, task: Task) -> str:
+        return self.train.part_of(task) if isinstance(self.train, Mixture) else ""
+
+    def _of_part(
+        self, name: str, missing: int, *, step: int, number: int, seen: Collection[str]
+    ) -> list[Task]:
+        part, seed = self.parts[name], seed_of(self.seed, name) if name else self.seed
+        if self.rates is not None:
+            order = seed_of(seed, "curriculum", step, number)
+            offered = window(part, WINDOW * missing, seed=order) if len(part) >= ENDLESS else part
+            left = [task for task in offered if task.id not in seen]
+            weights = [self.rates.weight(self.rates.key(task), step=step) for task in left]
+            return weighted(left, weights, number=missing, seed=order)
+        if number == 0:
+            taken = [given[name] for given in self.shares.given[: step - 1]]
+            return drawn(part, missing, seed=seed, taken=taken)
+        offered = drawn(
+            part, min(len(part), missing + len(seen)), seed=seed_of(seed, "more", step, number)
+        )
+        return [task for task in offered if task.id not in seen][:missing]
+
+    def finished(self, step: int, episodes: Iterable[Episode]) -> None:
+        """All that a step played, groups that were left out of training included."""
+        if self.rates is not None:
+            self.rates.finished(step, episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.rates is None else self.rates.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.rates is not None:
+            self.rates.load_state_dict(state)
+
+
+def drawn(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = ()) -> list[T]:
+    """An endless sequence is taken in its order, a finite one is shuffled anew each epoch.
+
+    `taken`: how many each earlier step took. A step never holds one item twice: where the rest of
+    an epoch is too short for it, the next one begins.
+    """
+    size = len(items)
+    if size >= ENDLESS:
+        first = seed_of(seed, "tasks") % (size // 2) + sum(taken)
+        return [items[(first + i) % size] for i in range(number)]
+    epoch = end = 0
+    for count in (*taken, number):
+        if end + count > size:
+            epoch, end = epoch + 1, 0
+        end += count
+    order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
+    return [items[int(i)] for i in order[end - number : end]]
+
+
+def window(items: Sequence[T], number: int, *, seed: int) -> list[T]:
+    """Some that follow one another in an endless sequence."""
+    first = seed % (len(items) // 2)
+    return [items[first + i] for i in range(number)]
+
+
+def weighted(items: Sequence[T], weights: Sequence[float], *, number: int, seed: int) -> list[T]:
+    """Some items without repetition, each next one in proportion to its weight among those left.
+
+    The first arrivals of independent exponential clocks (Efraimidis and Spirakis, 2006).
+    """
+    clocks = np.random.default_rng(seed).exponential(size=len(items)) / np.asarray(weights)
+    return [items[int(i)] for i in np.argsort(clocks, kind="stable")[:number]]
+
+
+def rounded(weights: Mapping[str, float], number: int, *, seed: int) -> Counter[str]:
+    """Whole shares of `number` whose means over seeds are exact: (2, 1) of 4 is (3, 1) or (2, 2).
+
+    Systematic sampling: one random offset, so that each is its share rounded down or up.
+    """
+    ends = np.cumsum(list(weights.values()))
+    places = np.floor(ends / ends[-1] * number + np.random.default_rng(seed).random())
+    counts = np.diff(places, prepend=0.0)
+    return Counter({name: int(count) for name, count in zip(weights, counts, strict=True)})

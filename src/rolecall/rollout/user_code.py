@@ -1,0 +1,102 @@
+"""What user code returned in, what the rest relies on out.
+
+A workflow, a world or a reward that returns something else than it should is told so by name, with
+the file and the line where it stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from numbers import Real
+from typing import Any
+
+from rolecall.interfaces.environment import ENDLESS, Observation
+from rolecall.runtime.user_lines import defined
+from rolecall.types import Task
+
+LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
+
+
+async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:
+    """What an async function of the user's comes to. Raises TypeError where it is none."""
+    if not inspect.isawaitable(given):
+        raise TypeError(f"{what} ({defined(call)}) is not an async function: write `async def`")
+    return await given
+
+
+def text_of(answer: object, *, workflow: Callable[..., Any]) -> str:
+    """What a workflow returned, as text; "" for None. Raises TypeError for a missing `await`."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError(
+            f"the workflow ({defined(workflow)}) returned a call that was never awaited: write "
+            "`return await ...`"
+        )
+    return "" if answer is None else str(answer)
+
+
+def numbers_of(
+    found: object, *, names: Collection[str], what: str, call: Callable[..., Any]
+) -> dict[str, float]:
+    """{agent or "team": finite number} as `score` and rewards return it.
+
+    Raises TypeError or ValueError naming the function, and what it returned instead.
+    """
+    where = f"{what} ({defined(call)})"
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            f"{where} returned {_short(found)}; it must return numbers by agent or "
+            '"team", such as {"team": 1.0}'
+        )
+    for name, value in found.items():
+        if name not in names and name != "team":
+            raise ValueError(
+                f"{where} pays {name!r}, who is not in the team (it has: {', '.join(names)}; "
+                '"team" is everybody)'
+            )
+        if not isinstance(value, Real):
+            raise TypeError(f"{where} gives {name!r} {_short(value)}, which is not a number")
+        if not math.isfinite(value):
+            raise ValueError(f"{where} gives {name!r} {value}, which is not a finite number")
+    return {name: float(value) for name, value in found.items()}
+
+
+def check_tasks(tasks: object, *, split: str) -> None:
+    """Raises ValueError unless it is a sequence of tasks with text prompts and ids of their own."""
+    if not isinstance(tasks, Sequence) or isinstance(tasks, str):
+        raise ValueError(
+            f"tasks({split!r}) returned {_short(tasks)}; it must return a list, or another "
+            "sequence, of Task"
+        )
+    seen: set[str] = set()
+    first = tasks[:LOOKED_AT] if len(tasks) < ENDLESS else list(islice(tasks, LOOKED_AT))
+    for number, task in enumerate(first):
+        place = f"tasks({split!r})[{number}]"
+        if not isinstance(task, Task):
+            raise ValueError(f"{place} is {_short(task)}; it must be a Task")
+        for field in ("id", "prompt"):
+            if not isinstance(value := getattr(task, field), str):
+                raise ValueError(f"{place}.{field} is {_short(value)}; it must be a text")
+        if task.id in seen:
+            raise ValueError(f"{place} has the id {task.id!r}, which an earlier task has")
+        seen.add(task.id)
+
+
+def observation_of(found: object, *, call: Callable[..., Any]) -> Observation:
+    """What `reset` returned. Raises TypeError for what it must not return."""
+    if not isinstance(found, Observation):
+        raise TypeError(f"{defined(call)} returned {_short(found)}; it must return an Observation")
+    return found
+
+
+def _short(value: object) -> str:
+    """`a str ('yes')`."""
+    if inspect.iscoroutine(value):
+        value.close()
+        return "a coroutine (it is not an async function, or an await is missing)"
+    text = repr(value)
+    return f"a {type(value).__name__} ({text if len(text) <= 40 else text[:37] + '...'})"

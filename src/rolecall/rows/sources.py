@@ -1,0 +1,58 @@
+"""Names of sources and how to read one in; the tasks of all of them, with unique ids, out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
+
+from rolecall.types import Task
+
+GENERATED = "generated"
+MOST_MIXED = 10_000  # tasks of a source that stands beside others: one may be endless
+Read = Callable[[str], Sequence[Task]]  # the tasks of one source
+
+
+class LazyTasks(Sequence[Task], ABC):
+    """`size` tasks, each made when it is asked for."""
+
+    size: int
+
+    @abstractmethod
+    def make(self, index: int) -> Task:
+        """Task number `index`: the same each time."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.size))]
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        return self.make(index)
+
+
+def listed(sources: str | list[str]) -> list[str]:
+    """Raises ValueError for an empty list."""
+    found = [sources] if isinstance(sources, str) else list(sources)
+    if not found:
+        raise ValueError("an empty list of sources")
+    return found
+
+
+def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
+    """The tasks of several sources in their order; a single one's may be endless."""
+    if len(sources) == 1:
+        return read(sources[0])
+    return [
+        replace(task, id=f"{Path(source).stem}/{task.id}")  # ids are unique within a source only
+        for source in sources
+        for task in read(source)[:MOST_MIXED]
+    ]

@@ -1,0 +1,193 @@
+"""Policies, critics and their optimizers in, a checkpoint that survives a crash at any moment out.
+
+A checkpoint is written aside, flushed to disk, renamed; the pointer file `latest` moves last. So
+whatever happens while saving, `latest` names a whole checkpoint. A manifest holds the checksum of
+every file, so that a checkpoint which was damaged later is noticed before it is trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rolecall.storage.run_folder import write_aside
+
+LATEST, BEST = "latest", "best"  # pointer files
+MANIFEST = "manifest.json"
+STATE = "state.json"
+STEP = re.compile(r"step-(\d+)", re.ASCII)
+
+
+class Saved(Protocol):
+    """What a checkpoint holds a folder of."""
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, or none can be read."""
+
+
+def save(
+    folder: Path, step: int, parts: Mapping[str, Saved], *, states: list[Any], keep: int
+) -> Path:
+    """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
+
+    It gets a folder for each part (policies, critics), and the small states of what has one.
+
+    Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
+    """
+    final = folder / f"step-{step}"
+    aside = folder / f".tmp-step-{step}"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        for name, part in parts.items():
+            (aside / name).mkdir(parents=True)
+            part.save(aside / name)
+        state = {"step": step, "parts": list(parts), "states": states}
+        (aside / STATE).write_text(json.dumps(state))
+        (aside / MANIFEST).write_text(json.dumps({"sha256": _checksums(aside)}, indent=1))
+        _flush(aside)
+    except Exception as error:  # torch and safetensors have their own types for a full disk
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(
+            f"checkpoint {final} cannot be written: {error}; the previous one is untouched"
+        ) from error
+    if final.exists():  # left by a crash between renaming and pointing
+        shutil.rmtree(final)
+    os.replace(aside, final)
+    _flush_folder(folder)
+    point(folder, LATEST, step)
+    _drop_old(folder, keep=keep)
+    return final
+
+
+def point(folder: Path, pointer: str, step: int) -> None:
+    write_aside(folder / pointer, f"step-{step}\n")
+
+
+def pointed(folder: Path, pointer: str) -> Path | None:
+    """The checkpoint that a pointer file names; None if it names no checkpoint that is there."""
+    try:
+        name = (folder / pointer).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = folder / name
+    return found if STEP.fullmatch(name) and found.is_dir() else None
+
+
+def saved(folder: Path) -> list[Path]:
+    """All checkpoints, the newest first; other files of the folder do not count."""
+    found = [path for path in folder.glob("step-*") if STEP.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def damage(checkpoint: Path) -> str:
+    """The first thing that is wrong with a checkpoint; "" if all is as it was written."""
+    try:
+        written: dict[str, str] = json.loads((checkpoint / MANIFEST).read_text())["sha256"]
+        for name, checksum in written.items():
+            if not (checkpoint / name).is_file():
+                return f"{name} is missing"
+            if _checksum(checkpoint / name) != checksum:
+                return f"{name} is not what was written"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read ({type(error).__name__})"
+    return ""
+
+
+def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
+    """The checkpoint to continue from, and why others, or the pointer, were passed over.
+
+    It is the one that `latest` names, and where that is damaged or names none, the newest one
+    that is as it was written.
+    """
+    named, there = pointed(folder, LATEST), saved(folder)
+    passed = {}
+    if named is None and (there or (folder / LATEST).exists()):
+        passed[LATEST] = "it names no checkpoint that is there"
+    for candidate in [named, *there] if named else there:
+        if candidate.name in passed:
+            continue
+        wrong = damage(candidate)
+        if not wrong:
+            return candidate, passed
+        passed[candidate.name] = wrong
+    return None, passed
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Rename a damaged checkpoint, so that no whole one is dropped in its favour."""
+    aside = checkpoint.with_name(f"damaged-{checkpoint.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(checkpoint, aside)
+    return aside
+
+
+def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
+    """Restore weights, moments, critics. Returns the states that were saved.
+
+    Raises CheckpointError where the checkpoint does not fit these parts: it is of another team.
+    """
+    state: dict[str, Any] = json.loads((checkpoint / STATE).read_text())
+    if missing := sorted(set(parts) - set(state["parts"])):
+        raise CheckpointError(
+            f"{checkpoint} has no {missing[0]!r} (it has: {', '.join(state['parts'])}), so the "
+            "run cannot continue from it with this config"
+        )
+    for name, part in parts.items():
+        try:
+            part.load(checkpoint / name)
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{checkpoint / name} does not fit this config: {str(error).splitlines()[0]}"
+            ) from error
+    states: list[Any] = state["states"]
+    return states
+
+
+def _drop_old(folder: Path, *, keep: int) -> None:
+    kept = {pointed(folder, LATEST), pointed(folder, BEST)}
+    for path in saved(folder)[keep:]:
+        if path not in kept:
+            shutil.rmtree(path)
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file, by its path within the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            _flush_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

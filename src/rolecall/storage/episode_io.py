@@ -1,0 +1,173 @@
+"""Episodes in, JSON lines or Parquet rows out, and back: exact to the bit.
+
+A float32 becomes the shortest decimal of its float64 value, which reads back as the same float32.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rolecall.types import Episode, Message, Task, Turn
+
+IDS = ("prompt", "tokens", "versions")
+FLOATS = (
+    "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
+)  # fmt: skip
+
+
+def to_json(episode: Episode) -> str:
+    record = {f.name: getattr(episode, f.name) for f in fields(Episode)}
+    task = episode.task
+    record["task"] = {f.name: getattr(task, f.name) for f in fields(Task)}
+    record["turns"] = [_turn_record(turn) for turn in episode.turns]
+    return json.dumps(record, default=_plain)
+
+
+def from_json(line: str) -> Episode:
+    record = json.loads(line)
+    record["task"] = Task(**record["task"])
+    record["turns"] = [_turn(turn) for turn in record["turns"]]
+    return Episode(**record)
+
+
+def _turn_record(turn: Turn) -> dict[str, Any]:
+    record = {f.name: getattr(turn, f.name) for f in fields(Turn)}
+    for name in (*IDS, *FLOATS):
+        value = record[name]
+        record[name] = None if value is None else value.tolist()
+    record["messages"] = [
+        [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
+        for m in turn.messages
+    ]
+    return record
+
+
+def _turn(record: dict[str, Any]) -> Turn:
+    for names, kind in ((IDS, np.int32), (FLOATS, np.float32)):
+        for name in names:
+            if record[name] is not None:
+                record[name] = np.array(record[name], dtype=kind)
+    record["messages"] = [
+        Message(
+            role, content, None if ids is None else np.array(ids, dtype=np.int32), name, tuple(own)
+        )
+        for role, content, ids, name, own in record["messages"]
+    ]
+    record["path"] = tuple(record["path"])
+    record["parents"] = tuple(record["parents"])
+    return Turn(**record)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+# One row a turn; what belongs to the episode is repeated. An episode without turns has one row.
+SCHEMA = pa.schema(
+    [
+        ("step", pa.int32()),
+        ("task", pa.string()),
+        ("source", pa.string()),
+        ("question", pa.string()),
+        ("reference", pa.string()),
+        ("episode", pa.string()),
+        ("attempt", pa.int32()),
+        ("answer", pa.string()),
+        ("score", pa.float64()),
+        ("episode_rewards", pa.map_(pa.string(), pa.float64())),
+        ("error", pa.string()),
+        ("turn", pa.string()),
+        ("agent", pa.string()),
+        ("policy", pa.string()),
+        ("path", pa.list_(pa.int32())),
+        ("index", pa.int32()),
+        ("parents", pa.list_(pa.string())),
+        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("text", pa.string()),
+        ("finish", pa.string()),
+        ("valid", pa.bool_()),
+        ("trained", pa.bool_()),
+        ("chosen", pa.bool_()),
+        ("turn_rewards", pa.map_(pa.string(), pa.float64())),
+        ("advantage", pa.float64()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+        ("returns", pa.list_(pa.float32())),
+        ("values", pa.list_(pa.float32())),
+        ("ref_logprobs", pa.list_(pa.float32())),
+        ("candidate", pa.int32()),
+        ("info", pa.string()),
+        ("versions", pa.list_(pa.int32())),
+    ]
+)
+
+
+def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
+    """Every turn with text, ids, rewards, advantages and errors; written aside, then renamed."""
+    rows = [row for episode in episodes for row in _rows(episode, step=step)]
+    aside = path.with_suffix(".tmp")
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), aside)
+    os.replace(aside, path)
+
+
+def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
+    shared = {
+        "step": step,
+        "task": episode.task.id,
+        "source": str(episode.task.info.get("source", "")),
+        "question": episode.task.prompt,
+        "reference": str(episode.task.answer),
+        "episode": episode.id,
+        "attempt": episode.attempt,
+        "answer": episode.answer,
+        "score": episode.headline,
+        "episode_rewards": list(episode.rewards.items()),
+        "error": episode.error,
+    }
+    if not episode.turns:
+        return [shared]
+    return [shared | _turn_row(turn) for turn in episode.turns]
+
+
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    advantages = turn.advantages
+    return {
+        "turn": turn.id,
+        "agent": turn.agent,
+        "policy": turn.policy,
+        "path": list(turn.path),
+        "index": turn.index,
+        "parents": list(turn.parents),
+        "messages": [{"role": m.role, "content": m.content} for m in turn.messages],
+        "text": turn.text,
+        "finish": turn.finish,
+        "valid": turn.valid,
+        "trained": turn.trained,
+        "chosen": turn.chosen,
+        "turn_rewards": list(turn.rewards.items()),
+        "advantage": None if advantages is None else float(np.mean(advantages)),
+        "prompt_ids": turn.prompt,
+        "ids": turn.tokens,
+        "logprobs": turn.logprobs,
+        "advantages": advantages,
+        "returns": turn.returns,
+        "values": turn.values,
+        "ref_logprobs": turn.ref_logprobs,
+        "candidate": turn.candidate,
+        "info": json.dumps(turn.info, default=_plain),
+        "versions": turn.versions,
+    }

@@ -1,0 +1,307 @@
+"""A run's folder: what is written where, and how a finished or stopped run is found again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config, EvaluationConfig, load
+from rolecall.storage.episode_io import from_json, to_json
+from rolecall.types import Episode
+
+notices = logging.getLogger("rolecall.notices")
+# What a run may go on with otherwise, because no step that is done depends on it.
+# The number of validation tasks is not among it: they are held out of what is trained on.
+MAY_CHANGE = (
+    "output", "trackers", "trainer.steps", "trainer.save_every", "trainer.keep",
+    *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
+)  # fmt: skip
+UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
+LOCK = ".lock"
+
+
+class RunFolder:
+    """`runs/NAME`: config.yaml, chapters.jsonl, metrics.jsonl, summary.json, journal/, episodes/,
+    evaluated/, checkpoints/.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.chapters = path / "chapters.jsonl"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.journal = path / "journal"
+        self.episodes = path / "episodes"
+        self.evaluated = path / "evaluated"  # what `rolecall eval` found, beside the training's own
+        self.checkpoints = path / "checkpoints"
+        self.log = path / "log.txt"
+        self._lock: TextIO | None = None
+        self._read: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = None
+        self._told: set[str] = set()  # damaged lines of the metrics
+
+    @classmethod
+    def existing(cls, path: Path) -> RunFolder:
+        """Raises ConfigError where there is no run."""
+        folder = cls(path)
+        if not path.is_dir():
+            raise ConfigError(f"there is no run folder {path}")
+        if not folder.config.is_file():
+            raise ConfigError(f"{path} is not a run folder: it has no config.yaml")
+        return folder
+
+    @contextmanager
+    def started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
+        """`start`, and the lock is given back at the end."""
+        self.start(config, allow_changes=allow_changes)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def start(self, config: Config, *, allow_changes: bool = False) -> None:
+        """Lock the folder; then make it, or check that it belongs to this run.
+
+        Keys of MAY_CHANGE, and with `allow_changes` all others, may differ from those of an
+        earlier start: `config.yaml` then has the new values, and `chapters.jsonl` says which keys
+        changed after which step. Raises ConfigError naming the keys that differ otherwise, and
+        where another process trains in the folder.
+        """
+        if not self.config.exists() and self.path.exists() and self._holds_other_things():
+            raise ConfigError(f"{self.path} is not empty and not a run folder")
+        for folder in (self.path, self.journal, self.episodes, self.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._locked()
+        try:
+            if changes := self.check(config, allow_changes=allow_changes):
+                self._begin_chapter(config, changes)
+            elif not self.config.exists():
+                write_aside(self.config, _yaml(config))
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let another process train here."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _holds_other_things(self) -> bool:
+        return any(entry.name != LOCK for entry in self.path.iterdir())
+
+    def _locked(self) -> TextIO:
+        """The lock file: held until it is closed or the process ends, in whatever way."""
+        file = (self.path / LOCK).open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise ConfigError(
+                f"{self.path}: another process ({file.read().strip() or 'unknown'}) trains here; "
+                "wait for it, stop it, or choose another --output"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()}\n")
+        file.flush()
+        return file
+
+    def check(self, config: Config, *, allow_changes: bool = False) -> dict[str, list[Any]]:
+        """The changes with which the run would go on; none for a new one.
+
+        Raises ConfigError for keys that may not change, and for fewer steps than are done.
+        """
+        changes = self.changes(config) if self.config.exists() else {}
+        refused = [key for key in changes if not is_part(key, MAY_CHANGE)]
+        if refused and not allow_changes:
+            raise ConfigError(
+                f"{self.path} belongs to a run with another config; these keys differ: "
+                f"{', '.join(refused)}. Choose another --output, or the same values; "
+                "--allow-changes continues the run with the new ones"
+            )
+        if config.trainer.steps < (done := self.num_steps()):
+            raise ConfigError(
+                f"trainer.steps: {config.trainer.steps} is less than the {done} steps that "
+                f"{self.path} has done"
+            )
+        return changes
+
+    def _begin_chapter(self, config: Config, changes: dict[str, list[Any]]) -> None:
+        with self.chapters.open("a") as file:
+            file.write(json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n")
+        write_aside(self.config, _yaml(config))
+        notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
+
+    def changes(self, config: Config) -> dict[str, list[Any]]:
+        """{"trainer.steps": [3, 6]}: keys whose values differ from those that the run has.
+
+        Raises ConfigError where its config.yaml cannot be read.
+        """
+        return differences(resolved(load(self.config)), resolved(config))
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All whole records: a line that a crash cut short is none, nor is one that is damaged.
+
+        The file is read again only when it has changed, and a damaged line is told once.
+        """
+        if not self.metrics.exists():
+            return []
+        found = self.metrics.stat()
+        state = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._read is None or self._read[0] != state:
+            self._read = (state, self._records())
+        return [dict(record) for record in self._read[1]]
+
+    def _records(self) -> list[dict[str, Any]]:
+        records = []
+        for number, line in enumerate(_whole(self.metrics).splitlines(), 1):
+            try:
+                record = json.loads(line)
+                int(record["step"]), str(record["kind"])
+            except (ValueError, KeyError, TypeError):
+                if line not in self._told:
+                    notices.warning("%s:%d is damaged and left out", self.metrics, number)
+                self._told.add(line)
+            else:
+                records.append(record)
+        return records
+
+    def num_steps(self) -> int:
+        """The newest recorded step, 0 before the first."""
+        steps = [r["step"] for r in self.read_metrics() if r["kind"] == "step"]
+        return max(steps, default=0)
+
+    def forget_after(self, step: int) -> None:
+        """Drop the metrics and episodes of steps above `step`: they will be done again."""
+        kept = [r for r in self.read_metrics() if r["step"] <= step]
+        write_aside(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        for number, file in numbered(self.episodes, "parquet"):
+            if number > step:
+                file.unlink()
+
+    def episode_file(self, step: int) -> Path:
+        return self.episodes / f"step-{step:06d}.parquet"
+
+    def evaluation_file(self, step: int, *, suffix: str = "parquet") -> Path:
+        """Of `rolecall eval` with the checkpoint of a step."""
+        return self.evaluated / f"evaluation-{step:06d}.{suffix}"
+
+
+class Journal:
+    """The finished episodes of one step, each on disk before the trainer sees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def append(self, episode: Episode) -> None:
+        if self._file is None:
+            self._file = self.path.open("a")
+        self._file.write(to_json(episode) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def drop(self, episodes: list[Episode]) -> None:
+        """Forget these: they will be played again."""
+        if not episodes:
+            return
+        self.close()
+        names = {episode.id for episode in episodes}
+        left = [episode for episode in self.read() if episode.id not in names]
+        write_aside(self.path, "".join(to_json(episode) + "\n" for episode in left))
+
+    def read(self) -> list[Episode]:
+        """Finished episodes. A last line that a crash cut short is dropped from the file too, and
+        so is one that is damaged: its episode is played again.
+        """
+        if not self.path.exists():
+            return []
+        episodes, whole = [], []
+        for number, line in enumerate(_whole(self.path).splitlines(keepends=True), 1):
+            try:
+                episodes.append(from_json(line))
+                whole.append(line)
+            except (ValueError, KeyError, TypeError):
+                notices.warning("%s:%d is damaged: it is played again", self.path, number)
+        text = "".join(whole)
+        if self.path.read_bytes() != text.encode():
+            write_aside(self.path, text)
+        return episodes
+
+
+def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
+    return numbered(folder.journal, "jsonl")
+
+
+def numbered(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+    """(3, step-000003.jsonl) for every such file of a folder; other files do not count."""
+    for path in sorted(folder.glob(f"step-*.{suffix}")):
+        if re.fullmatch(r"step-\d+", path.stem, re.ASCII):
+            yield int(path.stem.removeprefix("step-")), path
+
+
+def journal_path(folder: RunFolder, step: int) -> Path:
+    return folder.journal / f"step-{step:06d}.jsonl"
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    return config.model_dump(mode="json")
+
+
+def differences(
+    old: dict[str, Any], new: dict[str, Any], *, prefix: str = ""
+) -> dict[str, list[Any]]:
+    """{dotted key: [old value, new value]} of all values that differ."""
+    found: dict[str, list[Any]] = {}
+    for key in sorted({*old, *new}):
+        name = f"{prefix}{key}"
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found |= differences(a, b, prefix=f"{name}.")
+        elif a != b:
+            found[name] = [a, b]
+    return found
+
+
+def is_part(key: str, of: tuple[str, ...]) -> bool:
+    """Whether a dotted key is one of some keys, or lies below one."""
+    return any(key == name or key.startswith(f"{name}.") for name in of)
+
+
+def _yaml(config: Config) -> str:
+    return yaml.safe_dump(resolved(config), sort_keys=False)
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never half of it."""
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def _whole(path: Path) -> str:
+    """A file up to its last line end: a crash may cut the last line short."""
+    text = path.read_text(errors="replace")
+    return text[: text.rfind("\n") + 1]

@@ -1,0 +1,66 @@
+"""The parts of one run, connected: what the trainer and the evaluation work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.config.schema import Config
+from rolecall.engines.local import TorchEngine
+from rolecall.learners.local import LocalLearner
+from rolecall.models.language_model import LanguageModel
+from rolecall.rollout.episodes import Stage
+from rolecall.rollout.opponent_pool import Opponents
+from rolecall.rollout.task_sampler import Drawing
+from rolecall.storage import checkpoint
+from rolecall.training.algorithm_group import Credit
+from rolecall.types import Group, Task
+
+
+@dataclass(slots=True)
+class Run:
+    """The parts of one run; only the trainer and the evaluation hold them all."""
+
+    config: Config
+    stage: Stage
+    drawing: Drawing  # of train tasks
+    test: list[Task]  # the held-out tasks that are evaluated before and after
+    validation: list[Task]  # those that are evaluated during the run; without any, test is
+    engine: TorchEngine
+    models: dict[str, LanguageModel]
+    learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
+    opponents: dict[str, Opponents]  # by the policy that plays them
+    credits: list[Credit]
+    data: list[Group]  # what is trained on instead of episodes, if anything
+
+    def __repr__(self) -> str:
+        team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
+        return f"<Run of {team}; {self.config.workflow.name}, {self.config.environment.name}>"
+
+    def credit_of(self, policy: str) -> Credit:
+        """Agents that share a policy have one loss, so any of their algorithms will do."""
+        agents = {name for name, agent in self.config.team.items() if agent.policy == policy}
+        return next(part for part in self.credits if part.agents & agents)
+
+    @property
+    def parts(self) -> dict[str, checkpoint.Saved]:
+        """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
+        critics = {  # two algorithms may each have a critic of one kind, but they share no agent
+            f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
+            for part in self.credits
+            if part.critic is not None
+        }
+        past = {f"past.{name}": pool for name, pool in self.opponents.items()}
+        return {**self.learners, **critics, **past}
+
+    @property
+    def stateful(self) -> list[Algorithm | Drawing]:
+        """What a checkpoint holds a small state of."""
+        return [*(part.algorithm for part in self.credits), self.drawing]
+
+    def restore(self, saved: Path) -> None:
+        """Take over a checkpoint's weights, critics and states."""
+        states = checkpoint.load(saved, self.parts)
+        for part, state in zip(self.stateful, states, strict=True):
+            part.load_state_dict(state)

@@ -1,0 +1,222 @@
+"""Groups of a step in, new weights out: annotate, credit, pack, optimizer steps, publish.
+
+Which of it an algorithm needs, it declares; the order is the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.whitening import whiten_families
+from rolecall.learners.local import Annotation
+from rolecall.learners.packing import pack, split
+from rolecall.learners.updates import Update, merged
+from rolecall.seeding import seed_of
+from rolecall.training.algorithm_group import Credit
+from rolecall.training.run import Run
+from rolecall.types import Batch, Episode, Turn
+
+PROBE = 16  # ids whose log-probs are compared after a publication
+LARGEST_PROBE_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
+
+
+class PublishError(RuntimeError):
+    """The engine's copy does not say what the learner's weights say."""
+
+
+async def credit(run: Run, episodes: list[Episode]) -> None:
+    """Hop 5, after what the algorithms need: log-probs of a reference, values of critics."""
+    for part in run.credits:
+        seen = view(episodes, part, run)
+        algorithm = part.algorithm
+        what: set[Annotation] = {"ref_logprobs"} if algorithm.needs_reference else set()
+        if algorithm.critic == "agent":
+            what.add("values")
+            if algorithm.needs_prox:  # the same pass over the same weights gives both
+                what.add("prox_logprobs")
+        for policy, learner in run.learners.items():
+            turns = [
+                turn
+                for episode in seen
+                for turn in episode.turns
+                if turn.policy == policy and turn.trained and turn.tokens is not None
+                if turn.chosen or algorithm.compares_candidates
+            ]
+            await learner.annotate(turns, what, budget=run.config.learner.ids_per_batch)
+        if part.critic is not None:
+            part.critic.annotate(seen)
+            part.seen = seen
+        algorithm.credit(seen)
+    families = {episode.task.id: episode.task.family for episode in episodes}
+    for policy in run.learners:
+        algorithm = run.credit_of(policy).algorithm
+        turns = trained_turns(episodes, policy, algorithm)
+        if algorithm.per_family and turns:
+            whiten_families(turns, families)
+
+
+async def update(
+    run: Run, episodes: list[Episode], *, step: int, apart: bool
+) -> tuple[dict[str, Update], dict[str, float]]:
+    """Hops 6 and 7 for every policy, then the critics; what each did.
+
+    `apart` computes in a thread of its own, so that the engine can go on sampling.
+    """
+    updates: dict[str, Update] = {}
+    order = sorted(run.learners)
+    if any(part.algorithm.one_policy_at_a_time for part in run.credits):
+        np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
+    for policy in order:
+        part = run.credit_of(policy)
+        done = await _elsewhere(_update_policy(run, part, policy, episodes, step), apart)
+        if done is not None:
+            updates[policy] = done
+        if part.algorithm.one_policy_at_a_time:
+            part.algorithm.after_update(policy, view(episodes, part, run))
+    metrics: dict[str, float] = {}
+    for part in run.credits:
+        if part.critic is not None:
+            found = part.algorithm.fit(part.seen, part.critic)
+            part.seen = []
+            metrics |= {f"critic/{name}": value for name, value in found.items()}
+        part.algorithm.after_step(step)
+        counted = part.algorithm.metrics()
+        metrics |= {f"algorithm/{name}": value for name, value in counted.items()}
+    return updates, metrics
+
+
+async def _update_policy(
+    run: Run, part: Credit, policy: str, episodes: list[Episode], step: int
+) -> Update | None:
+    algorithm, learner = part.algorithm, run.learners[policy]
+    budget = run.config.learner.ids_per_batch
+    turns = trained_turns(episodes, policy, algorithm)
+    if not turns:
+        return None
+    if algorithm.needs_prox and algorithm.critic != "agent":  # else `credit` has noted them
+        await learner.annotate(turns, {"prox_logprobs"}, budget=budget)
+    per_agent = run.config.metrics.grad_norms_in(step)
+    seed = seed_of(policy, step)
+    steps = optimizer_steps(run, turns, algorithm, seed=seed, by_agent=per_agent)
+    done = await learner.update(steps, algorithm, per_agent=per_agent)
+    if algorithm.one_policy_at_a_time:
+        await learner.annotate(turns, {"new_logprobs"}, budget=budget)
+    if not done:
+        return None
+    merged_update = merged(done)
+    if merged_update.agent_grad_norms:  # agents without advantages are in no batch
+        silent = {turn.agent: 0.0 for turn in turns}
+        merged_update.agent_grad_norms = silent | merged_update.agent_grad_norms
+    return merged_update
+
+
+def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) -> list[Turn]:
+    return [
+        turn
+        for episode in episodes
+        for turn in episode.turns
+        if turn.policy == policy and turn.advantages is not None
+        if not (algorithm.mask_truncated and turn.finish == "length")
+    ]
+
+
+def optimizer_steps(
+    run: Run, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
+) -> list[list[Batch]]:
+    """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
+    config = run.config.learner
+    random = np.random.default_rng(seed_of(run.config.trainer.seed, seed))
+    pairs = algorithm.pairs(turns) if algorithm.keep_together else None
+    if pairs == []:
+        return []
+    steps = []
+    for _ in range(algorithm.passes):
+        for share, together in split(turns, algorithm.minibatches, random=random, pairs=pairs):
+            batches = pack(
+                share,
+                budget=config.ids_per_batch,
+                skip_zero=algorithm.skips_zero,
+                share=config.share_prefixes,
+                by_agent=by_agent,
+                pairs=together,
+            )
+            if batches:
+                steps.append(batches)
+    return steps
+
+
+async def publish(run: Run, policies: list[str]) -> None:
+    """Give the engine the new weights. Raises PublishError where its copy then says otherwise."""
+    copied = run.config.engine.copy
+    for policy in policies:
+        learner = run.learners[policy]
+        weights = learner.model.weights() if copied else None
+        await run.engine.load(policy, learner.version, weights)
+        if copied:
+            gap = await _probe(run, policy)
+            if not gap <= LARGEST_PROBE_GAP and run.config.learner.dtype == "float32":
+                raise PublishError(
+                    f"after publishing {policy!r} version {learner.version} the sampler's "
+                    f"log-probs are off by {gap:.3g} nats from the learner's"
+                )
+
+
+async def _probe(run: Run, policy: str) -> float:
+    """Largest distance of the engine's log-probs from the learner's on some fixed ids."""
+    model = run.learners[policy].model
+    ids = (np.arange(PROBE) * 7919 % len(model.tokenizer)).astype(np.int32)
+    prompt, tokens = ids[:1], ids[1:]
+    sampler = await run.engine.score(policy, prompt, tokens, temperature=1.0)
+    turn = Turn("probe", "", "", "", policy, (0,), prompt=prompt, tokens=tokens)
+    await run.learners[policy].annotate([turn], {"new_logprobs"}, budget=PROBE)
+    assert turn.new_logprobs is not None
+    return float(np.abs(sampler - turn.new_logprobs).max())
+
+
+def view(episodes: list[Episode], part: Credit, run: Run) -> list[Episode]:
+    """The episodes as one of several algorithms sees them: other algorithms' agents are frozen.
+
+    What its critic notes on their turns stays in this view.
+    """
+    if len(run.credits) == 1:
+        return episodes
+    return [
+        replace(
+            episode,
+            turns=[
+                turn
+                if turn.agent in part.agents
+                else replace(turn, trained=False, info=dict(turn.info))
+                for turn in episode.turns
+            ],
+        )
+        for episode in episodes
+    ]
+
+
+@contextmanager
+def threads_shared(apart: bool) -> Iterator[None]:
+    """`apart`: sampling and an update, which compute at the same time, have half of the cores each.
+
+    With all of them each, both wait for threads that have no core to run on.
+    """
+    threads = torch.get_num_threads()
+    if apart:
+        torch.set_num_threads(max(1, threads // 2))
+    try:
+        yield
+    finally:
+        if apart:
+            torch.set_num_threads(threads)
+
+
+async def _elsewhere(work: Coroutine[Any, Any, Any], apart: bool) -> Any:
+    return await (asyncio.to_thread(asyncio.run, work) if apart else work)

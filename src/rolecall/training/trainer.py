@@ -1,0 +1,414 @@
+"""The conductor: the only file that knows all seven hops of an id, from a task to new weights.
+
+A step consumes tasks, produces episodes and then weights; it is unblocked by its last episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from rolecall.environments.validation import SPLIT
+from rolecall.learners.local import DivergedError
+from rolecall.learners.mismatch import Alarm
+from rolecall.learners.updates import Update
+from rolecall.monitor import metrics
+from rolecall.monitor.comparison import TEST, evaluations
+from rolecall.rollout.episodes import Rollout
+from rolecall.rollout.evaluation import evaluate
+from rolecall.rollout.opponent_pool import Kept
+from rolecall.runtime import held_loop
+from rolecall.runtime.call_tree import task_factory
+from rolecall.storage import checkpoint
+from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.run_folder import RunFolder, journal_path, journals
+from rolecall.training import train_step
+from rolecall.training.collector import Collector
+from rolecall.training.run import Run
+from rolecall.types import Episode
+
+log = logging.getLogger("rolecall")
+notices = logging.getLogger("rolecall.notices")
+T = TypeVar("T")
+AREAS = {TEST: "evaluation", SPLIT: "validation"}  # names of files and metrics of a split
+
+
+class NothingTrainsError(RuntimeError):
+    """Several steps in a row had nothing to train on."""
+
+
+class Display(Protocol):
+    """Who watches: a live table, or nobody."""
+
+    def step(self, record: dict[str, Any]) -> None: ...
+    def evaluation(self, record: dict[str, Any]) -> None: ...
+
+
+class Tracker(Protocol):
+    """Where else metrics go."""
+
+    def log(self, step: int, record: dict[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class EpisodeTracker(Tracker, Protocol):
+    """A tracker that also takes what was said."""
+
+    def episodes(self, step: int, episodes: Sequence[Episode]) -> None: ...
+
+
+class Trainer:
+    """Runs the steps of one run in its folder, from its last checkpoint on."""
+
+    def __init__(
+        self, run: Run, folder: RunFolder, *, display: Display, trackers: Sequence[Tracker] = ()
+    ) -> None:
+        self.run, self.folder, self.display, self.trackers = run, folder, display, trackers
+        self.collector = Collector(run, folder)
+        self.ahead: deque[asyncio.Task[Rollout]] = deque()  # rollouts of the next steps
+        self.config = run.config
+        self.done = 0  # steps whose update is in the weights
+        self.moves = 0  # optimizer steps of all policies, when the newest step was done
+        self.saved = -1  # step of the newest checkpoint
+        self.idle = 0  # steps in a row without anything to train on
+        self.best = -1.0
+        self.started = time.monotonic()
+        devices = {model.device.type for model in run.models.values()}
+        self.alarm = Alarm(exact=self.config.learner.dtype == "float32" and devices == {"cpu"})
+        self._compared = False  # whether sampler and learner were, in this process
+        self.earlier_s = 0.0
+
+    async def train(self) -> None:
+        """Raises NothingTrainsError or DivergedError; it saves first, also when cancelled.
+
+        Raises CheckpointError where the run has done steps and no checkpoint can be read.
+        """
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        with held_loop.watched():
+            await self._train()
+
+    async def _train(self) -> None:
+        await self._resume()
+        try:
+            if self.done == 0:
+                await self._evaluate("before")
+            elif self._is_evaluated(self.done):
+                await self._evaluate("during")  # unless it is known: a stop may have cut it short
+            with train_step.threads_shared(self.config.trainer.max_staleness > 0):
+                while self.done < self.config.trainer.steps:
+                    await self._step(self.done + 1)
+                    await self._after_step()
+            await self._evaluate("after")
+        except (asyncio.CancelledError, NothingTrainsError, DivergedError):
+            self._save_whole_step()
+            raise
+        finally:
+            for rollout in self.ahead:
+                rollout.cancel()
+            await asyncio.gather(*self.ahead, return_exceptions=True)
+            for tracker in self.trackers:
+                self._track(tracker, tracker.close)
+
+    async def _resume(self) -> None:
+        found = self._newest_checkpoint()
+        if found is not None:
+            self.run.restore(found)
+            self.done = self.saved = checkpoint.step_of(found)
+            log.info("resumed step=%d", self.done)
+        self.moves = self._num_moves()
+        self.folder.forget_after(self.done)
+        for step, path in journals(self.folder):
+            if step <= self.done:
+                path.unlink()
+        records = self.folder.read_metrics()
+        recorded = {r["step"] for r in records if r["kind"] == "step"}
+        if lost := [step for step in range(1, self.done + 1) if step not in recorded]:
+            notices.warning(
+                "%s has no record of %d of the %d steps that are done (the first: step %d)",
+                self.folder.metrics, len(lost), self.done, lost[0],
+            )  # fmt: skip
+        self.earlier_s = max((r.get("time/run_s", 0.0) for r in records), default=0.0)
+        chosen = evaluations(records, split=self._chosen_on)
+        self.best = max((r.get(self._headline, -1.0) for r in chosen), default=-1.0)
+        await train_step.publish(self.run, list(self.run.learners))
+
+    def _newest_checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; damaged ones that are newer are set aside."""
+        found, passed = checkpoint.newest_whole(self.folder.checkpoints)
+        for name, wrong in passed.items():
+            notices.warning("%s is passed over: %s", self.folder.checkpoints / name, wrong)
+        if found is None:
+            self._refuse_to_start_again(damaged=bool(passed))
+            return None
+        for name in passed.keys() - {checkpoint.LATEST}:
+            checkpoint.set_aside(self.folder.checkpoints / name)
+        if passed:
+            checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(found))
+            notices.warning("continuing from %s, and doing the steps after it again", found)
+        return found
+
+    def _refuse_to_start_again(self, *, damaged: bool) -> None:
+        """Raise CheckpointError where starting at step 0 would throw away a run that had saved."""
+        done = self.folder.num_steps()
+        # The journal of step 1 stays until a first checkpoint holds that step. Pairs of a data
+        # set have no journal.
+        never_saved = journal_path(self.folder, 1).exists() or (
+            bool(self.run.data) and done <= self.config.trainer.save_every
+        )
+        if damaged or (done and not never_saved):
+            raise checkpoint.CheckpointError(
+                f"{self.folder.path} has {done} recorded steps and no whole checkpoint to "
+                "continue from. Put one back, or train in another --output"
+            )
+
+    async def _step(self, step: int) -> None:
+        """Hops 1 to 7."""
+        run, started = self.run, time.monotonic()
+        opponents = {name: pool.of(step) for name, pool in run.opponents.items()}
+        await self._play_against(opponents)
+        rollout = await self._rollout(step)
+        collected = time.monotonic()
+        await train_step.credit(run, rollout.episodes)
+        played = [*rollout.episodes, *rollout.unused]
+        write_parquet(self.folder.episode_file(step), played, step=step)
+        for tracker in self.trackers:
+            if isinstance(tracker, EpisodeTracker):
+                self._track(tracker, partial(tracker.episodes, step, played))
+        updates = await _to_its_end(
+            self._update(step, rollout, opponents, clock=(started, collected, time.monotonic()))
+        )
+        self._check_progress(rollout, updates)
+
+    async def _update(
+        self,
+        step: int,
+        rollout: Rollout,
+        opponents: dict[str, Kept],
+        *,
+        clock: tuple[float, float, float],
+    ) -> dict[str, Update]:
+        """Hops 6 and 7: weights move, and the step is done and recorded."""
+        run = self.run
+        await run.engine.sleep()
+        updates, learned = await train_step.update(
+            run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
+        )
+        updated = time.monotonic()
+        await run.engine.wake()
+        await train_step.publish(run, list(updates))
+        self.done, self.moves = step, self._num_moves()
+        run.drawing.finished(step, [*rollout.episodes, *rollout.unused])
+        for pool in run.opponents.values():
+            pool.finished(step)
+        record = metrics.of_rollout(rollout) | learned
+        for policy, update in updates.items():
+            record |= metrics.of_update(policy, update)
+        record |= {f"policy/{name}/of_step": kept for name, (kept, _) in opponents.items()}
+        record |= _pace(rollout, *clock, updated)
+        record["time/run_s"] = self._elapsed()
+        self._report(record, error=rollout.first_error)
+        return updates
+
+    def _num_moves(self) -> int:
+        return sum(learner.stepper.num_steps for learner in self.run.learners.values())
+
+    async def _play_against(self, opponents: dict[str, Kept]) -> None:
+        for name, (kept, weights) in opponents.items():
+            await self.run.engine.load(name, kept, weights)
+
+    async def _rollout(self, step: int) -> Rollout:
+        """This step's groups; those of up to `max_staleness` later steps are under way meanwhile.
+
+        A later step starts at the weights of `max_staleness` updates before its own, at the oldest.
+        """
+        lag, last = self.config.trainer.max_staleness, self.config.trainer.steps
+        while len(self.ahead) <= lag and step + len(self.ahead) <= last:
+            collecting = self.collector.collect(step + len(self.ahead))
+            self.ahead.append(asyncio.create_task(collecting))
+        rollout = await self.ahead[0]
+        self.ahead.popleft()
+        versions = {name: learner.version for name, learner in self.run.learners.items()}
+        rollout.drop_stale(versions, most=lag)
+        return rollout
+
+    def _check_progress(self, rollout: Rollout, updates: dict[str, Update]) -> None:
+        for policy, update in updates.items():
+            if update.skipped:
+                log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
+        self._check_mismatch(updates)
+        self.idle = 0 if updates else self.idle + 1
+        if self.idle >= self.config.trainer.idle_steps:
+            error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
+            raise NothingTrainsError(
+                f"nothing to train on in {self.idle} steps in a row (up to step {self.done}): "
+                f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
+                f"turn in them did better than another{error}"
+            )
+
+    def _check_mismatch(self, updates: dict[str, Update]) -> None:
+        """Not of stale turns, where the difference is drift, nor where ids were filtered."""
+        config = self.config
+        if config.trainer.max_staleness or config.rollout.allow_filtered_sampling:
+            return
+        for update in updates.values():
+            for agent, found in update.agent_metrics.items():
+                if not self._compared:
+                    self.alarm.check_first(agent, found)
+                if warning := self.alarm.warning(found):
+                    log.warning("mismatch agent=%s %s", agent, warning)
+        self._compared = self._compared or bool(updates)
+
+    async def _after_step(self) -> None:
+        config = self.config
+        last = self.done == config.trainer.steps
+        due = self._is_evaluated(self.done)
+        if self.done % config.trainer.save_every == 0 or due or last:
+            self._save()
+        if due:
+            await self._evaluate("during")
+
+    def _is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation comes after this step, beside those before and after the run.
+
+        The last step's team is tested after the run, and validated as the others are.
+        """
+        every = self.config.evaluation.every
+        if step == self.config.trainer.steps:
+            return bool(self.run.validation)
+        return bool(every) and step % every == 0
+
+    def _save_whole_step(self) -> None:
+        """Save, unless a policy has begun the next step's update and another one has not ended."""
+        if self._num_moves() == self.moves:
+            self._save()
+        else:
+            notices.warning(
+                "the update of step %d has not ended: %s", self.done + 1,
+                f"the newest checkpoint is that of step {self.saved}" if self.saved > 0
+                else "the run will start again",
+            )  # fmt: skip
+
+    def _save(self) -> None:
+        if self.saved == self.done:
+            return
+        checkpoint.save(
+            self.folder.checkpoints,
+            self.done,
+            self.run.parts,
+            states=[part.state_dict() for part in self.run.stateful],
+            keep=self.config.trainer.keep,
+        )
+        self.saved = self.done
+        for step, path in journals(self.folder):
+            if step <= self.done:
+                path.unlink()
+
+    async def _evaluate(self, when: str) -> None:
+        split = self._chosen_on if when == "during" else TEST
+        tasks = self.run.validation if split == SPLIT else self.run.test
+        records = evaluations(self.folder.read_metrics(), split=split)
+        if not tasks or any(record["step"] == self.done for record in records):
+            return
+        config = self.config.evaluation
+        await self._play_against({name: p.first for name, p in self.run.opponents.items()})
+        if self.config.deterministic:
+            await self.run.engine.forget()
+        found, rollout = await evaluate(
+            self.run.stage,
+            tasks,
+            samples=config.samples,
+            k=config.pass_k,
+            greedy=config.greedy,
+        )
+        write_parquet(
+            self.folder.path / f"{AREAS[split]}-{self.done:06d}.parquet",
+            [*rollout.episodes, *rollout.unused],
+            step=self.done,
+        )
+        record = {"kind": "evaluation", "step": self.done, "when": when, "split": split, **found}
+        record["time/run_s"] = self._elapsed()
+        # The pointer moves before the record is written: a run that is stopped between the two
+        # evaluates again, and comes to the same.
+        if split == self._chosen_on and found[self._headline] > self.best:
+            self.best = found[self._headline]
+            if self.saved == self.done:
+                checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
+        self.folder.append_metrics(record)
+        self.display.evaluation(record)
+        for tracker in self.trackers:
+            told = metrics.of_evaluation(found, AREAS[split])
+            self._track(tracker, partial(tracker.log, self.done, told))
+        log.info(
+            "evaluation=%s split=%s step=%d score=%.4f",
+            when, split, self.done, found[self._headline],
+        )  # fmt: skip
+
+    @property
+    def _chosen_on(self) -> str:
+        """The split on which the checkpoint `best` is chosen."""
+        return SPLIT if self.run.validation else TEST
+
+    def _elapsed(self) -> float:
+        """Seconds of this run, those before it was resumed included."""
+        return self.earlier_s + time.monotonic() - self.started
+
+    @property
+    def _headline(self) -> str:
+        return f"avg@{self.config.evaluation.samples}"
+
+    def _report(self, record: dict[str, float], *, error: str) -> None:
+        full = {"kind": "step", "step": self.done, **record} | ({"error": error} if error else {})
+        self.folder.append_metrics(full)
+        self.display.step(full)
+        score = record.get("score", float("nan"))
+        log.info("step=%d score=%.4f step_s=%.2f", self.done, score, record["time/step_s"])
+        for tracker in self.trackers:
+            self._track(tracker, partial(tracker.log, self.done, record))
+
+    def _track(self, tracker: Tracker, tell: Callable[[], None]) -> None:
+        """A tracker that fails is left out from then on: the run folder has the record."""
+        try:
+            tell()
+        except Exception as error:  # of another system, or of the user's code
+            self.trackers = [other for other in self.trackers if other is not tracker]
+            notices.warning(
+                "tracker %s failed and gets nothing more: %s: %s",
+                type(tracker).__name__, type(error).__name__, error,
+            )  # fmt: skip
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await what must not be stopped halfway: a cancellation waits for its end.
+
+    A second cancellation does not.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _pace(
+    rollout: Rollout, started: float, collected: float, credited: float, updated: float
+) -> dict[str, float]:
+    sampled = sum(len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None)
+    ended = time.monotonic()
+    whole = ended - started
+    return {
+        "time/step_s": whole,
+        "time/rollout_share": (collected - started) / whole,
+        "time/credit_share": (credited - collected) / whole,
+        "time/update_share": (updated - credited) / whole,
+        "time/publish_share": (ended - updated) / whole,
+        "pace/sampled_ids_per_s": sampled / (collected - started),
+        "pace/ids_per_s": sampled / whole,
+    }
