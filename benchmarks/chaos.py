@@ -41,15 +41,15 @@ SMALL = (
 )  # fmt: skip
 KINDS: dict[str, tuple[str, ...]] = {
     "synchronous": ("math",),
-    "async": ("math", "trainer.max_staleness=1", "engine.copy=true"),
+    "async": ("math", "trainer.max_staleness=1", "engine.separate_weights=true"),
     "ppo": ("math", "algorithm=ppo", "critics.agent.optimizer.lr=1e-3"),
     "adapters": ("math", "policies.solver.adapter.rank=4", "policies.verifier.adapter.rank=4"),
     "tools": ("mathchat",),
     "critics": ("math", "algorithm=mappo", "critics.team.base=tiny:math"),
     "past": (
         "math", "team.verifier.trainable=false",
-        "policies.verifier.past.of=solver",
-        "policies.verifier.past.every=1", "policies.verifier.past.keep=2",
+        "policies.verifier.opponent_pool.of=solver",
+        "policies.verifier.opponent_pool.every=1", "policies.verifier.past.keep=2",
     ),
 }  # fmt: skip
 NOT_DETERMINISTIC = ("async",)

@@ -203,8 +203,8 @@ OTHERS: dict[str, Names] = {
         ("beta", ["algorithm.kl"], "of DPO: algorithm.beta"),
         ("epsilon, epsilon_high", ["algorithm.clip_low", "algorithm.clip_high"], ""),
         ("max_completion_length", ["team.NAME.sampling.max_tokens"], ""),
-        ("per_device_train_batch_size", ["learner.ids_per_batch"], "counted in ids"),
-        ("num_iterations", ["algorithm.passes"], ""),
+        ("per_device_train_batch_size", ["learner.tokens_per_batch"], "counted in ids"),
+        ("num_iterations", ["algorithm.epochs"], ""),
         ("peft_config", ["policies.NAME.adapter"], ""),
     ],
     "verl": [

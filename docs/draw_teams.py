@@ -24,7 +24,7 @@ from rolecall.environments.games.kuhn import Kuhn
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
@@ -121,11 +121,11 @@ def conversation(name: str) -> Episode:
             parser=flow.parsers.get(role),
             tools=ToolUse((Stateless(python),), format="code") if agent == "executor" else None,
         )  # fmt: skip
-    stage = Stage(agents, flow, OPTIONS.get(name, {}), Anything(name), rewards={})
+    context = RolloutContext(agents, flow, OPTIONS.get(name, {}), Anything(name), rewards={})
 
     async def main() -> Episode:
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await play(stage, Task("t", "the task"), step=0)
+        return await play(context, Task("t", "the task"), step=0)
 
     episode = asyncio.run(main())
     if episode.error:
@@ -133,7 +133,7 @@ def conversation(name: str) -> Episode:
     return episode
 
 
-def stages(turns: list[Turn]) -> dict[str, int]:
+def contexts(turns: list[Turn]) -> dict[str, int]:
     """Turn id -> when it could be said: later than what it reads and than the agent's last."""
     found: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -145,7 +145,7 @@ def stages(turns: list[Turn]) -> dict[str, int]:
 
 def draw(name: str, path: Path) -> None:
     episode = conversation(name)
-    when = stages(episode.turns)
+    when = contexts(episode.turns)
     lanes = list(dict.fromkeys(turn.agent for turn in episode.turns))
     entries = {entry.partition(" (")[0]: entry for entry in SAYS[name]}
     width, height = max(when.values()) + 1, len(lanes)

@@ -30,9 +30,9 @@ async def says(run: Run, policy: str) -> np.ndarray:
     return await run.engine.score(policy, PROMPT, TOKENS, temperature=1.0)
 
 
-@pytest.mark.parametrize("copy", [False, True], ids=["the same weights", "engine copy"])
+@pytest.mark.parametrize("copy", [False, True], ids=["the same weights", "separate weights"])
 def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, tmp_path, copy):
-    config = case(model_folder, "adapters", engine={"copy": copy})
+    config = case(model_folder, "adapters", engine={"separate_weights": copy})
     run = assemble(load(write(tmp_path / "c.yaml", config)))
     assert run.models["a"].model is run.models["b"].model
     folder = RunFolder(tmp_path / "run")
@@ -44,7 +44,7 @@ def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, t
         assert before["a"] == pytest.approx(before["b"]), "LoRA starts at the base"
         rollout = await Collector(run, folder).collect(1)
         await train_step.credit(run, rollout.episodes)
-        part = run.credit_of("a")
+        part = run.group_of("a")
         await train_step._update_policy(run, part, "a", rollout.episodes, 1)
         if copy:
             assert np.array_equal(await says(run, "a"), before["a"]), "not published yet"

@@ -26,24 +26,24 @@ def played(config: dict, folder) -> tuple[Run, list]:
 
 def noted(monkeypatch) -> list[list[str]]:
     """The turns of each pass without a gradient, as they come."""
-    passes = []
+    epochs = []
     forward = LocalLearner.forward
 
     def counted(learner, batch, **options):
         if not torch.is_grad_enabled():
-            passes.append(list(batch.turn_ids))
+            epochs.append(list(batch.turn_ids))
         return forward(learner, batch, **options)
 
     monkeypatch.setattr(LocalLearner, "forward", counted)
-    return passes
+    return epochs
 
 
 def test_values_and_log_probs_of_one_turn_come_from_one_pass(model_folder, tmp_path, monkeypatch):
     run, episodes = played(case(model_folder, "ppo"), tmp_path / "run")
-    passes = noted(monkeypatch)
+    epochs = noted(monkeypatch)
     asyncio.run(train_step.credit(run, episodes))
     asyncio.run(train_step.update(run, episodes, step=1, apart=False))
-    read = [turn_id for turns in passes for turn_id in turns]
+    read = [turn_id for turns in epochs for turn_id in turns]
     wanted = sorted(turn.id for episode in episodes for turn in episode.turns)
     assert sorted(read) == wanted
 
@@ -56,7 +56,7 @@ def test_the_log_probs_that_an_update_begins_with_are_those_of_a_pass_of_their_o
     expected = {}
     for policy, learner in run.learners.items():
         turns = [turn for e in episodes for turn in e.turns if turn.policy == policy]
-        budget = run.config.learner.ids_per_batch
+        budget = run.config.learner.tokens_per_batch
         asyncio.run(learner.annotate(turns, {"prox_logprobs"}, budget=budget))
         expected |= {turn.id: turn.prox_logprobs for turn in turns}
         for turn in turns:

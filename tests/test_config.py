@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import ConfigError
+from rolecall.config.errors import RENAMED, ConfigError
 from rolecall.config.registry import BUILT_IN, resolve
 from rolecall.config.schema import find, load, recipe_names
+from rolecall.setup.build import assemble
 from rolecall.setup.validate_options import check_coach
 from tests.toy import relay_config, write
 
@@ -107,3 +108,26 @@ def test_an_empty_mapping_clears_what_the_file_has(model_folder, tmp_path):
     assert set(load(path, ["rewards={coach: 1}"]).rewards) == {"correct", "coach"}
     replaced = load(path, ["rewards={}", "rewards.coach=2"]).rewards
     assert replaced == {"coach": 2.0}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_key_is_answered_with_the_new_one(old, new, model_folder, tmp_path):
+    config = relay_config(model_folder)
+    names = {"policies": "a", "team": "left"}
+    old, new = (key.replace("*", names.get(key.split(".")[0], "")) for key in (old, new))
+    config["algorithm"] = {"name": "mappo"}
+    if old.startswith("team"):
+        config["team"]["left"]["algorithm"] = {"name": "mappo"}
+    path = write(tmp_path / "team.yaml", config)
+    with pytest.raises(ConfigError) as raised:
+        assemble(load(path, [f"{old}=1"]))
+    assert str(raised.value) == f"{old}: this key is now {new}"
+    with pytest.raises(ConfigError) as raised:  # and the new one is a key: its value is looked at
+        assemble(load(path, [f"{new}=[]"]))
+    assert str(raised.value).startswith(f"{new}")
+    assert "unknown key" not in str(raised.value)
+
+
+def test_a_key_that_is_gone_is_answered(model_folder, tmp_path):
+    with pytest.raises(ConfigError, match="cluster: a run has one process; leave the key out"):
+        load(write(tmp_path / "team.yaml", relay_config(model_folder)), ["cluster=local"])

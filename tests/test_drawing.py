@@ -14,7 +14,7 @@ from rolecall.config.schema import CurriculumConfig, load
 from rolecall.environments.mixed import Labelled, Mixture
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.curriculum import PassRates
-from rolecall.rollout.task_sampler import Drawing, Shares, drawn, rounded, weighted
+from rolecall.rollout.task_sampler import Shares, TaskSampler, drawn, rounded, weighted
 from rolecall.rows.sources import LazyTasks
 from rolecall.setup.build import assemble
 from rolecall.types import Episode, Task
@@ -91,16 +91,16 @@ def test_shares_by_chance_or_of_other_weights_are_caught():
 
 
 def test_a_draw_holds_the_shares_and_no_task_twice():
-    drawing = Drawing(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=1)
+    sampler = TaskSampler(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=1)
     for step in range(1, 60):
-        tasks = drawing.draw(step)
-        assert Counter(task.family for task in tasks) == drawing.shares.of(step)
+        tasks = sampler.sample(step)
+        assert Counter(task.family for task in tasks) == sampler.shares.of(step)
         assert len({task.id for task in tasks}) == 4
 
 
 def test_a_finite_part_is_shuffled_anew_each_epoch_and_an_endless_one_never_comes_again():
-    drawing = Drawing(mixture({"a": 1, "b": 1}, a=Endless(), b=some(6)), groups=4, seed=1)
-    steps = [drawing.draw(step) for step in range(1, 31)]
+    sampler = TaskSampler(mixture({"a": 1, "b": 1}, a=Endless(), b=some(6)), groups=4, seed=1)
+    steps = [sampler.sample(step) for step in range(1, 31)]
     endless = [task.id for tasks in steps for task in tasks if task.family == "a"]
     assert len(set(endless)) == 60
     finite = [task.id for tasks in steps for task in tasks if task.family == "b"]
@@ -110,32 +110,32 @@ def test_a_finite_part_is_shuffled_anew_each_epoch_and_an_endless_one_never_come
 
 
 def test_a_draw_depends_on_seed_and_step_only():
-    def drawing(seed: int) -> Drawing:
-        return Drawing(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=seed)
+    def sampler(seed: int) -> TaskSampler:
+        return TaskSampler(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=seed)
 
-    straight = drawing(3)
-    steps = [straight.draw(step) for step in (1, 2, 3, 4, 5)]
-    assert drawing(3).draw(5) == steps[4]
-    assert drawing(4).draw(5) != steps[4]
+    straight = sampler(3)
+    steps = [straight.sample(step) for step in (1, 2, 3, 4, 5)]
+    assert sampler(3).sample(5) == steps[4]
+    assert sampler(4).sample(5) != steps[4]
 
 
 def test_replacements_come_from_the_part_that_lacks_them_and_are_new():
-    drawing = Drawing(mixture({"a": 1, "b": 1}, a=Endless(), b=some(8)), groups=6, seed=0)
-    first = drawing.draw(1)
+    sampler = TaskSampler(mixture({"a": 1, "b": 1}, a=Endless(), b=some(8)), groups=6, seed=0)
+    first = sampler.sample(1)
     refused = [task for task in first if task.family == "b"][:2]
     admitted = [task for task in first if task not in refused]
     seen = {task.id for task in first}
-    more = drawing.draw(1, number=1, admitted=admitted, seen=seen)
+    more = sampler.sample(1, number=1, admitted=admitted, seen=seen)
     assert [task.family for task in more] == ["b", "b"]
     assert not {task.id for task in more} & seen
     seen |= {task.id for task in more}
-    assert len(drawing.draw(1, number=2, admitted=admitted, seen=seen)) == 2
-    assert drawing.draw(1, number=2, admitted=admitted, seen={f"b/{i}" for i in range(8)}) == []
+    assert len(sampler.sample(1, number=2, admitted=admitted, seen=seen)) == 2
+    assert sampler.sample(1, number=2, admitted=admitted, seen={f"b/{i}" for i in range(8)}) == []
 
 
 def test_a_lone_split_is_drawn_as_a_whole():
-    drawing = Drawing(some(10), groups=3, seed=5)
-    steps = [[task.id for task in drawing.draw(step)] for step in range(1, 7)]
+    sampler = TaskSampler(some(10), groups=3, seed=5)
+    steps = [[task.id for task in sampler.sample(step)] for step in range(1, 7)]
     for epoch in (steps[:3], steps[3:]):
         assert len({name for step in epoch for name in step}) == 9
     assert steps[:3] != steps[3:]
@@ -181,7 +181,7 @@ def test_tasks_that_are_passed_now_and_then_are_drawn_most_and_none_starves():
     known = rates("task", newest=1.0)
     known.finished(1, [*scored(tasks[0], 0, 0), *scored(tasks[1], 0, 1), *scored(tasks[2], 1, 1)])
     found = Counter(
-        Drawing(tasks, groups=1, seed=seed, rates=known).draw(2)[0].id for seed in range(4000)
+        TaskSampler(tasks, groups=1, seed=seed, rates=known).sample(2)[0].id for seed in range(4000)
     )
     expected = [1 / 8, 6 / 8, 1 / 8]
     assert [found[str(i)] / 4000 for i in range(3)] == pytest.approx(expected, abs=0.025)
@@ -189,11 +189,11 @@ def test_tasks_that_are_passed_now_and_then_are_drawn_most_and_none_starves():
 
 def test_sources_of_an_endless_split_are_drawn_by_their_pass_rates():
     known = rates("source", newest=1.0, floor=0.01)
-    drawing = Drawing(Endless(), groups=8, seed=0, rates=known)
-    assert len({task.id for task in drawing.draw(1)}) == 8
+    sampler = TaskSampler(Endless(), groups=8, seed=0, rates=known)
+    assert len({task.id for task in sampler.sample(1)}) == 8
     known.finished(1, [*scored(Endless()[0], 1, 1), *scored(Endless()[1], 1, 0)])
     known.known |= dict.fromkeys(range(2, 200), known.known[1])  # nothing new
-    later = Counter(task.source for step in range(2, 200) for task in drawing.draw(step))
+    later = Counter(task.source for step in range(2, 200) for task in sampler.sample(step))
     assert later["odd"] / later.total() > 0.9
     assert later["even"] > 0
 
@@ -205,20 +205,20 @@ def test_shares_of_families_follow_their_pass_rates():
     known.finished(1, [*scored(train[0], 1, 1), *scored(train[1], 1, 0)])
     found: Counter[str] = Counter()
     for seed in range(500):
-        tasks = Drawing(train, groups=7, seed=seed, rates=known).draw(2)
+        tasks = TaskSampler(train, groups=7, seed=seed, rates=known).sample(2)
         assert len({task.id for task in tasks}) == 7
         found += Counter(task.family for task in tasks)
     assert found == {"a": 500, "b": 3000}
 
 
 def test_a_curriculum_keeps_the_shares_of_parts_and_of_replacements():
-    drawing = Drawing(
+    sampler = TaskSampler(
         mixture({"a": 2, "b": 1}, a=some(30), b=some(9)), groups=4, seed=0, rates=rates("task")
     )
-    first = drawing.draw(1)
+    first = sampler.sample(1)
     assert Counter(task.family for task in first) == {"a": 3, "b": 1}
     seen = {task.id for task in first}
-    more = drawing.draw(1, number=1, admitted=first[2:], seen=seen)
+    more = sampler.sample(1, number=1, admitted=first[2:], seen=seen)
     assert [task.family for task in more] == ["a", "a"]
     assert not {task.id for task in more} & seen
 

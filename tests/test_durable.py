@@ -244,7 +244,7 @@ def test_an_update_that_is_interrupted_is_finished_before_it_is_saved(
 ):
     """With stale rollouts it runs in a thread, which no cancellation reaches."""
     config = relay_config(model_folder, trainer={"save_every": 100, "max_staleness": staleness})
-    config["engine"] = {"copy": bool(staleness)}
+    config["engine"] = {"separate_weights": bool(staleness)}
     made = trainer_of(config, tmp_path / "run")
     whole, cancelled = LocalLearner.update, []
 

@@ -157,7 +157,7 @@ def test_async_lag_zero_equals_sync(model_folder, tmp_path):
 
 def test_stale_rollouts_stay_within_the_bound_and_overlap_updates(model_folder, tmp_path):
     config = case(
-        model_folder, "engine copy",
+        model_folder, "separate weights",
         trainer={"steps": 6, "max_staleness": 2}, environment={"max_delay_s": 0.02},
     )  # fmt: skip
     display = train(config, tmp_path / "run")
@@ -171,7 +171,7 @@ def test_stale_rollouts_stay_within_the_bound_and_overlap_updates(model_folder, 
 
 
 def test_publish_moves_the_sampler_or_the_run_stops(model_folder, tmp_path, monkeypatch):
-    config = case(model_folder, "engine copy")
+    config = case(model_folder, "separate weights")
     trainer = trainer_of(config, tmp_path / "run", Display())
 
     async def forgetful(policy, version, weights):
@@ -187,7 +187,7 @@ def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_pat
     config = case(model_folder, "mappo", trainer={"steps": 1})
     config["team"]["last"]["algorithm"] = {"name": "mappo", "lam": 0.5}
     trainer = trainer_of(config, tmp_path / "run", Display())
-    first, second = trainer.run.credits
+    first, second = trainer.run.algorithm_groups
     assert isinstance(first.critic, JointCritic)
     assert isinstance(second.critic, JointCritic)
     assert len([name for name in trainer.run.parts if name.startswith("critic.team.")]) == 2
@@ -196,7 +196,7 @@ def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_pat
     targets = {}
     for part, expected in ((first, 3.0), (second, -2.0)):
 
-        def fit(episodes, found, *, passes, critic=part.critic, expected=expected):
+        def fit(episodes, found, *, epochs, critic=part.critic, expected=expected):
             assert len(episodes) == len(found)
             targets[expected] = [
                 value for e in episodes for t in e.turns for value in t.info["values"].values()

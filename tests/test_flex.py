@@ -11,7 +11,7 @@ import torch
 from rolecall.learners.packing import join
 from rolecall.models.attention import flex
 from rolecall.models.attention.flex import Flex
-from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from tests.test_packing import conversations, flat
 from tests.toy import CPU, alike, turn
 
@@ -32,7 +32,7 @@ def test_flex_attention_equals_attention_branch_by_branch(heads, kind):
     key, value = torch.randn(2, num_kv_heads, len(batch.tokens), 16)
     given = (batch.parent, batch.positions)
     found = Flex(*given, device=CPU).attend(0, query, key, value, scale=0.3)
-    expected = Branches(*given).attend(0, query, key, value, scale=0.3)
+    expected = PrefixTreeAttention(*given).attend(0, query, key, value, scale=0.3)
     assert alike(found, expected)
 
 
@@ -63,7 +63,7 @@ def test_gradients_branch_by_branch_are_those_of_a_dense_mask():
         )
         return out[0].transpose(0, 1)
 
-    branches = Branches(batch.parent, batch.positions)
+    branches = PrefixTreeAttention(batch.parent, batch.positions)
     weight = torch.randn(size, 4, 8, dtype=torch.float64)
     found = torch.autograd.grad(
         (branches.attend(0, query, key, value, scale=0.4) * weight).sum(), given
@@ -79,7 +79,7 @@ def test_bfloat16_is_as_near_as_its_rounding():
     query, key, value = (
         torch.randn(h, len(batch.tokens), 8, requires_grad=True) for h in (4, 2, 2)
     )
-    branches = Branches(batch.parent, batch.positions)
+    branches = PrefixTreeAttention(batch.parent, batch.positions)
     exact = branches.attend(0, query, key, value, scale=0.4)
     rounded = branches.attend(0, query.bfloat16(), key.bfloat16(), value.bfloat16(), scale=0.4)
     assert torch.allclose(rounded.float(), exact, atol=0.03)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
-from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.cpu.fused_attention import Heads, _Turned
 from rolecall.models.last_layer import Trimmed
 from rolecall.models.loading import load_model
@@ -33,7 +33,7 @@ def test_logits_and_gradients_of_every_family_are_those_of_transformers(any_mode
     chain = np.arange(SIZE, dtype=np.int32)
     found = ours(
         input_ids=ids, position_ids=torch.arange(SIZE)[None], use_cache=False,
-        layout=Branches(chain - 1, chain), keep=KEEP, logits_to_keep=0,
+        layout=PrefixTreeAttention(chain - 1, chain), keep=KEEP, logits_to_keep=0,
     ).logits[0]  # fmt: skip
     wanted = theirs(input_ids=ids, use_cache=False).logits[0, KEEP]
     assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()

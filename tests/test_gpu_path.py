@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rolecall.engines import cuda_graphs
-from rolecall.engines.local import TorchEngine
-from rolecall.engines.scheduler import Decoder
+from rolecall.engines.local import LocalEngine
+from rolecall.engines.scheduler import Scheduler
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.models.attention import flex, flex_pages
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.training.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
 from tests.test_every_algorithm import Display, trainer_of
@@ -148,7 +148,7 @@ def recording(monkeypatch) -> None:
 def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
     model_folder, recording, monkeypatch, rows
 ):
-    waits, step = [], Decoder.step
+    waits, step = [], Scheduler.step
 
     def counted(decoder):
         before = (PretendGpu.waited, decoder.num_read, len(decoder.active))
@@ -156,10 +156,10 @@ def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
         if (decoder.num_read, len(decoder.active)) == before[1:]:  # none came, none ended
             waits.append(PretendGpu.waited - before[0])
 
-    monkeypatch.setattr(Decoder, "step", counted)
+    monkeypatch.setattr(Scheduler, "step", counted)
     sampling = Sampling(max_tokens=6, stop=("no such text",))
 
-    async def all_of_them(made: TorchEngine) -> None:
+    async def all_of_them(made: LocalEngine) -> None:
         await asyncio.gather(
             *(
                 made.generate(
@@ -175,7 +175,7 @@ def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
     with pretend_gpu() as gpu:
         base = load_model(str(model_folder), device=gpu, dtype=torch.float32)
         model = LanguageModel(base, load_tokenizer(str(model_folder)))
-        asyncio.run(all_of_them(TorchEngine({"p": model}, quiet=Quiet(), cache_gb=0.01)))
+        asyncio.run(all_of_them(LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)))
     assert set(waits) == {1}
 
 
@@ -203,11 +203,11 @@ def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
 
 def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
     """Also those of a resumed run; eight copies on the device would leave no room to train."""
-    config = crew_config(model_folder, **algorithm_cases(model_folder)["opponents of the past"])
+    config = crew_config(model_folder, **algorithm_cases(model_folder)["earlier opponents"])
     config["learner"] = {"device": "cuda"}
     with pretend_gpu():
         made = trainer_of(config, tmp_path / "run", Display())
-        [pool] = made.run.opponents.values()
+        [pool] = made.run.opponent_pools.values()
         pool.finished(1)
         (tmp_path / "past").mkdir()
         pool.save(tmp_path / "past")

@@ -10,13 +10,13 @@ import pytest
 
 from rolecall import Lock, Semaphore
 from rolecall.agents.agent import Policy
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.errors import RunEndingError
 from rolecall.rollout.episodes import collect
 from rolecall.runtime import call_tree, held_loop
-from rolecall.runtime.call_tree import Quiet, task_factory
+from rolecall.runtime.call_tree import IdleBarrier, task_factory
 from rolecall.workflows.base import workflow
-from tests.test_rollout import run, stage, tasks
+from tests.test_rollout import context, run, tasks
 from tests.toy import agent, language_model
 
 
@@ -69,12 +69,12 @@ def locked_stage(folder, lock):
         async with lock():
             return await team.solver(task.prompt)
 
-    made = stage(folder, flow=one_at_a_time)
-    quiet = Quiet()
+    made = context(folder, flow=one_at_a_time)
+    barrier = IdleBarrier()
     model = language_model(folder)
-    engine = TorchEngine({"p": model}, quiet=quiet, cache_gb=0.01)
+    engine = LocalEngine({"p": model}, barrier=barrier, cache_gb=0.01)
     made.agents = {"solver": agent("solver", Policy("p", model.tokenizer, engine))}
-    made.quiet = quiet
+    made.barrier = barrier
     return made
 
 
@@ -109,16 +109,16 @@ def test_whoever_waits_for_the_world_is_in_no_circle(monkeypatch):
 
     async def main() -> bool:
         asyncio.get_running_loop().set_task_factory(task_factory)
-        quiet = Quiet()
+        barrier = IdleBarrier()
 
         async def slow() -> None:
-            with call_tree.entered((), quiet=quiet):
+            with call_tree.entered((), barrier=barrier):
                 await asyncio.sleep(0.3)
 
         working = asyncio.create_task(slow())
         await asyncio.sleep(0)
-        assert quiet.running == 1
-        await quiet.wait()
+        assert barrier.running == 1
+        await barrier.wait()
         return working.done()
 
     assert asyncio.run(main())

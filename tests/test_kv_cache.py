@@ -36,7 +36,7 @@ def test_rows_of_any_length_read_in_any_steps_give_what_whole_rows_give(dtype):
         (make(HEADS, n, SIZE), make(KV_HEADS, n, SIZE), make(KV_HEADS, n, SIZE)) for n in lengths
     ]
     cache = Cache(layers=2, pages=40, heads=KV_HEADS, size=SIZE, like=make(1))
-    assert cache.walked == (dtype == torch.float32)
+    assert cache.runs_on_numba == (dtype == torch.float32)
     for store in (*cache.keys, *cache.values):
         store.fill_(1e30)  # what stands in a page behind a row must not count
     table = torch.randperm(40)[: 6 * 5].view(6, 5).to(torch.int32)
@@ -79,7 +79,7 @@ def test_rows_that_begin_alike_read_the_same_pages_in_the_pass_that_fills_them(d
     )
     tails = [(make(HEADS, n, SIZE), make(KV_HEADS, n, SIZE), make(KV_HEADS, n, SIZE)) for n in own]
     cache = Cache(layers=1, pages=8, heads=KV_HEADS, size=SIZE, like=make(1))
-    assert cache.walked == (dtype == torch.float32)
+    assert cache.runs_on_numba == (dtype == torch.float32)
     table = torch.tensor([[5, 0, 3, 1], [5, 0, 7, 2]], dtype=torch.int32)
     layout = Paged(
         table, torch.tensor([0, shared]), torch.tensor([shared + own[0], own[1]]), cache=cache

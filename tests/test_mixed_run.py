@@ -102,17 +102,17 @@ def test_draws_ahead_of_updates_follow_from_the_episodes_before_their_bound(mode
         model_folder,
         rollout={"curriculum": {"prior": 0.0, "floor": 0.001}},
         trainer={"steps": 4, "max_staleness": 1},
-        engine={"copy": True},
+        engine={"separate_weights": True},
         evaluation={"tasks": 0},
     )
     loaded = load(write(tmp_path / "c.yaml", config))
     folder = RunFolder(tmp_path / "run")
     folder.start(loaded)
     asyncio.run(Trainer(assemble(loaded), folder, display=Silent()).train())
-    again = assemble(loaded).drawing
+    again = assemble(loaded).sampler
     drawn = []
     for step in (1, 2, 3, 4):
-        tasks = {task.id: task for task in again.draw(step)}
+        tasks = {task.id: task for task in again.sample(step)}
         rows = pq.read_table(folder.episode_file(step)).to_pylist()
         assert {row["task"] for row in rows} == set(tasks)
         scores = {row["episode"]: (tasks[row["task"]], row["score"]) for row in rows}

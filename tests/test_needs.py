@@ -109,10 +109,13 @@ CASES = {
     ),
     "staleness without a copy": (
         {"trainer": {"max_staleness": 1}},
-        "set engine.copy=true",
+        "set engine.separate_weights=true",
     ),
     "staleness and determinism": (
-        {"trainer": {"max_staleness": 1, "deterministic": True}, "engine": {"copy": True}},
+        {
+            "trainer": {"max_staleness": 1, "deterministic": True},
+            "engine": {"separate_weights": True},
+        },
         "trainer.deterministic",
     ),
     "data for an algorithm of samples": (
@@ -163,7 +166,7 @@ def test_two_losses_on_one_policy_are_refused_and_equal_ones_are_not(model_folde
     assert "clip_high is 0.2 of 'first' and 0.3 of 'second'" in error
     assert "different losses" in refused(config("rloo"), tmp_path)
     run = assemble(load(write(tmp_path / "c.yaml", config({"name": "grpo", "agg": "token"}))))
-    assert {part.agents for part in run.credits} == {
+    assert {part.agents for part in run.algorithm_groups} == {
         frozenset({"first", "last"}),
         frozenset({"second"}),
     }
@@ -207,4 +210,4 @@ def test_agents_on_one_policy_have_one_value_of_what_the_loss_reads(
 def test_agents_on_one_policy_may_differ_in_what_credit_alone_reads(model_folder, tmp_path):
     config = crew_config(model_folder, **algorithm_cases(model_folder)["ppo"])
     config["team"]["second"]["algorithm"] = {"name": "ppo", "lam": 0.5}
-    assert len(assemble(load(write(tmp_path / "c.yaml", config))).credits) == 2
+    assert len(assemble(load(write(tmp_path / "c.yaml", config))).algorithm_groups) == 2

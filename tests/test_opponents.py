@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import Past, load
+from rolecall.config.schema import OpponentPoolConfig, load
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
-from rolecall.rollout.opponent_pool import Opponents
+from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.setup.build import assemble
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
@@ -35,7 +35,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
     model = handle(model_folder)
-    pool = Opponents(model, Past(of="a", every=2, keep=3), seed=0)
+    pool = OpponentPool(model, OpponentPoolConfig(of="a", every=2, keep=3), seed=0)
     begun = {name: tensor.clone() for name, tensor in model.weights().items()}
     for step in range(1, 10):
         move(model)
@@ -45,7 +45,7 @@ def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
     assert not same(pool.pool[-1][1], model.weights()), "a copy, which no update reaches"
     assert {pool.of(step)[0] for step in range(64)} == {0, 6, 8}
     pool.save(tmp_path)
-    again = Opponents(model, pool.past, seed=0)
+    again = OpponentPool(model, pool.past, seed=0)
     again.load(tmp_path)
     assert all(
         a[0] == b[0] and same(a[1], b[1]) for a, b in zip(pool.pool, again.pool, strict=True)
@@ -54,7 +54,7 @@ def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
 
 
 def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_path, monkeypatch):
-    case = algorithm_cases(model_folder)["opponents of the past"]
+    case = algorithm_cases(model_folder)["earlier opponents"]
     config = relay_config(model_folder, **case, trainer={"steps": 6, "save_every": 9})
     run = assemble(load(write(tmp_path / "c.yaml", config)))
     played = []
@@ -75,22 +75,25 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
     assert len(set(drawn)) > 1
     assert [same(weights, begun) for weights in played] == [step == 0 for step in drawn]
     assert same(run.models["b"].weights(), begun), "the last evaluation is played like the first"
-    assert run.opponents["b"].pool[-1][0] == 6
+    assert run.opponent_pools["b"].pool[-1][0] == 6
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"policies": {"b": {"past": {"of": "c"}}}}, "'c' is no policy that is trained"),
-        ({"policies": {"b": {"past": {"of": "b"}}}}, "'b' is no policy that is trained"),
+        ({"policies": {"b": {"opponent_pool": {"of": "c"}}}}, "'c' is no policy that is trained"),
+        ({"policies": {"b": {"opponent_pool": {"of": "b"}}}}, "'b' is no policy that is trained"),
         ({"team": {"last": {"policy": "b"}}}, "is not trainable; set trainable: false"),
         ({"policies": {"b": {"base": "tiny:math"}}}, "must be that of 'a'"),
         ({"policies": {"a": {"adapter": {"rank": 2}}}}, "of an adapter no past is kept"),
-        ({"trainer": {"max_staleness": 1}, "engine": {"copy": True}}, "max_staleness must be 0"),
+        (
+            {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}},
+            "max_staleness must be 0",
+        ),
     ],
 )
 def test_a_past_that_cannot_be_played_is_refused(model_folder, tmp_path, changes, told):
-    config = relay_config(model_folder, **algorithm_cases(model_folder)["opponents of the past"])
+    config = relay_config(model_folder, **algorithm_cases(model_folder)["earlier opponents"])
     for section, parts in changes.items():
         for name, value in parts.items():
             old = config.setdefault(section, {}).get(name)

@@ -397,7 +397,7 @@ def test_each_pair_is_in_exactly_one_batch_with_both_of_its_turns(seed, budget, 
 def test_a_pair_that_does_not_fit_is_an_error_that_names_the_budget():
     pair = [turn(prompt=[5] * 6, tokens=[7] * 5, episode=f"e{k}") for k in range(2)]
     assert len(pack(pair, budget=16, pairs=[tuple(pair)])) == 1
-    with pytest.raises(ValueError, match=r"learner\.ids_per_batch \(15\)"):
+    with pytest.raises(ValueError, match=r"learner\.tokens_per_batch \(15\)"):
         pack(pair, budget=15, pairs=[tuple(pair)])
 
 

@@ -97,9 +97,9 @@ def built(name, model_folder, folder):
 @pytest.mark.parametrize("name", REAL)
 def test_every_part_of_a_recipe_is_built(name, model_folder, at_home):
     run = built(name, model_folder, at_home)
-    assert set(run.stage.agents) == set(run.config.team)
+    assert set(run.context.agents) == set(run.config.team)
     assert set(run.learners) == set(run.config.trained)
-    assert all(run.drawing.draw(0))
+    assert all(run.sampler.sample(0))
 
 
 def scores_8(asked):
@@ -113,11 +113,11 @@ def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, model_folder, at_h
         async with serving(scores_8) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url("openai"))
             run = built(name, model_folder, at_home)
-            for agent in run.stage.agents.values():
+            for agent in run.context.agents.values():
                 agent.policy.engine = ScriptedEngine(agent.policy.tokenizer, lambda request: "4.")
-            [task] = run.drawing.draw(0)[:1]
-            episode = await play(run.stage, task, step=0)
-            await run.stage.environment.close()
+            [task] = run.sampler.sample(0)[:1]
+            episode = await play(run.context, task, step=0)
+            await run.context.environment.close()
             return run, episode, server.asked
 
     run, episode, asked = asyncio.run(scenario())
@@ -127,6 +127,6 @@ def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, model_folder, at_h
     assert {one.headers["authorization"] for one in asked} == {"Bearer secret-key-1"}
     for turn in episode.turns:
         assert turn.rewards["coach"] == pytest.approx(0.5 * 0.8), turn.info
-    coach, _ = run.stage.rewards["coach"]
+    coach, _ = run.context.rewards["coach"]
     cost = (600 * 0.25 + 400 * 0.025 + 50 * 2.0) / 1e6  # of the server's answers
     assert coach.ledger.run.usd == pytest.approx(3 * cost)

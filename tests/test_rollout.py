@@ -11,17 +11,19 @@ from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, collect, play
+from rolecall.rollout.episodes import RolloutContext, collect, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Task
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, agent, solo
 
 
-def stage(folder, *, flow=solo, environment=None, reply=lambda request: "c", **options) -> Stage:
+def context(
+    folder, *, flow=solo, environment=None, reply=lambda request: "c", **options
+) -> RolloutContext:
     tokenizer = load_tokenizer(str(folder))
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, reply))
-    return Stage(
+    return RolloutContext(
         {"solver": agent("solver", policy)},
         flow,
         {},
@@ -48,7 +50,7 @@ def tasks(number: int) -> list[Task]:
 
 
 def test_an_episode_records_turns_rewards_and_answer(model_folder):
-    episode = run(play(stage(model_folder), tasks(1)[0], step=3, attempt=2))
+    episode = run(play(context(model_folder), tasks(1)[0], step=3, attempt=2))
     assert episode.id == "3:train-0:2"
     assert episode.answer == "c"
     assert episode.rewards == {"team": 1.0}
@@ -63,21 +65,21 @@ def test_weights_multiply_rewards_and_several_rewards_add_up(model_folder):
     async def bonus(episode, world):
         return {"solver": 2.0, "team": 1.0}
 
-    made = stage(model_folder, rewards={"correct": (correct, 0.5), "bonus": (bonus, 0.1)})
+    made = context(model_folder, rewards={"correct": (correct, 0.5), "bonus": (bonus, 0.1)})
     episode = run(play(made, tasks(1)[0]))
     assert episode.rewards == pytest.approx({"team": 0.6, "solver": 0.2})
     assert episode.total(episode.turns[0]) == pytest.approx(0.8)
 
 
 def test_a_failing_world_is_retried_with_a_new_seed_then_dropped_and_counted(model_folder):
-    always = stage(model_folder, environment=Letters(fail_share=1.0))
+    always = context(model_folder, environment=Letters(fail_share=1.0))
     rollout = run(collect(always, tasks(2), step=1, group_size=3, min_group=2))
     assert rollout.groups == []
     assert rollout.num_dropped == 2
     assert rollout.failures == {"ConnectionError": 2 * 3 * 3}
     assert [e.error is not None for e in rollout.unused] == [True] * 6
     assert "the world went away" in rollout.first_error
-    sometimes = stage(model_folder, environment=Letters(fail_share=0.3))
+    sometimes = context(model_folder, environment=Letters(fail_share=0.3))
     rollout = run(collect(sometimes, tasks(10), step=1, group_size=4, min_group=2))
     assert rollout.failures["ConnectionError"] > 0
     assert any(":r1" in e.id for e in rollout.episodes)
@@ -91,7 +93,7 @@ def test_a_hanging_workflow_times_out_as_a_typed_error(model_folder):
         await team.solver(task.prompt)
         await asyncio.sleep(60)
 
-    made = stage(model_folder, flow=hangs, timeout_s=0.05)
+    made = context(model_folder, flow=hangs, timeout_s=0.05)
     episode = run(play(made, tasks(1)[0]))
     assert episode.error is not None
     assert episode.error.startswith("TimeoutError")
@@ -103,7 +105,7 @@ def test_a_reward_that_is_not_finite_is_an_error_of_the_episode(model_folder):
     async def broken(episode, world):
         return {"team": float("nan")}
 
-    episode = run(play(stage(model_folder, rewards={"broken": (broken, 1.0)}), tasks(1)[0]))
+    episode = run(play(context(model_folder, rewards={"broken": (broken, 1.0)}), tasks(1)[0]))
     assert episode.error is not None
     assert "'broken'" in episode.error
     assert "nan" in episode.error
@@ -119,7 +121,7 @@ def test_index_counts_an_agents_own_turns_by_path(model_folder):
         await asyncio.gather(slow(), team.solver("fast"))
         return await team.solver("last")
 
-    episode = run(play(stage(model_folder, flow=parallel), tasks(1)[0]))
+    episode = run(play(context(model_folder, flow=parallel), tasks(1)[0]))
     assert [(t.messages[0].content, t.index) for t in episode.turns] == [
         ("slow", 0),
         ("fast", 1),
@@ -133,7 +135,7 @@ def test_memory_puts_earlier_exchanges_before_a_call(model_folder):
         await team.solver("one")
         return await team.solver("two")
 
-    made = stage(model_folder, flow=twice)
+    made = context(model_folder, flow=twice)
     made.agents["solver"].memory = True
     first, second = run(play(made, tasks(1)[0])).turns
     assert [m.content for m in second.messages] == ["one", "c", "two"]
@@ -147,7 +149,7 @@ def test_calling_an_agent_that_is_not_there_names_those_that_are(model_folder):
         name = "nobody"
         return await team[name](task.prompt)
 
-    episode = run(play(stage(model_folder, flow=wrong), tasks(1)[0]))
+    episode = run(play(context(model_folder, flow=wrong), tasks(1)[0]))
     assert "no agent 'nobody' (it has: solver)" in episode.error
 
 
@@ -165,5 +167,5 @@ def test_a_world_is_closed_whatever_happens(model_folder):
 
             return It()
 
-    run(play(stage(model_folder, environment=Closing()), tasks(1)[0]))
+    run(play(context(model_folder, environment=Closing()), tasks(1)[0]))
     assert closed == ["train-0"]

@@ -10,7 +10,7 @@ from rolecall.runtime import call_tree
 
 async def _calls(delays: list[float]) -> dict[str, tuple[int, ...]]:
     asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
-    quiet, seen = call_tree.Quiet(), {}
+    barrier, seen = call_tree.IdleBarrier(), {}
 
     async def call(name: str, delay: float) -> None:
         await asyncio.sleep(delay)
@@ -19,13 +19,13 @@ async def _calls(delays: list[float]) -> dict[str, tuple[int, ...]]:
     async def pair(name: str, delay: float) -> None:
         await asyncio.gather(call(f"{name}0", delay), call(f"{name}1", 0.0))
 
-    with call_tree.entered((), quiet=quiet):
+    with call_tree.entered((), barrier=barrier):
         await call("first", 0.0)
         async with asyncio.TaskGroup() as group:
             group.create_task(pair("a", delays[0]))
             group.create_task(call("b", delays[1]))
         await call("end", delays[2])
-    assert quiet.running == 0
+    assert barrier.running == 0
     return seen
 
 
@@ -45,7 +45,7 @@ def test_paths_follow_the_order_of_the_code_whatever_the_delays():
 def test_quiet_is_reached_only_when_every_live_coroutine_waits():
     async def main() -> list[str]:
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
-        quiet, events = call_tree.Quiet(), []
+        barrier, events = call_tree.IdleBarrier(), []
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def waits() -> None:
@@ -58,17 +58,17 @@ def test_quiet_is_reached_only_when_every_live_coroutine_waits():
             await waits()
 
         async def episode() -> None:
-            with call_tree.entered((), quiet=quiet):
+            with call_tree.entered((), barrier=barrier):
                 await asyncio.gather(waits(), works_then_waits())
                 events.append("over")
 
         running = asyncio.create_task(episode())
         await asyncio.sleep(0)
-        await quiet.wait()
+        await barrier.wait()
         events.append("quiet")
         gate.set_result(None)
         await running
-        assert quiet.running == 0
+        assert barrier.running == 0
         return events
 
     assert asyncio.run(main()) == ["worked", "quiet", "over"]
@@ -92,13 +92,13 @@ def test_tasks_started_outside_of_an_episode_have_no_scope():
 def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
     async def main() -> tuple[int, int]:
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
-        quiet = call_tree.Quiet()
-        with call_tree.entered((), quiet=quiet):
+        barrier = call_tree.IdleBarrier()
+        with call_tree.entered((), barrier=barrier):
             stray = asyncio.create_task(asyncio.sleep(0.01))
-        during = quiet.running
+        during = barrier.running
         await stray
         await asyncio.sleep(0)
-        return during, quiet.running
+        return during, barrier.running
 
     assert asyncio.run(main()) == (1, 0)
 
@@ -106,16 +106,16 @@ def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
 def test_a_cancelled_episode_leaves_nothing_running():
     async def main() -> int:
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
-        quiet = call_tree.Quiet()
+        barrier = call_tree.IdleBarrier()
 
         async def episode() -> None:
-            with call_tree.entered((), quiet=quiet):
+            with call_tree.entered((), barrier=barrier):
                 await asyncio.gather(asyncio.sleep(5), asyncio.sleep(5))
 
         running = asyncio.create_task(episode())
         await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        return quiet.running
+        return barrier.running
 
     assert asyncio.run(main()) == 0

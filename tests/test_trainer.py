@@ -217,7 +217,7 @@ def test_steps_that_overlap_share_the_cores(
 ):
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr(Silent, "step", lambda self, record: seen.append(torch.get_num_threads()))
-    changes = {"trainer": {"max_staleness": staleness}, "engine": {"copy": True}}
+    changes = {"trainer": {"max_staleness": staleness}, "engine": {"separate_weights": True}}
     torch.set_num_threads(4)
     try:
         train(relay_config(model_folder, **changes), tmp_path / "run")

@@ -24,14 +24,14 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
-from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.types import Turn
 from tests.toy import CPU, alike, language_model, turn
 
 ALGORITHMS = [
     Grpo(),
-    Grpo(kl=0.1, entropy=0.01, dual_clip=3.0, passes=2),
+    Grpo(kl=0.1, entropy=0.01, dual_clip=3.0, epochs=2),
     Grpo(anchor="sampler", correction="token_mis"),
     DrMas(),
     DrMas(correction="sequence_tis"),
@@ -162,14 +162,14 @@ def test_tree_equals_flat_in_log_probs_of_every_family(any_model_folder):
 def test_a_tree_without_its_mask_would_be_noticed(model_folder, monkeypatch):
     learner, turns = learner_of(model_folder, adapter=False), conversation()
     _, right, _ = measured(learner, Grpo(), turns)
-    whole = Branches.__init__
+    whole = PrefixTreeAttention.__init__
 
     def without_mask(self, parent, depth):
         """Siblings see those before them."""
         whole(self, parent, depth)
         self.branches = [(start, stop, len(parent)) for start, stop, _ in self.branches]
 
-    monkeypatch.setattr(Branches, "__init__", without_mask)
+    monkeypatch.setattr(PrefixTreeAttention, "__init__", without_mask)
     _, wrong, _ = measured(learner, Grpo(), turns)
     assert float((wrong - right).abs().max()) > 0.01 * float(right.abs().max())
 

@@ -25,7 +25,7 @@ from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
-from tests.test_rollout import run, stage, tasks
+from tests.test_rollout import context, run, tasks
 from tests.test_trainer import Silent
 from tests.toy import Letters, LettersWorld, command, solo_config, write
 
@@ -59,7 +59,7 @@ ENDS = [asyncio.CancelledError(), SystemExit(0), GeneratorExit(), StopIteration(
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda e: type(e).__name__)
 def test_whatever_a_world_raises_is_an_error_of_its_episode_alone(model_folder, error):
-    made = stage(model_folder, environment=Scored(raising(error)))
+    made = context(model_folder, environment=Scored(raising(error)))
     rollout = run(collect(made, tasks(2), step=1, group_size=2, min_group=2))
     # StopIteration becomes RuntimeError where a coroutine raises it.
     assert {e.error.partition(":")[0] for e in rollout.unused} <= {
@@ -80,7 +80,7 @@ def test_an_exit_in_a_task_of_a_workflow_ends_no_other_episode(model_folder, sta
             await start(leave())
         return await team.solver(task.prompt)
 
-    rollout = run(collect(stage(model_folder, flow=leaves), tasks(2), step=1, group_size=2))
+    rollout = run(collect(context(model_folder, flow=leaves), tasks(2), step=1, group_size=2))
     assert [e.task.id for e in rollout.episodes] == ["train-1"] * 2
     assert all("SystemExit(0) was raised in a task" in e.error for e in rollout.unused)
 
@@ -91,7 +91,7 @@ def test_an_episode_that_is_cancelled_from_outside_stays_cancelled(model_folder)
         await asyncio.sleep(60)
 
     async def main():
-        playing = asyncio.create_task(play(stage(model_folder, flow=waits), tasks(1)[0]))
+        playing = asyncio.create_task(play(context(model_folder, flow=waits), tasks(1)[0]))
         await asyncio.sleep(0.05)
         playing.cancel()
         await playing
@@ -107,7 +107,7 @@ def test_an_error_says_where_the_users_code_was_and_is_told_once(model_folder, c
         return int(said.text)
 
     with caplog.at_level(logging.WARNING, "rolecall.notices"):
-        made = stage(model_folder, flow=breaks)
+        made = context(model_folder, flow=breaks)
         rollout = run(collect(made, tasks(3), step=1, group_size=2))
     line = breaks.play.__code__.co_firstlineno + 3
     assert f"test_user_code.py:{line} in breaks)" in rollout.first_error
@@ -125,7 +125,7 @@ def test_a_mistake_in_code_is_not_tried_again_with_other_words(model_folder):
         return {"good": "c"}[said.text]
 
     replies = iter(["bad", "good"] * 10)
-    made = stage(model_folder, flow=bears_some, reply=lambda request: next(replies))
+    made = context(model_folder, flow=bears_some, reply=lambda request: next(replies))
     rollout = run(collect(made, tasks(2), step=1, group_size=3, min_group=1))
     assert rollout.failures == {"KeyError": 3}
     assert len(rollout.episodes) == 3
@@ -152,14 +152,14 @@ def returns(value):
 )
 def test_scores_and_rewards_of_a_wrong_type_are_named_with_their_place(model_folder, value, said):
     score = returns(value)
-    found = run(play(stage(model_folder, environment=Scored(score)), tasks(1)[0]))
+    found = run(play(context(model_folder, environment=Scored(score)), tasks(1)[0]))
     assert place(score) in found.error
     assert said in found.error
 
     async def bonus(episode, world):
         return value
 
-    made = stage(model_folder, rewards={"bonus": (bonus, 1.0)})
+    made = context(model_folder, rewards={"bonus": (bonus, 1.0)})
     found = run(play(made, tasks(1)[0]))
     assert "reward 'bonus' (" in found.error
     assert place(bonus) in found.error
@@ -171,7 +171,7 @@ def test_a_reward_that_is_not_async_is_named(model_folder):
     def bonus(episode, world):
         return {"team": 1.0}
 
-    found = run(play(stage(model_folder, rewards={"bonus": (bonus, 1.0)}), tasks(1)[0]))
+    found = run(play(context(model_folder, rewards={"bonus": (bonus, 1.0)}), tasks(1)[0]))
     assert "bonus" in found.error
     assert "async" in found.error
 
@@ -181,7 +181,7 @@ def test_a_forgotten_await_is_no_answer(model_folder):
     async def forgets(team, task, world):
         return team.solver(task.prompt)
 
-    found = run(play(stage(model_folder, flow=forgets), tasks(1)[0]))
+    found = run(play(context(model_folder, flow=forgets), tasks(1)[0]))
     assert "never awaited: write `return await ...`" in found.error
     assert place(forgets.play) in found.error
 
@@ -189,7 +189,7 @@ def test_a_forgotten_await_is_no_answer(model_folder):
     async def hands_on(team, task, world):
         return await team.solver(team.solver(task.prompt))
 
-    found = run(play(stage(model_folder, flow=hands_on), tasks(1)[0]))
+    found = run(play(context(model_folder, flow=hands_on), tasks(1)[0]))
     assert "(an await is missing)" in found.error
 
 
@@ -198,7 +198,7 @@ def test_an_agent_is_told_texts_turns_and_observations_only(model_folder):
     async def counts(team, task, world):
         return await team.solver(task.prompt, 5)
 
-    found = run(play(stage(model_folder, flow=counts), tasks(1)[0]))
+    found = run(play(context(model_folder, flow=counts), tasks(1)[0]))
     assert "agent 'solver' was told 5, a int" in found.error
 
 
@@ -211,7 +211,7 @@ def test_a_reset_that_returns_no_observation_is_named(model_folder):
 
             return It()
 
-    found = run(play(stage(model_folder, environment=Bare()), tasks(1)[0]))
+    found = run(play(context(model_folder, environment=Bare()), tasks(1)[0]))
     assert "must return an Observation" in found.error
 
 
@@ -259,7 +259,7 @@ async def grows(team, task, world):
 
 def cramped(folder, replies: list[str]):
     answers = iter(replies)
-    made = stage(folder, flow=grows, reply=lambda request: next(answers))
+    made = context(folder, flow=grows, reply=lambda request: next(answers))
     policy = made.agents["solver"].policy
     policy.engine = Cramped(policy.tokenizer, policy.engine.reply)
     return made
@@ -292,7 +292,7 @@ def test_an_evaluation_counts_what_was_cut_and_says_what_it_could_not_score(mode
             raise ConnectionError("the world went away")
         return {"team": 1.0}
 
-    made = replace(stage(model_folder, environment=Scored(sometimes)), retries=0)
+    made = replace(context(model_folder, environment=Scored(sometimes)), retries=0)
     found, _ = run(evaluate(made, tasks(3), samples=2, k=1, greedy=False))
     assert found["coverage"] == 0.5
     assert found["failures"] == {"ConnectionError": 3}
@@ -314,7 +314,9 @@ def test_rewards_are_recorded_by_function_and_verdicts_by_agent(model_folder):
         return {"team": 1.0, "solver": float(episode.attempt)}
 
     replies = iter(["<verify>approve</verify>"] * 3 + ["<verify>reject</verify>", "what?"] * 9)
-    made = stage(model_folder, rewards={"bonus": (bonus, 0.5)}, reply=lambda request: next(replies))
+    made = context(
+        model_folder, rewards={"bonus": (bonus, 0.5)}, reply=lambda request: next(replies)
+    )
     made.agents["solver"].parser = one_of("verify", "approve", "reject")
     made.agents["solver"].sampling = Sampling(max_tokens=60)
     rollout = run(collect(made, tasks(1), step=1, group_size=5))
@@ -382,7 +384,7 @@ def test_observations_and_quotes_are_told_as_they_are(model_folder):
     async def sees(team, task, world):
         return await team.solver(task.prompt, Observation("a door"))
 
-    found = run(play(stage(model_folder, flow=sees), tasks(1)[0]))
+    found = run(play(context(model_folder, flow=sees), tasks(1)[0]))
     assert found.error is None
     assert found.turns[0].messages[0].content.endswith("a door")
     assert isinstance(found.turns[0], Turn)

@@ -113,14 +113,14 @@ def test_an_environments_own_validation_split_is_used_and_train_stays_whole(mode
     config = words_config(model_folder, kind="WithValidation", environment={"size": 20})
     run = assemble(load(write(tmp_path / "c.yaml", config)))
     assert [task.id for task in run.validation] == [f"validation-{i}" for i in range(4)]
-    assert len(run.drawing.train) == 20
+    assert len(run.sampler.train) == 20
 
 
 def test_without_a_validation_split_train_is_whole_and_test_is_all_there_is(model_folder, tmp_path):
     config = words_config(model_folder, environment={"size": 20})
     del config["evaluation"]["validation"]
     run = assemble(load(write(tmp_path / "c.yaml", config)))
-    assert (run.validation, len(run.drawing.train)) == ([], 20)
+    assert (run.validation, len(run.sampler.train)) == ([], 20)
 
 
 def test_the_same_tasks_are_held_out_whatever_stands_around_them():

@@ -227,18 +227,18 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
     }
     past = {
         "team": {"last": {"policy": "b", "sampling": {"max_tokens": 8}, "trainable": False}},
-        "policies": {"b": {"base": base, "past": {"of": "a", "every": 1, "keep": 2}}},
+        "policies": {"b": {"base": base, "opponent_pool": {"of": "a", "every": 1, "keep": 2}}},
     }
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
     # Tasks that were played are drawn again: a run that forgets them goes another way.
     again = {"prior": 0.0, "floor": 0.001}
-    several = {"name": "drmas", "passes": 2, "minibatches": 2, "entropy": 0.01}
+    several = {"name": "drmas", "epochs": 2, "minibatches": 2, "entropy": 0.01}
     return {
         "grpo": {"algorithm": "grpo"},
         "grpo with kl": {"algorithm": {"name": "grpo", "kl": 0.1}, **reference},
         "several steps": {"algorithm": several},
         "adapters": {"algorithm": "drmas", **adapters},
-        "engine copy": {"algorithm": "drmas", "engine": {"copy": True}},
+        "separate weights": {"algorithm": "drmas", "engine": {"separate_weights": True}},
         "rloo": {"algorithm": "rloo"},
         "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
         "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
@@ -255,7 +255,7 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
             "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
         },
         "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
-        "opponents of the past": {"algorithm": "drmas", **past},
+        "earlier opponents": {"algorithm": "drmas", **past},
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
         "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
         "sft": {"algorithm": {"name": "sft", "threshold": 0.3}},

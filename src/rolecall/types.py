@@ -214,10 +214,11 @@ class Batch:
     parts: list[Batch] = field(default_factory=list)  # of several agents: each one's own turns
 
 
-def by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[list[Turn]]:
+def group_by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[list[Turn]]:
     """Group turns by attributes (or functions of a turn), in order of first appearance.
 
-    by([solver@x, verifier@x, solver@y], "task", "agent") -> [[solver@x], [verifier@x], [solver@y]]
+    group_by([solver@x, verifier@x, solver@y], "task", "agent") ->
+    [[solver@x], [verifier@x], [solver@y]]
     """
     groups: dict[tuple[Hashable, ...], list[Turn]] = {}
     for turn in turns:
@@ -238,10 +239,10 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
             turn = known[own[0]]
         return turn.id
 
-    return by(known.values(), first)
+    return group_by(known.values(), first)
 
 
-def stages(episode: Episode) -> list[list[Turn]]:
+def joint_steps(episode: Episode) -> list[list[Turn]]:
     """The played turns in order; agents that were told the same turns share a stage.
 
     left(x), right(x), last(x, left, right) -> [[left, right], [last]]. In a game players hear each

@@ -32,7 +32,7 @@ def test_without_a_cache_the_penalty_is_a_step():
     ("rewards", "admitted"), [([1, 1, 1, 1], False), ([1, 1, 1, 0], True), ([0, 0], False)]
 )
 def test_groups_without_signal_are_refused(rewards, admitted):
-    assert Dapo(longest=10).admit(singles(rewards)) is admitted
+    assert Dapo(longest=10).keep_group(singles(rewards)) is admitted
 
 
 def test_unequal_lengths_are_no_signal():
@@ -41,15 +41,15 @@ def test_unequal_lengths_are_no_signal():
         episode(i, [turn(episode=f"{i}", tokens=[7] * size)], {"team": 1.0})
         for i, size in enumerate([1, 4, 10, 10])
     ]
-    assert not Dapo(longest=10).admit(group)
+    assert not Dapo(longest=10).keep_group(group)
 
 
 def test_a_group_is_refused_only_if_every_owner_is_constant():
     def group(*rewards):
         return [episode(i, [turn(episode=f"{i}")], r) for i, r in enumerate(rewards)]
 
-    assert not Dapo(longest=10).admit(group({"a": 1, "b": 0}, {"a": 1, "b": 0}))
-    assert Dapo(longest=10).admit(group({"a": 1, "b": 0}, {"a": 1, "b": 1}))
+    assert not Dapo(longest=10).keep_group(group({"a": 1, "b": 0}, {"a": 1, "b": 0}))
+    assert Dapo(longest=10).keep_group(group({"a": 1, "b": 0}, {"a": 1, "b": 1}))
 
 
 def test_the_penalty_is_the_turns_own_reward():
@@ -96,6 +96,6 @@ def test_it_clips_higher_and_averages_over_ids(ratio, counted):
         made.prox_logprobs = made.logprobs
     batch = join([[one], [two]])
     outputs = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(math.log(ratio))))
-    loss = Dapo(longest=10, passes=2).loss(batch, outputs)
+    loss = Dapo(longest=10, epochs=2).loss(batch, outputs)
     assert loss.total.item() / loss.count == pytest.approx(-counted / 4, rel=1e-5)
     assert (Dapo().agg, Dapo().kl, Dapo().clip_low, Dapo().clip_high) == ("token", 0.0, 0.2, 0.28)

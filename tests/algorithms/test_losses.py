@@ -79,7 +79,7 @@ def test_dual_clip_bounds_what_a_negative_advantage_costs(ratio, advantage, expe
     one.prox_logprobs = one.logprobs
     batch = flat(one)
     outputs = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(math.log(ratio))))
-    algorithm = DrMas(clip_high=0.28, dual_clip=3.0, passes=2)
+    algorithm = DrMas(clip_high=0.28, dual_clip=3.0, epochs=2)
     assert mean(algorithm.loss(batch, outputs)) == pytest.approx(-expected, rel=1e-5)
 
 
@@ -111,7 +111,7 @@ def test_the_ratio_is_taken_to_the_start_of_the_update_where_there_are_several_s
     current = torch.from_numpy(one.prox_logprobs + np.float32(math.log(1.1))).repeat(3) * (
         torch.from_numpy(batch.mask)
     )
-    loss = DrMas(passes=2).loss(batch, Outputs(current))
+    loss = DrMas(epochs=2).loss(batch, Outputs(current))
     assert loss.total.item() == pytest.approx(-1.1 * 1.5, rel=1e-5)
 
 
@@ -291,7 +291,7 @@ def test_correction_known_answers(kind, weights, kept):
     sampled = batch.mask > 0
     assert (inside * torch.from_numpy(batch.mask))[sampled].tolist() == kept
     assert weight[sampled].tolist() == pytest.approx(weights, rel=2e-4, abs=5e-7)
-    loss = DrMas(correction=kind, passes=2).loss(batch, at_prox(batch))
+    loss = DrMas(correction=kind, epochs=2).loss(batch, at_prox(batch))
     assert loss.count == sum(kept)
     expected = -sum(w * k for w, k in zip(weights, kept, strict=True))
     assert loss.total.item() == pytest.approx(expected, rel=2e-4, abs=1e-8)
@@ -303,21 +303,21 @@ def test_the_geometric_mean_of_the_known_example_is_what_is_tested():
     """
     assert math.exp(sum(D) / 5) == pytest.approx(0.127454, abs=5e-7)
     batch = flat(moved([0.1, -1.5, 0.8, 0.8, 0.3]))  # mean .1
-    loss = DrMas(correction="geometric_mis", passes=2).loss(batch, at_prox(batch))
+    loss = DrMas(correction="geometric_mis", epochs=2).loss(batch, at_prox(batch))
     assert (loss.count, loss.total.item()) == (5.0, pytest.approx(-5.0))
     batch = flat(moved([0.3] * 5))
     for kind, count in (("geometric_mis", 5.0), ("sequence_mis", 0.0)):
-        loss = DrMas(correction=kind, passes=2).loss(batch, at_prox(batch))
+        loss = DrMas(correction=kind, epochs=2).loss(batch, at_prox(batch))
         assert loss.count == count
     batch = flat(moved([0.1, 0.1, -0.05]))
-    loss = DrMas(correction="sequence_mis", passes=2).loss(batch, at_prox(batch))
+    loss = DrMas(correction="sequence_mis", epochs=2).loss(batch, at_prox(batch))
     assert (loss.count, loss.total.item()) == (3.0, pytest.approx(-3 * 1.161834, rel=1e-5))
 
 
 def test_token_truncation_is_the_default_with_the_learner_as_anchor():
     batch = flat(moved(D))
-    default = DrMas(passes=2).loss(batch, at_prox(batch))
-    named = DrMas(passes=2, correction="token_tis").loss(batch, at_prox(batch))
+    default = DrMas(epochs=2).loss(batch, at_prox(batch))
+    named = DrMas(epochs=2, correction="token_tis").loss(batch, at_prox(batch))
     assert default.total.item() == named.total.item()
 
 
@@ -353,7 +353,7 @@ def test_rejected_ids_leave_loss_and_normaliser(agg, expected):
         moved([math.log(2.0) + 1e-4, math.log(0.5) - 1e-4], episode="e2"),
     ]
     batch = flat(*turns)
-    loss = DrMas(agg=agg, correction="token_mis", passes=2).loss(batch, at_prox(batch))
+    loss = DrMas(agg=agg, correction="token_mis", epochs=2).loss(batch, at_prox(batch))
     assert loss.count == {"token": 3.0, "turn_mean": 2.0}[agg]
     assert mean(loss) == pytest.approx(expected, rel=1e-4)
     assert loss.sums["rejected"] == 5.0
@@ -367,7 +367,7 @@ def test_rejected_ids_have_no_gradient_of_any_term(kind):
     batch = flat(gone, stays)
     logprobs = torch.from_numpy(batch.prox_logprobs.copy()).requires_grad_()
     outputs = Outputs(logprobs, entropies=logprobs * 2)
-    loss = DrMas(correction=kind, kl=0.1, entropy=0.1, passes=2).loss(batch, outputs)
+    loss = DrMas(correction=kind, kl=0.1, entropy=0.1, epochs=2).loss(batch, outputs)
     loss.total.backward()
     touched = {turn_id: logprobs.grad[batch.turn == i] for i, turn_id in enumerate(batch.turn_ids)}
     assert not touched[gone.id].any()
@@ -379,7 +379,7 @@ def test_rejected_ids_have_no_gradient_of_any_term(kind):
 def test_log_ratios_are_clamped(kind):
     """Rule 24: what is absurdly far away is truncated or rejected, and never infinite."""
     batch = flat(moved([1e4, -1e4]), moved([500.0, 500.0], episode="e1"))
-    loss = DrMas(correction=kind, passes=2).loss(batch, at_prox(batch))
+    loss = DrMas(correction=kind, epochs=2).loss(batch, at_prox(batch))
     assert math.isfinite(loss.total.item())
     assert loss.count == {"tis": 4.0, "mis": {"geometric_mis": 2.0}.get(kind, 0.0)}[kind[-3:]]
 

@@ -139,7 +139,7 @@ class Means:
                 values = self.table.get(history(e, k), dict.fromkeys(self.agents, 0.0))
                 one.info["values"] = values
 
-    def fit(self, episodes, targets, *, passes):
+    def fit(self, episodes, targets, *, epochs):
         found = defaultdict(list)
         for e, target in zip(episodes, targets, strict=True):
             for k, row in enumerate(target):
@@ -148,7 +148,7 @@ class Means:
             key: dict(zip(self.agents, np.mean(rows, axis=0), strict=True))
             for key, rows in found.items()
         }
-        return {"passes": float(passes)}
+        return {"epochs": float(epochs)}
 
 
 def history(e, k: int):
@@ -166,11 +166,11 @@ def test_the_central_value_becomes_that_of_the_matrix_game(lam, rounds):
             for one, token in zip(e.turns, (first, second), strict=True):
                 one.tokens = np.array([token], dtype=np.int32)
             episodes.append(e)
-    algorithm, critic = Mappo(whiten=False, lam=lam, critic_passes=3), Means()
+    algorithm, critic = Mappo(whiten=False, lam=lam, critic_epochs=3), Means()
     for _ in range(rounds):
         critic.annotate(episodes)
         algorithm.credit(episodes)
-        assert algorithm.fit(episodes, critic) == {"passes": 3.0}
+        assert algorithm.fit(episodes, critic) == {"epochs": 3.0}
     values = {key: found["a"] for key, found in critic.table.items()}
     assert values == pytest.approx({(): 0.75, (0,): 0.6, (1,): 1.1}, abs=1e-6)
     critic.annotate(episodes)
@@ -193,4 +193,4 @@ def test_the_loss_is_the_clipped_one_and_turns_without_advantage_may_be_skipped(
 def test_the_defaults_are_those_of_the_specification():
     mappo = Mappo()
     assert (mappo.gamma, mappo.lam, mappo.clip_low, mappo.clip_high) == (1.0, 0.95, 0.2, 0.2)
-    assert (mappo.passes, mappo.entropy, mappo.critic, mappo.min_group) == (4, 0.0, "team", 1)
+    assert (mappo.epochs, mappo.entropy, mappo.critic, mappo.min_group) == (4, 0.0, "team", 1)

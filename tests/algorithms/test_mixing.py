@@ -109,8 +109,8 @@ def test_eta_mixes_in_what_the_team_earned_above_the_mixed_v(kind):
 class Recorder:
     """A critic that keeps what it is taught."""
 
-    def fit(self, episodes, targets, *, passes):
-        self.targets, self.passes = targets, passes
+    def fit(self, episodes, targets, *, epochs):
+        self.targets, self.epochs = targets, epochs
         return {"loss": 0.0}
 
 
@@ -118,8 +118,8 @@ class Recorder:
 def test_the_critic_is_taught_the_targets(kind):
     critic = Recorder()
     episodes = [two_stages(0, 1, 0.4), two_stages(1, 0, 0.2, name="1")]
-    kind(gamma=0.9, lam=0.8, critic_passes=7).fit(episodes, critic)
-    assert critic.passes == 7
+    kind(gamma=0.9, lam=0.8, critic_epochs=7).fit(episodes, critic)
+    assert critic.epochs == 7
     expected = [[0.792, 1.0], [1 + 0.9 * (0.2 * 0.2 + 0.8 * 0), 0.0]]
     for found, y in zip(critic.targets, expected, strict=True):
         assert found == pytest.approx(y)

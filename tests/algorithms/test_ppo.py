@@ -168,7 +168,7 @@ def test_the_loss_adds_half_the_squared_error_of_the_value_head():
 
 def test_the_defaults_are_those_of_the_specification():
     ppo = Ppo()
-    values = (ppo.gamma, ppo.gamma_turn, ppo.lam, ppo.clip_value, ppo.value_coef, ppo.passes)
+    values = (ppo.gamma, ppo.gamma_turn, ppo.lam, ppo.clip_value, ppo.value_coef, ppo.epochs)
     assert values == (1.0, 1.0, 0.95, 0.2, 0.1, 4)
     assert (ppo.whiten, ppo.critic, ppo.min_group, ppo.needs_prox) == (True, "agent", 1, True)
 
@@ -178,7 +178,7 @@ def test_two_independent_bandits_are_solved():
     draw, size = np.random.default_rng(0), 128
     best = {"left": 0, "right": 2}
     policies = {agent: Unigram([0.0, 0.0, 0.0]) for agent in best}
-    algorithm = Ppo(passes=1, value_coef=0.0)
+    algorithm = Ppo(epochs=1, value_coef=0.0)
     for _ in range(200):
         actions = {agent: policy.sample(size, draw) for agent, policy in policies.items()}
         episodes = []

@@ -113,8 +113,8 @@ def test_several_steps_on_one_batch_are_clipped():
     one.prox_logprobs = one.logprobs
     batch = join([[one]])
     current = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(1.0)))
-    assert Rloo(passes=2).loss(batch, current).total.item() == pytest.approx(-1.2, rel=1e-5)
-    assert Rloo(passes=2).needs_prox
+    assert Rloo(epochs=2).loss(batch, current).total.item() == pytest.approx(-1.2, rel=1e-5)
+    assert Rloo(epochs=2).needs_prox
 
 
 def test_one_step_of_it_is_one_step_of_grpos_loss_with_the_same_advantages():

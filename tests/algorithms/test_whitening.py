@@ -13,13 +13,13 @@ from tests.toy import turn
 FAMILIES = {"x": "sums", "y": "claims"}
 
 
-def said(*values: float, task: str = "x", length: int = 1) -> list:
+def credited(*values: float, task: str = "x", length: int = 1) -> list:
     return [turn(task=task, tokens=[7] * length, advantage=value) for value in values]
 
 
 def test_families_of_unlike_sizes_become_alike():
     """The known answer: [2, -2] and [.2, -.2] of one id each all become +-.7071."""
-    turns = [*said(2, -2), *said(0.2, -0.2, task="y")]
+    turns = [*credited(2, -2), *credited(0.2, -0.2, task="y")]
     whiten_families(turns, FAMILIES)
     found = [float(t.advantages[0]) for t in turns]
     assert found == pytest.approx([0.707106, -0.707106] * 2, abs=2e-6)
@@ -27,7 +27,7 @@ def test_families_of_unlike_sizes_become_alike():
 
 def test_every_id_counts_once():
     """1 on three ids and 0 on one: mean .75, spread .5, so .5 and -1.5."""
-    turns = [*said(1, length=3), *said(0)]
+    turns = [*credited(1, length=3), *credited(0)]
     whiten_families(turns, FAMILIES)
     assert turns[0].advantages.tolist() == pytest.approx([0.5] * 3, abs=2e-6)
     assert turns[1].advantages.tolist() == pytest.approx([-1.5], abs=4e-6)
@@ -35,8 +35,8 @@ def test_every_id_counts_once():
 
 @pytest.mark.parametrize("values", [(0.9, 0.9, 0.9), (0.0, 0.0), (1.5,)])
 def test_a_constant_family_becomes_0_and_moves_no_other(values):
-    alone, other = said(2, -1), said(*values, task="y")
-    beside = said(2, -1)
+    alone, other = credited(2, -1), credited(*values, task="y")
+    beside = credited(2, -1)
     whiten_families(alone, FAMILIES)
     whiten_families([*other, *beside], FAMILIES)
     assert all(not np.any(t.advantages) for t in other)

@@ -10,7 +10,7 @@ from rolecall.algorithms.mappo import Mappo
 from rolecall.config.optimizer import Optimizer
 from rolecall.critics.joint import JointCritic, Moments
 from rolecall.critics.transcript import transcripts
-from rolecall.types import Episode, stages
+from rolecall.types import Episode, joint_steps
 from tests.toy import episode, language_model, turn
 
 
@@ -38,7 +38,10 @@ def critic_of(folder, **options) -> JointCritic:
 def test_the_transcript_holds_what_was_said_before_each_stage_and_nothing_more(model_folder):
     tokenizer = language_model(model_folder).tokenizer
     said = talk(0, "abc", "<think>secret</think>def", "ghi", 1.0)
-    assert [[t.agent for t in stage] for stage in stages(said)] == [["left", "right"], ["last"]]
+    assert [[t.agent for t in step] for step in joint_steps(said)] == [
+        ["left", "right"],
+        ["last"],
+    ]
     [row] = transcripts(said, tokenizer, longest=100)
     texts = [tokenizer.decode(row.ids[: read + 1]) for read in row.reads]
     assert texts == [
@@ -84,16 +87,16 @@ def test_a_transcript_that_is_too_long_keeps_the_task_and_the_newest_turns(model
     said = long_talk(0, 9)
     [whole] = transcripts(said, tokenizer, longest=1000)
     rows = transcripts(said, tokenizer, longest=60)
-    assert [read for row in rows for read in range(9)[row.stages]] == list(range(9))
+    assert [read for row in rows for read in range(9)[row.joint_steps]] == list(range(9))
     assert len(rows) > 1
     for row in rows:
         assert len(row.ids) <= 60
-        for stage, read in zip(range(9)[row.stages], row.reads, strict=True):
+        for joint_step, read in zip(range(9)[row.joint_steps], row.reads, strict=True):
             text = tokenizer.decode(row.ids[: read + 1])
             assert text.startswith("[task]\n?\n\n")
-            newest = tokenizer.decode(whole.ids[: whole.reads[stage] + 1])
+            newest = tokenizer.decode(whole.ids[: whole.reads[joint_step] + 1])
             assert newest.endswith(text.removeprefix("[task]\n?\n\n"))
-            assert stage == 0 or f"{stage - 1:03}" in text
+            assert joint_step == 0 or f"{joint_step - 1:03}" in text
     assert [row.cut for row in rows] == [False] + [True] * (len(rows) - 1)
     said.turns[3].text = "x" * 500
     assert all(len(row.ids) <= 60 for row in transcripts(said, tokenizer, longest=60))
@@ -136,7 +139,7 @@ def test_the_value_equals_the_tabular_one_of_a_matrix_game(model_folder):
     critic.annotate(said)
     assert [e.turns[0].values[0] for e in said] == [0.0] * 4
     for _ in range(60):
-        critic.fit(said, targets, passes=2)
+        critic.fit(said, targets, epochs=2)
     critic.annotate(said)
     assert [e.turns[0].values[0] for e in said] == pytest.approx([0.75] * 4, abs=0.05)
     assert [e.turns[2].values[0] for e in said] == pytest.approx([1, 1, 1, 0], abs=0.05)
@@ -148,7 +151,7 @@ def test_a_budget_changes_no_value_and_no_fit(model_folder):
     found = []
     for budget in (40, 10_000):
         critic = critic_of(model_folder, budget=budget)
-        critic.fit(said, targets, passes=3)
+        critic.fit(said, targets, epochs=3)
         critic.annotate(said)
         found.append([t.values[0] for e in said for t in e.turns if t.values is not None])
     assert found[0] == pytest.approx(found[1], abs=1e-4)
@@ -167,11 +170,11 @@ def test_a_saved_critic_goes_on_bit_for_bit(model_folder, tmp_path):
     said = [talk(i, "ab"[i], "b", "c", float(i)) for i in range(2)]
     targets = [np.full((2, 3), e.rewards["team"]) for e in said]
     one, other = critic_of(model_folder), critic_of(model_folder)
-    one.fit(said, targets, passes=2)
+    one.fit(said, targets, epochs=2)
     one.save(tmp_path)
     other.load(tmp_path)
     for critic in (one, other):
-        critic.fit(said, targets, passes=2)
+        critic.fit(said, targets, epochs=2)
     assert other.moments == one.moments
     for a, b in zip(one.stepper.parameters, other.stepper.parameters, strict=True):
         assert torch.equal(a, b)

@@ -40,7 +40,7 @@ def test_credit_goes_to_the_agent_that_earned_it(model_folder, mixer):
         assert before == [0.0] * 8, "an untrained critic gives nobody credit"
     for _ in range(15):
         critic.annotate(said)
-        critic.fit(said, [[e.rewards["team"]] for e in said], passes=40)
+        critic.fit(said, [[e.rewards["team"]] for e in said], epochs=40)
     critic.annotate(said)
     gains = np.array([[turn.info["gain"] for turn in e.turns] for e in said])
     assert gains[:2, 0] == pytest.approx([-0.5, -0.5], abs=0.1)
@@ -60,7 +60,7 @@ def test_policies_are_read_and_never_moved(model_folder):
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     said = [pair(0, 1, 0), pair(1, 0, 1)]
     critic.annotate(said)
-    critic.fit(said, [[1.0], [0.0]], passes=5)
+    critic.fit(said, [[1.0], [0.0]], epochs=5)
     assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
     assert all(p.grad is None for p in model.parameters())
 
@@ -69,11 +69,11 @@ def test_a_saved_mixer_goes_on_bit_for_bit(model_folder, tmp_path):
     said = [pair(0, 1, 0), pair(1, 0, 1)]
     one, other = critic_of(model_folder, "qmix"), critic_of(model_folder, "qmix")
     one.annotate(said)
-    one.fit(said, [[1.0], [0.0]], passes=3)
+    one.fit(said, [[1.0], [0.0]], epochs=3)
     one.save(tmp_path)
     other.load(tmp_path)
     for critic in (one, other):
         critic.annotate(said)
-        critic.fit(said, [[1.0], [0.0]], passes=3)
+        critic.fit(said, [[1.0], [0.0]], epochs=3)
     for a, b in zip(one.stepper.parameters, other.stepper.parameters, strict=True):
         assert torch.equal(a, b)

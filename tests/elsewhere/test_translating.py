@@ -353,7 +353,7 @@ def test_mrlm_defaults_are_carried_over():
     algorithm = config["algorithm"]
     # A response is discounted and not each of its ids; our value loss has a factor of one half.
     assert (algorithm["gamma"], algorithm["gamma_turn"]) == (1.0, 0.99)
-    assert (algorithm["passes"], algorithm["value_coef"]) == (4, 1.0)
+    assert (algorithm["epochs"], algorithm["value_coef"]) == (4, 1.0)
     assert config["policies"]["policy"]["optimizer"]["lr"] == 3e-4
     assert config["rollout"] == {"group_size": 1, "groups": 128, "allow_filtered_sampling": True}
     assert algorithm["minibatches"] == 4

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from rolecall.engines import scheduler
-from rolecall.engines.local import TorchEngine
-from rolecall.engines.page_allocator import Store
+from rolecall.engines.local import LocalEngine
+from rolecall.engines.page_allocator import PageAllocator
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.models.cpu.kernels import PAGE
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import alike, language_model
 
 RANDOM = np.random.default_rng(0)
 TASK = RANDOM.integers(10, 200, 70).astype(np.int32)
 
 
-def engine(folder, **options) -> TorchEngine:
-    return TorchEngine({"p": language_model(folder)}, quiet=Quiet(), **options)
+def engine(folder, **options) -> LocalEngine:
+    return LocalEngine({"p": language_model(folder)}, barrier=IdleBarrier(), **options)
 
 
 def ask(number: int, prompt: np.ndarray, length: int = 12, n: int = 1) -> Request:
@@ -28,7 +28,7 @@ def ask(number: int, prompt: np.ndarray, length: int = 12, n: int = 1) -> Reques
     return Request(f"r{number}", "p", prompt, sampling, number, (f"r{number}", 0, (0,)), n=n)
 
 
-def conversation(made: TorchEngine, members: int = 6) -> list[Completion]:
+def conversation(made: LocalEngine, members: int = 6) -> list[Completion]:
     """A group on one prompt; every member is then asked about its own words, twice over."""
 
     async def member(number: int) -> list[Completion]:
@@ -50,7 +50,7 @@ def conversation(made: TorchEngine, members: int = 6) -> list[Completion]:
 def cold(folder, monkeypatch, work) -> list[Completion]:
     """The same by an engine that never finds anything in its cache."""
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "known", lambda self, owner, ids: [])
+        patch.setattr(PageAllocator, "lookup", lambda self, owner, ids: [])
         return work(engine(folder))
 
 
@@ -70,7 +70,7 @@ def test_group_members_and_later_turns_read_what_is_new_only(any_model_folder, m
     made = engine(any_model_folder)
     warm = conversation(made)
     assert_same(warm, cold(any_model_folder, monkeypatch, conversation))
-    held = made._decoders["p"]
+    held = made._schedulers["p"]
     wanted = len(TASK) + 5 * (len(TASK) % PAGE)  # of the task, full pages are read once
     for number in range(0, len(warm), 3):
         length = len(TASK)
@@ -88,7 +88,7 @@ def test_candidates_share_their_prompt(model_folder, monkeypatch):
     made = engine(model_folder)
     said = work(made)
     assert len({tuple(c.tokens.tolist()) for c in said}) > 8
-    assert made._decoders["p"].num_read == len(TASK) + 15 * (len(TASK) - full(len(TASK)))
+    assert made._schedulers["p"].num_read == len(TASK) + 15 * (len(TASK) - full(len(TASK)))
     assert_same(said, cold(model_folder, monkeypatch, work))
 
 
@@ -97,7 +97,7 @@ def test_a_cache_without_room_for_ended_rows_changes_no_id(model_folder, monkeyp
     per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_rows=rows)
     assert_same(conversation(tight), cold(model_folder, monkeypatch, conversation))
-    keys = tight._decoders["p"].store.cache.keys[0]
+    keys = tight._schedulers["p"].allocator.cache.keys[0]
     assert keys.shape[0] * PAGE <= rows * 192
 
 
@@ -121,12 +121,12 @@ def test_other_weights_share_nothing(model_folder):
 
     async def main():
         await made.generate(ask(1, TASK))
-        before = made._decoders["p"].num_shared
+        before = made._schedulers["p"].num_shared
         await made.generate(ask(2, TASK))
-        shared = made._decoders["p"].num_shared
+        shared = made._schedulers["p"].num_shared
         await made.load("p", 1, None)
         await made.generate(ask(3, TASK))
-        return before, shared, made._decoders["p"].num_shared
+        return before, shared, made._schedulers["p"].num_shared
 
     before, shared, after = asyncio.run(main())
     assert before == 0
@@ -150,7 +150,7 @@ def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
         kept = asyncio.create_task(made.generate(ask(9, TASK, 30)))
         for _ in range(steps):
             await asyncio.sleep(0)
-        held = made._decoders["p"]
+        held = made._schedulers["p"]
         seen.update("waiting" for row in held.waiting if not row.pages)
         seen.update("reading" for row in held.waiting if row.num_read)
         seen.update("decoding" for row in held.active)
@@ -161,7 +161,7 @@ def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
         while made._pump is not None and not made._pump.done():
             await asyncio.sleep(0)
         assert (held.waiting, held.active, made._rows) == ([], [], {})
-        assert not held.store._users.any()
+        assert not held.allocator._users.any()
         return done
 
     for steps in range(1, 40, 2):
@@ -194,16 +194,19 @@ def test_a_prompt_longer_than_the_cache_is_refused_by_itself(model_folder):
 
 
 def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model_folder):
-    store = Store(language_model(model_folder), cache_bytes=10**6)
+    allocator = PageAllocator(language_model(model_folder), cache_bytes=10**6)
     ids = np.arange(100, dtype=np.int32)
     owner = ("p", 0)
-    short, long = (store.take(owner, ids[:40], room=40), store.take(owner, ids[:90], room=90))
+    short, long = (
+        allocator.allocate(owner, ids[:40], room=40),
+        allocator.allocate(owner, ids[:90], room=90),
+    )
     assert (short[1], long[1]) == (0, 0), "nothing is known before it was read"
-    store.name(owner, ids[:40], short[0])
-    store.name(owner, ids[:90], long[0])
+    allocator.register(owner, ids[:40], short[0])
+    allocator.register(owner, ids[:90], long[0])
 
     def find(wanted, owner=owner):
-        return store.known(owner, np.asarray(wanted, dtype=np.int32))
+        return allocator.lookup(owner, np.asarray(wanted, dtype=np.int32))
 
     whole = short[0][:2] + long[0][2:5]  # what two rows hold alike is found in the first
     assert find(ids[:81]) == whole
@@ -218,31 +221,33 @@ def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model
 
 def test_pages_of_ended_rows_are_given_away_last_words_first(model_folder):
     per_page = PAGE * 2 * 2 * 2 * 8 * 4
-    store = Store(language_model(model_folder), cache_bytes=6 * per_page)
+    allocator = PageAllocator(language_model(model_folder), cache_bytes=6 * per_page)
     owner = ("p", 0)
     old, new = np.arange(48, dtype=np.int32), np.arange(100, 132, dtype=np.int32)
     for ids in (old, new):
-        pages, _ = store.take(owner, ids, room=len(ids))
-        store.name(owner, ids, pages)
-        store.release(pages)
+        pages, _ = allocator.allocate(owner, ids, room=len(ids))
+        allocator.register(owner, ids, pages)
+        allocator.release(pages)
 
     def known(ids):
-        return len(store.known(owner, np.append(ids, 1).astype(np.int32)))
+        return len(allocator.lookup(owner, np.append(ids, 1).astype(np.int32)))
 
     assert known(old) == 3
-    assert store.take(("q", 0), old, room=7 * PAGE) is None, "more than there is"
+    assert allocator.allocate(("q", 0), old, room=7 * PAGE) is None, "more than there is"
     assert known(old) == 3, "and nothing was lost by asking"
-    taken, shared = store.take(("q", 0), old, room=2 * PAGE)
+    taken, shared = allocator.allocate(("q", 0), old, room=2 * PAGE)
     assert shared == 0
     assert (known(old), known(new)) == (2, 2)
-    again, shared = store.take(owner, np.append(new, 1).astype(np.int32), room=3 * PAGE)
+    again, shared = allocator.allocate(owner, np.append(new, 1).astype(np.int32), room=3 * PAGE)
     assert shared == 2 * PAGE
     assert len(set(taken) | set(again)) == 5
-    assert store.take(("q", 0), new, room=2 * PAGE) is None, "pages in use are not given away"
-    store.release(again)
-    store.unname_all({"p"})
+    assert allocator.allocate(("q", 0), new, room=2 * PAGE) is None, (
+        "pages in use are not given away"
+    )
+    allocator.release(again)
+    allocator.unregister_all({"p"})
     assert known(new) == 0
-    pages, _ = store.take(("q", 0), new, room=4 * PAGE)
+    pages, _ = allocator.allocate(("q", 0), new, room=4 * PAGE)
     assert not set(pages) & set(taken)
 
 
@@ -250,7 +255,7 @@ def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, mo
     def work(made, *, slept=False):
         async def main():
             task = asyncio.create_task(made.generate(ask(1, np.resize(TASK, 150))))
-            held = made._decoders["p"]
+            held = made._schedulers["p"]
             while slept and not any(row.num_read for row in held.waiting):
                 await asyncio.sleep(0)
             if slept:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rolecall.engines import scheduler as decoder_file
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.models.language_model import LanguageModel, copies
 from tests.engines.test_shared_base import adapters, engine, requests, same
@@ -25,14 +25,14 @@ def moved(model: LanguageModel) -> dict[str, torch.Tensor]:
 
 
 def generate_and_load(
-    made: TorchEngine, asked: list[Request], weights: dict[str, torch.Tensor], *, policy: str
+    made: LocalEngine, asked: list[Request], weights: dict[str, torch.Tensor], *, policy: str
 ) -> dict[str, Completion]:
     """Publish the next version of a policy after each row has sampled a few ids."""
-    version = made._decoders[policy].versions[policy] + 1
+    version = made._schedulers[policy].versions[policy] + 1
 
     async def both():
         tasks = [asyncio.create_task(made.generate(request)) for request in asked]
-        while not made._decoders[policy].active:
+        while not made._schedulers[policy].active:
             await asyncio.sleep(0)
         for _ in range(3):
             await asyncio.sleep(0)
@@ -94,4 +94,4 @@ def test_weights_that_do_not_fit_are_an_error_and_change_nothing(model_folder):
     made = engine(copies(learners))
     with pytest.raises(ValueError, match="lack"):
         asyncio.run(made.load("a", 4, learners["b"].weights()))
-    assert made._decoders["a"].versions == {"a": 0, "b": 0}
+    assert made._schedulers["a"].versions == {"a": 0, "b": 0}

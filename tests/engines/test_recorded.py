@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from rolecall.config.schema import Adapter
 from rolecall.engines.cuda_graphs import Recorded
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.models.attention import flex_pages
 from rolecall.models.attention.flex import padded
@@ -21,7 +21,7 @@ from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import CPU
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -92,7 +92,7 @@ def test_the_kernel_is_asked_for_1_2_4_heads_of_each_key_head(heads, asked, monk
     assert seen == [asked]
 
 
-def sampled(made: TorchEngine) -> list[Completion]:
+def sampled(made: LocalEngine) -> list[Completion]:
     prompt = np.arange(20, 70, dtype=np.int32)
 
     async def one(number: int) -> list[Completion]:
@@ -111,7 +111,8 @@ def sampled(made: TorchEngine) -> list[Completion]:
 
 def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_folder):
     plain, replaying = (
-        TorchEngine({"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01) for _ in range(2)
+        LocalEngine({"p": double(model_folder)}, barrier=IdleBarrier(), cache_gb=0.01)
+        for _ in range(2)
     )
     [decoder] = replaying._distinct
     assert not decoder.records, "a CPU has nothing to record"
@@ -126,8 +127,8 @@ def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_fol
     ("records", "free", "kept"), [(False, False, False), (True, True, False), (True, False, True)]
 )
 def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, records, free, kept):
-    made = TorchEngine(
-        {"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01, free_on_update=free
+    made = LocalEngine(
+        {"p": double(model_folder)}, barrier=IdleBarrier(), cache_gb=0.01, free_on_update=free
     )
     [decoder] = made._distinct
     decoder.records = records
@@ -137,9 +138,9 @@ def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, r
         asyncio.run(made.generate(Request("r", "p", prompt, sampling, 0, ("r", 0, (0,)))))
 
     ask()
-    cache = weakref.ref(decoder.store.cache)
+    cache = weakref.ref(decoder.allocator.cache)
     asyncio.run(made.forget())
-    assert cache() is decoder.store.cache, "nothing is freed to forget"
+    assert cache() is decoder.allocator.cache, "nothing is freed to forget"
     assert (decoder._recorded is not None) == records
     asyncio.run(made.sleep())
     assert (cache() is not None) == kept
@@ -189,7 +190,7 @@ def test_a_prompt_that_comes_later_is_read_apart_from_the_rows_in_flight(model_f
         replayed.append(len(tokens))
         return logits(recorded, tokens, *given, **options)
 
-    async def two(made: TorchEngine) -> list[Completion]:
+    async def two(made: LocalEngine) -> list[Completion]:
         [decoder] = made._distinct
         prompt = np.arange(20, 220, dtype=np.int32)
         asked = [
@@ -202,7 +203,8 @@ def test_a_prompt_that_comes_later_is_read_apart_from_the_rows_in_flight(model_f
         return [*await made.generate(asked[1]), *await first]
 
     plain, replaying = (
-        TorchEngine({"p": double(model_folder)}, quiet=Quiet(), cache_gb=0.01) for _ in range(2)
+        LocalEngine({"p": double(model_folder)}, barrier=IdleBarrier(), cache_gb=0.01)
+        for _ in range(2)
     )
     expected = asyncio.run(two(plain))
     replaying._distinct[0].records = True

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rolecall.config.schema import Adapter
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import CPU, alike, language_model
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84]]
@@ -36,8 +36,8 @@ def change(model: LanguageModel, *, seed: int) -> None:
         torch.nn.init.normal_(parameter, std=0.3)
 
 
-def engine(models: dict[str, LanguageModel], **options) -> TorchEngine:
-    return TorchEngine(models, quiet=Quiet(), **options)
+def engine(models: dict[str, LanguageModel], **options) -> LocalEngine:
+    return LocalEngine(models, barrier=IdleBarrier(), **options)
 
 
 def requests(*policies: str, number: int = 5, max_tokens: int = 12) -> list[Request]:
@@ -56,7 +56,7 @@ def requests(*policies: str, number: int = 5, max_tokens: int = 12) -> list[Requ
     ]
 
 
-def generate(made: TorchEngine, asked: list[Request]) -> dict[str, Completion]:
+def generate(made: LocalEngine, asked: list[Request]) -> dict[str, Completion]:
     async def all_of_them():
         said = await asyncio.gather(*map(made.generate, asked))
         return {request.id: one for request, [one] in zip(asked, said, strict=True)}
@@ -140,9 +140,9 @@ def test_whole_weights_keep_a_batch_of_their_own(model_folder):
     models = adapters(model_folder, "a", "b")
     whole = language_model(model_folder)
     made = engine({**models, "whole": whole})
-    assert made._decoders["a"] is made._decoders["b"]
-    assert made._decoders["whole"] is not made._decoders["a"]
+    assert made._schedulers["a"] is made._schedulers["b"]
+    assert made._schedulers["whole"] is not made._schedulers["a"]
     said = generate(made, requests("a", "whole"))
     alone = generate(engine({"whole": whole}), requests("whole"))
     assert all(same(said[key], alone[key]) for key in alone)
-    assert made._decoders["whole"].num_read == sum(len(PROMPTS[i % 4]) for i in range(5))
+    assert made._schedulers["whole"].num_read == sum(len(PROMPTS[i % 4]) for i in range(5))

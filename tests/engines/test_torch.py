@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config.optimizer import Optimizer
 from rolecall.engines import scheduler
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
@@ -20,7 +20,7 @@ from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import CPU, language_model, turn
 
 PROMPTS = [[65, 66, 67], [70] * 9, [66, 90], [80, 81, 82, 83, 84], [65, 66, 67]]
@@ -38,11 +38,11 @@ def request(number: int, sampling: Sampling, *, seed: int | None = None, n: int 
     )
 
 
-def engine(folder, **options) -> TorchEngine:
-    return TorchEngine({"p": language_model(folder)}, quiet=Quiet(), **options)
+def engine(folder, **options) -> LocalEngine:
+    return LocalEngine({"p": language_model(folder)}, barrier=IdleBarrier(), **options)
 
 
-def generate(made: TorchEngine, requests: list[Request]):
+def generate(made: LocalEngine, requests: list[Request]):
     async def all_of_them():
         return [c for part in await asyncio.gather(*map(made.generate, requests)) for c in part]
 
@@ -60,7 +60,7 @@ def test_engine_logprobs_equal_learner_logprobs(any_model_folder):
         made_turn = turn(prompt=asked.prompt.tolist(), tokens=said.tokens.tolist())
         made_turn.logprobs, made_turn.temperature = said.logprobs, 0.7
         turns.append(made_turn)
-    learner = LocalLearner(made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1)
+    learner = LocalLearner(made._schedulers["p"].model, Optimizer(lr=1e-3), total_updates=1)
     batch = join([[each] for each in turns])
     with torch.no_grad():
         found = learner.forward(batch).logprobs.numpy()
@@ -75,14 +75,14 @@ def test_in_bfloat16_engine_and_learner_differ_by_the_rounding_of_states_alone(a
     """Their states differ by some steps of 2 ** -8, and logits by as much of the largest one."""
     tokenizer = load_tokenizer(str(any_model_folder))
     base = load_model(str(any_model_folder), device=CPU, dtype=torch.bfloat16)
-    made = TorchEngine({"p": LanguageModel(base, tokenizer)}, quiet=Quiet())
+    made = LocalEngine({"p": LanguageModel(base, tokenizer)}, barrier=IdleBarrier())
     sampling = Sampling(max_tokens=24)
     requests = [request(number, sampling) for number in range(12)]
     turns = []
     for asked, said in zip(requests, generate(made, requests), strict=True):
         turns.append(turn(prompt=asked.prompt.tolist(), tokens=said.tokens.tolist()))
         turns[-1].logprobs = said.logprobs
-    learner = LocalLearner(made._decoders["p"].model, Optimizer(lr=1e-3), total_updates=1)
+    learner = LocalLearner(made._schedulers["p"].model, Optimizer(lr=1e-3), total_updates=1)
     batch = join([[each] for each in turns])
     with torch.no_grad():
         found = learner.forward(batch).logprobs.numpy()
@@ -95,7 +95,7 @@ def test_in_bfloat16_engine_and_learner_differ_by_the_rounding_of_states_alone(a
     for each in turns:
         each.advantages = np.ones(len(each.tokens), dtype=np.float32)
     asyncio.run(learner.update([[join([[each] for each in turns])]], DrMas(), per_agent=False))
-    decoded = made._decoders["p"].model.weights()
+    decoded = made._schedulers["p"].model.weights()
     assert any(not torch.equal(before[name], decoded[name]) for name in before), "the engine's too"
 
 
@@ -167,7 +167,7 @@ def test_sampled_frequencies_match_the_reported_probabilities(model_folder):
 
 def test_a_stop_text_ends_a_turn_and_stays_in_its_ids(model_folder):
     made = engine(model_folder)
-    tokenizer = made._decoders["p"].model.tokenizer
+    tokenizer = made._schedulers["p"].model.tokenizer
     [free] = generate(made, [request(3, Sampling(max_tokens=40))])
     text = tokenizer.decode(free.tokens[:12])
     stop = next(c for c in text if c.isascii() and c.isprintable())
@@ -218,7 +218,7 @@ def test_a_cancelled_request_frees_its_row_and_the_others_go_on(model_folder):
         said = await kept
         for _ in range(3):
             await asyncio.sleep(0)
-        return said, made._decoders["p"].active, made._rows
+        return said, made._schedulers["p"].active, made._rows
 
     said, active, rows = asyncio.run(one_is_cancelled())
     assert len(said[0].tokens) >= 1
@@ -250,6 +250,6 @@ def test_the_cache_keeps_its_budget_when_rows_change_from_many_short_to_few_long
         return await asyncio.gather(*short, *long)
 
     assert len(asyncio.run(both())) == 43
-    store = made._decoders["p"].store
-    assert store.cache.keys[0].shape[0] * PAGE <= 64 * 64
-    assert not store._users.any()
+    allocator = made._schedulers["p"].allocator
+    assert allocator.cache.keys[0].shape[0] * PAGE <= 64 * 64
+    assert not allocator._users.any()

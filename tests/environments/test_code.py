@@ -247,7 +247,7 @@ def test_written_tests_are_run_on_the_newest_code_and_earn_what_they_are_worth(s
     false = f"{given} == {ast.literal_eval(value)!r}1" if kind == "function" else f"{given} == 'x'"
     tests = "\n".join(right)
     world = world_of(sandbox, task)
-    none, _, passes, mixed, unread, _, fails = step(
+    none, _, epochs, mixed, unread, _, fails = step(
         world,
         f"<tests>{tests}</tests>",
         fence(task.info["reference"]),
@@ -258,7 +258,7 @@ def test_written_tests_are_run_on_the_newest_code_and_earn_what_they_are_worth(s
         f"<tests>{tests}</tests>",
     )
     assert (none.text, none.done, none.reward) == ("There is no code to test.", False, 1.0)
-    assert (passes.text, passes.done, passes.reward) == ("All 10 tests pass.", True, 1.0)
+    assert (epochs.text, epochs.done, epochs.reward) == ("All 10 tests pass.", True, 1.0)
     assert not mixed.done
     assert mixed.reward <= 0.5, "half of the tests are false"
     assert f"{false}, but it " in mixed.text

@@ -14,9 +14,9 @@ from rolecall.environments.games.environment import GameEnvironment
 from rolecall.environments.games.kuhn import CARDS, MOVES, Kuhn
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.rollout.evaluation import evaluate
-from rolecall.types import Episode, stages
+from rolecall.types import Episode, joint_steps
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run
 from tests.toy import agent, episode, turn
@@ -88,8 +88,8 @@ def play_game(folder, says: dict[str, list[str]], *, penalty=0.0, **options) -> 
         team[name] = agent(name, policy, sampling=sampling, invalid_penalty=penalty)
         team[name].role = "player"
     environment = GameEnvironment("kuhn")
-    stage = Stage(team, self_play, options, environment, rewards={})
-    return run(play(stage, environment.tasks("test")[3], attempt=options.pop("attempt", 0)))
+    context = RolloutContext(team, self_play, options, environment, rewards={})
+    return run(play(context, environment.tasks("test")[3], attempt=options.pop("attempt", 0)))
 
 
 def test_seats_see_their_own_card_and_all_that_was_done(model_folder):
@@ -175,9 +175,9 @@ def test_what_an_evaluation_says_holds_the_measures_of_its_environment(model_fol
     for member in team.values():
         member.role = "player"
     environment = GameEnvironment("kuhn")
-    stage = Stage(team, self_play, {}, environment, rewards={})
+    context = RolloutContext(team, self_play, {}, environment, rewards={})
     tasks = environment.tasks("test")[:30]
-    found, _ = run(evaluate(stage, tasks, samples=1, k=1, greedy=False))
+    found, _ = run(evaluate(context, tasks, samples=1, k=1, greedy=False))
     # A bet wins the ante of who never has one called; none is won by checking.
     assert found["exploitability"] > 0.25
     assert list(found["by_source"]) == ["kuhn"]
@@ -186,7 +186,11 @@ def test_what_an_evaluation_says_holds_the_measures_of_its_environment(model_fol
 def test_players_who_hear_each_other_through_the_world_act_one_after_another(model_folder):
     """A move is heard by the next player though no turn was passed to it."""
     played = play_game(model_folder, {"ann": ["[check]", "[call]"], "ben": ["[bet]"]})
-    assert [[t.agent for t in stage] for stage in stages(played)] == [["ann"], ["ben"], ["ann"]]
+    assert [[t.agent for t in step] for step in joint_steps(played)] == [
+        ["ann"],
+        ["ben"],
+        ["ann"],
+    ]
 
 
 def test_players_who_act_at_once_share_a_stage_whatever_each_was_shown():
@@ -195,8 +199,8 @@ def test_players_who_act_at_once_share_a_stage_whatever_each_was_shown():
     for turns in (at_once, in_turn):
         for each in turns:
             each.info = {"observation": f"the view of {each.agent}"}
-    assert len(stages(episode(0, at_once, {}))) == 1
-    assert len(stages(episode(0, in_turn, {}))) == 2
+    assert len(joint_steps(episode(0, at_once, {}))) == 1
+    assert len(joint_steps(episode(0, in_turn, {}))) == 2
     for each in in_turn:
         each.info = {"observation": "the same to all"}
-    assert len(stages(episode(0, in_turn, {}))) == 1
+    assert len(joint_steps(episode(0, in_turn, {}))) == 1

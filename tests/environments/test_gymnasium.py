@@ -16,10 +16,10 @@ from rolecall.environments.gymnasium.environment import NOTICE, GymnasiumEnviron
 from rolecall.environments.gymnasium.export import AsGymnasium
 from rolecall.environments.text.environment import TextEnvironment
 from rolecall.environments.tool_use.environment import ToolUseEnvironment
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.types import Episode, Task
 from rolecall.workflows.multi_turn import multi_turn
-from tests.environments.stages import play_in, said_by
+from tests.environments.contexts import play_in, said_by
 from tests.test_rollout import run
 
 HERE = __file__
@@ -108,7 +108,7 @@ def test_steps_can_be_paid_at_once_on_the_scale_of_the_score(model_folder):
 def test_a_sum_beyond_the_declared_range_is_an_error_and_not_a_score(model_folder):
     environment = GymnasiumEnvironment(**LAKE, low=-1.0, high=0.5)
     team = said_by(model_folder, actor=SHORTEST)
-    episode = run(play(Stage(team, multi_turn, {}, environment, rewards={}),
+    episode = run(play(RolloutContext(team, multi_turn, {}, environment, rewards={}),
                        environment.tasks("train")[0]))  # fmt: skip
     assert "paid 1, which is not between low -1 and high 0.5" in episode.error
 
@@ -139,9 +139,9 @@ def test_an_environment_that_hangs_costs_its_episode_alone_and_is_left_behind(mo
     closed = type(environment.play.make()).closed
     before = len(closed)
     team = said_by(model_folder, actor=["word"])
-    stage = Stage(team, multi_turn, {}, environment, rewards={}, timeout_s=0.3)
+    context = RolloutContext(team, multi_turn, {}, environment, rewards={}, timeout_s=0.3)
     began = time.monotonic()
-    episode = run(play(stage, environment.tasks("train")[0]))
+    episode = run(play(context, environment.tasks("train")[0]))
     assert episode.error.startswith("TimeoutError")
     assert time.monotonic() - began < 3
     assert len(closed) == before  # closing it might hang, too
@@ -153,8 +153,10 @@ def test_an_environment_that_raises_is_an_error_of_its_episode_and_is_closed(mod
     task = environment.tasks("train")[7]
     word, _ = (env := Echo()).reset(seed=task.info["seed"])
     made = type(environment.play.make())  # the module as the import path has it
-    stage = Stage(said_by(model_folder, actor=["crash"]), multi_turn, {}, environment, rewards={})
-    episode = run(play(stage, task))
+    context = RolloutContext(
+        said_by(model_folder, actor=["crash"]), multi_turn, {}, environment, rewards={}
+    )
+    episode = run(play(context, task))
     assert episode.error.startswith("RuntimeError: crashed")
     assert made.closed[-1] == env.word == word
 

@@ -11,11 +11,11 @@ import pytest
 
 from rolecall.environments.llm.environment import LlmEnvironment, score_of
 from rolecall.errors import InfrastructureError, RunEndingError
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Episode
 from rolecall.workflows.multi_turn import multi_turn
-from tests.environments.stages import play_in, said_by
+from tests.environments.contexts import play_in, said_by
 from tests.retrieval.foreign import nobody, serving
 
 ROW = {"question": "Book what the guest wants.", "answer": "room 417", "wish": "a quiet room"}
@@ -247,7 +247,7 @@ def test_an_episode_without_an_answer_is_an_error_and_has_no_reward(open_world, 
 
     async def main():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await play(Stage(team, multi_turn, {}, environment, rewards={}), task)
+        return await play(RolloutContext(team, multi_turn, {}, environment, rewards={}), task)
 
     episode = asyncio.run(main())
     assert episode.error is not None

@@ -15,7 +15,7 @@ from rolecall.environments.games.kuhn import CARDS
 from rolecall.environments.pettingzoo.environment import PettingZooEnvironment
 from rolecall.environments.pettingzoo.export import kuhn, text_of
 from rolecall.workflows.self_play import self_play
-from tests.environments.stages import play_in, said_by
+from tests.environments.contexts import play_in, said_by
 from tests.workflows.teams import shown
 
 KUHN = {

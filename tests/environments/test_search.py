@@ -13,7 +13,7 @@ from rolecall.environments.search.environment import NOTICE, SearchEnvironment
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
-from rolecall.rollout.episodes import Stage, collect, play
+from rolecall.rollout.episodes import RolloutContext, collect, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Episode, Task
 from rolecall.workflows.base import workflow
@@ -134,11 +134,11 @@ async def search_once(team, task, world):
     return await team.solver(task.prompt, said, seen)
 
 
-def stage(folder, environment, reply):
+def context(folder, environment, reply):
     tokenizer = load_tokenizer(str(folder))
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, reply))
     agents = {"solver": agent("solver", policy, sampling=Sampling(max_tokens=200))}
-    return Stage(agents, search_once, {}, environment, rewards={}, retries=1)
+    return RolloutContext(agents, search_once, {}, environment, rewards={}, retries=1)
 
 
 def run(coroutine):
@@ -151,7 +151,7 @@ def run(coroutine):
 
 def test_a_failed_search_is_an_infrastructure_error_of_the_episode_and_no_reward(model_folder):
     environment = SearchEnvironment(url=nobody(), deadline_s=0.2)
-    made = stage(model_folder, environment, lambda request: "<search>zel</search>")
+    made = context(model_folder, environment, lambda request: "<search>zel</search>")
     tasks = list(environment.tasks("train"))[:2]
     rollout = run(collect(made, tasks, step=1, group_size=2))
     assert rollout.groups == []
@@ -165,7 +165,7 @@ def test_a_failed_search_is_an_infrastructure_error_of_the_episode_and_no_reward
 
 def test_paths_of_turns_do_not_depend_on_who_searches_first(model_folder):
     environment = SearchEnvironment()
-    made = stage(model_folder, environment, lambda request: "<search>zel</search>")
+    made = context(model_folder, environment, lambda request: "<search>zel</search>")
     rollout = run(collect(made, list(environment.tasks("train"))[:4], step=1, group_size=2))
     assert {tuple(t.path for t in e.turns) for e in rollout.episodes} == {((0,), (1,))}
 
@@ -181,7 +181,7 @@ def test_a_url_is_searched_and_a_4xx_is_no_reward_of_zero(model_folder):
         environment = SearchEnvironment(url=server.url)
         with pytest.raises(SearchError, match="422"):
             steps(environment, task, "<search>zel</search>")
-        made = stage(model_folder, environment, lambda request: "<search>bor</search>")
+        made = context(model_folder, environment, lambda request: "<search>bor</search>")
         assert run(play(made, task)).error.startswith("SearchError: ")
 
 

@@ -13,7 +13,7 @@ from rolecall.types import Episode, Task
 from rolecall.workflows.base import Workflow
 from rolecall.workflows.candidates import play_best
 from rolecall.workflows.single import single
-from tests.environments.stages import play_in, said_by
+from tests.environments.contexts import play_in, said_by
 
 
 def score(environment, task, answer, **metrics):

@@ -14,7 +14,7 @@ from rolecall.tools.use import Stateless, ToolUse, WorldTools
 from rolecall.types import Episode, Task
 from rolecall.workflows.multi_turn import multi_turn
 from rolecall.workflows.single import single
-from tests.environments.stages import play_in, said_by
+from tests.environments.contexts import play_in, said_by
 
 
 def call(tool: str, **arguments: str) -> str:

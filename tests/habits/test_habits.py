@@ -26,10 +26,10 @@ GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mat
 def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
-    stage = demonstrating(load(find(recipe)))
-    tags = of_workflow(stage.workflow.name).tags
+    context = demonstrating(load(find(recipe)))
+    tags = of_workflow(context.workflow.name).tags
     tokenizer = fit([], size=300 + len(tags), tags=tags)
-    return play_all(stage, tokenizer, stage.environment.tasks("test")[:number], seed=0)
+    return play_all(context, tokenizer, context.environment.tasks("test")[:number], seed=0)
 
 
 @pytest.mark.parametrize("recipe", GOOD)
@@ -65,7 +65,7 @@ def test_a_program_of_the_data_team_is_made_of_declared_lines(monkeypatch):
 
 def test_a_task_that_was_not_generated_is_refused(shared):
     path = shared / "data" / "gsm8k_train_1000.jsonl"
-    stage = demonstrating(load(find("math"), [f"environment.train={path}"]))
+    context = demonstrating(load(find("math"), [f"environment.train={path}"]))
     tokenizer = fit([], size=300, tags=())
     with pytest.raises(ValueError, match="no worked steps to demonstrate"):
-        play_all(stage, tokenizer, stage.environment.tasks("train")[:1], seed=0)
+        play_all(context, tokenizer, context.environment.tasks("train")[:1], seed=0)

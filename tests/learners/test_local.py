@@ -203,7 +203,7 @@ def test_a_value_head_without_a_finite_gradient_stops_the_policy_too_and_leaves_
     model_folder,
 ):
     """A skipped step is skipped whole, and the next one is as if it had not been."""
-    algorithm = Ppo(passes=1)
+    algorithm = Ppo(epochs=1)
 
     def learner() -> LocalLearner:
         return LocalLearner(

@@ -8,7 +8,7 @@ import torch
 
 from rolecall.algorithms.mappo import Mappo
 from rolecall.proofs.tabular import Table, episodes_of, gradient, packed, turns_of, update
-from rolecall.types import stages
+from rolecall.types import joint_steps
 
 COIN = {"a": Table([[0.5, 0.5]] * 3), "b": Table([[0.9, 0.1]] * 3)}
 
@@ -40,8 +40,8 @@ def test_the_forward_pass_says_what_the_sampler_said():
 
 
 def test_agents_speak_at_once_or_in_turn():
-    assert [len(stage) for stage in stages(played()[0])] == [2]
-    assert [len(stage) for stage in stages(played(in_turn=True)[0])] == [1, 1]
+    assert [len(step) for step in joint_steps(played()[0])] == [2]
+    assert [len(step) for step in joint_steps(played(in_turn=True)[0])] == [1, 1]
 
 
 def test_attempts_share_a_task_and_later_rounds_have_names_of_their_own():
@@ -63,5 +63,5 @@ def test_a_gradient_is_divided_by_all_turns_and_a_step_descends_it():
     slope = gradient(table, turns, Mappo())
     assert slope.tolist() == [[0.25, -0.25]]
     before = table.logits.detach().clone()
-    update(table, turns, Mappo(passes=1), lr=2.0)
+    update(table, turns, Mappo(epochs=1), lr=2.0)
     assert torch.allclose(table.logits.detach(), before - 2.0 * slope)

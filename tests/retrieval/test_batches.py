@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.retrieval.base import Hit
 from rolecall.retrieval.batches import Batches
-from rolecall.runtime.call_tree import Quiet, current, entered, task_factory
+from rolecall.runtime.call_tree import IdleBarrier, current, entered, task_factory
 
 
 class Calls:
@@ -118,9 +118,9 @@ def test_a_call_is_no_part_of_the_episode_that_asked_first():
 
     async def main():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        calls, quiet = Calls(), Quiet()
-        with entered((), quiet=quiet):
+        calls, barrier = Calls(), IdleBarrier()
+        with entered((), barrier=barrier):
             await calls.batches.ask("a", 1)
-            return current().next_path(), quiet.running
+            return current().next_path(), barrier.running
 
     assert asyncio.run(main()) == ((0,), 1)

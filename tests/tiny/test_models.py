@@ -12,7 +12,7 @@ from rolecall.agents.agent import Agent, Policy
 from rolecall.config.schema import find, load
 from rolecall.environments.math.generated import Generated
 from rolecall.models import embedded
-from rolecall.rollout.episodes import Stage, collect
+from rolecall.rollout.episodes import RolloutContext, collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import assemble
 from rolecall.tiny.build import Size, build
@@ -29,8 +29,8 @@ def played():
 
     async def play():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        tasks = list(run.stage.environment.tasks("test"))[:210]
-        return (await collect(run.stage, tasks, step="test", group_size=2)).episodes
+        tasks = list(run.context.environment.tasks("test"))[:210]
+        return (await collect(run.context, tasks, step="test", group_size=2)).episodes
 
     return asyncio.run(play())
 
@@ -93,17 +93,20 @@ class Sums:
         return world
 
 
-def stage(flow, **systems) -> Stage:
+def context(flow, **systems) -> RolloutContext:
     """A team whose members' words are the demonstrations'."""
     policy = Policy("nobody", fit([], size=300, tags=()), engine=None)
     agents = {role: Agent(role, policy, role, system) for role, system in systems.items()}
-    return Stage(agents, flow, {}, Sums(), rewards={})
+    return RolloutContext(agents, flow, {}, Sums(), rewards={})
 
 
 def test_one_model_is_built_for_several_teams(tmp_path):
     size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.02, num_episodes=40)
     said = []
-    alone, both = stage(single, solver="Alone."), stage(solver_verifier, solver="S.", verifier="V.")
+    alone, both = (
+        context(single, solver="Alone."),
+        context(solver_verifier, solver="S.", verifier="V."),
+    )
     build(tmp_path / "m", [alone, both], size=size, log=said.append)
     [told] = [line for line in said if "demonstrations" in line]
     assert int(re.search(r"(\d+) turns", told)[1]) > 40 + 2 * 40
@@ -111,7 +114,7 @@ def test_one_model_is_built_for_several_teams(tmp_path):
 
 def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
     size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.05, num_episodes=100)
-    build(tmp_path / "m", [stage(solver_verifier, solver="Solve.", verifier="Check.")], size=size)
+    build(tmp_path / "m", [context(solver_verifier, solver="Solve.", verifier="Check.")], size=size)
     config = AutoConfig.from_pretrained(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
     assert config.vocab_size == len(tokenizer)
@@ -124,7 +127,7 @@ def test_a_workflow_without_demonstrations_is_refused(tmp_path):
         return await team.solver(task.prompt)
 
     with pytest.raises(ValueError, match="has no demonstrations"):
-        build(tmp_path, [stage(silent, solver="Solve.")])
+        build(tmp_path, [context(silent, solver="Solve.")])
 
 
 def test_the_tokenizer_keeps_digits_apart():

@@ -19,7 +19,7 @@ from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.tools.calculator import calculator
 from rolecall.tools.files import Files
@@ -71,11 +71,11 @@ def play_with(folder, replies: list[str], *kits, flow=solo, environment=None, **
         )
         for name in ("solver", "other")
     }
-    stage = Stage(
+    context = RolloutContext(
         team,
         flow, {}, environment or Letters(), rewards={},
     )  # fmt: skip
-    return run(play(stage, tasks(1)[0], step=1))
+    return run(play(context, tasks(1)[0], step=1))
 
 
 def test_the_agent_is_asked_again_with_each_result_until_it_calls_nothing(model_folder):
@@ -284,7 +284,9 @@ def test_the_parser_reads_the_last_turn_only(model_folder):
 
     use = ToolUse(kits=(Stateless(calculator),), format="tags")
     solver = agent("solver", policy, tools=use, parser=boxed, sampling=Sampling(max_tokens=500))
-    episode = run(play(Stage({"solver": solver}, flow, {}, Letters(), rewards={}), tasks(1)[0]))
+    episode = run(
+        play(RolloutContext({"solver": solver}, flow, {}, Letters(), rewards={}), tasks(1)[0])
+    )
     assert [turn.valid for turn in episode.turns] == [True, False]
 
 
@@ -352,7 +354,9 @@ def test_native_calls_go_through_the_models_own_template(model_folder, family):
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(said)))
     use = ToolUse(kits=(Stateless(calculator),), format="native")
     solver = agent("solver", policy, tools=use, sampling=Sampling(max_tokens=500))
-    episode = run(play(Stage({"solver": solver}, solo, {}, Letters(), rewards={}), tasks(1)[0]))
+    episode = run(
+        play(RolloutContext({"solver": solver}, solo, {}, Letters(), rewards={}), tasks(1)[0])
+    )
     assert episode.error is None
     first, last = episode.turns
     assert first.info["calls"][0]["result"] == "42"

@@ -11,7 +11,7 @@ from rolecall.grading.math.answers import extract
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Episode, Task, Turn
 from tests.toy import agent
@@ -69,11 +69,11 @@ def play_team(
             **(agents or {}).get(name, {}),
         )  # fmt: skip
         team[name].role = role
-    stage = Stage(team, flow, options or {}, Sum(world), rewards={})
+    context = RolloutContext(team, flow, options or {}, Sum(world), rewards={})
 
     async def main() -> Episode:
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await play(stage, TASK, step=step, attempt=attempt)
+        return await play(context, TASK, step=step, attempt=attempt)
 
     return asyncio.run(main())
 

@@ -10,14 +10,14 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.algorithms.at_grpo import AtGrpo
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play, replay
-from rolecall.runtime.call_tree import Quiet, task_factory
-from rolecall.types import Episode, Swap, Task, by
+from rolecall.rollout.episodes import RolloutContext, play, replay
+from rolecall.runtime.call_tree import IdleBarrier, task_factory
+from rolecall.types import Episode, Swap, Task, group_by
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 from tests.toy import agent, language_model
@@ -66,13 +66,13 @@ async def two_moves(team, task, world, number: int = 4):
     return await play_best(team.two, world, task.prompt, first, number=number)
 
 
-def stage(folder, says: list[str], flow=two_moves) -> Stage:
+def context(folder, says: list[str], flow=two_moves) -> RolloutContext:
     tokenizer = load_tokenizer(str(folder))
     left = list(says)
     engine = ScriptedEngine(tokenizer, lambda request: left.pop(0))
     policy = Policy("p", tokenizer, engine)
     team = {name: agent(name, policy, sampling=Sampling(max_tokens=30)) for name in ("one", "two")}
-    return Stage(team, flow, {}, Table(), rewards={})
+    return RolloutContext(team, flow, {}, Table(), rewards={})
 
 
 def run(coroutine):
@@ -87,7 +87,7 @@ SAYS = ["a", "aww", "aw", "aww", "x", "xx", "!", "xw"]
 
 
 def test_the_best_is_played_and_the_rest_stays_as_data(model_folder):
-    made = stage(model_folder, SAYS)
+    made = context(model_folder, SAYS)
     episode = run(play(made, Task("t", "go")))
     assert episode.error is None
     assert [(t.text, t.chosen, t.index) for t in episode.turns] == [
@@ -99,7 +99,7 @@ def test_the_best_is_played_and_the_rest_stays_as_data(model_folder):
 
 
 def test_the_world_goes_on_from_the_played_child_not_from_a_second_step(model_folder):
-    made = stage(model_folder, SAYS)
+    made = context(model_folder, SAYS)
     episode = run(play(made, Task("t", "go")))
     [world] = made.environment.worlds
     assert [move.rsplit(":", 1)[0] for move in world.moves] == ["one:aww", "two:xw"]
@@ -110,8 +110,8 @@ def test_the_world_goes_on_from_the_played_child_not_from_a_second_step(model_fo
 
 
 def test_one_prompt_and_k_members_a_group_and_a_failed_one_in_none(model_folder):
-    episode = run(play(stage(model_folder, SAYS), Task("t", "go")))
-    groups = by(episode.turns, "task", "agent", "index", "state")
+    episode = run(play(context(model_folder, SAYS), Task("t", "go")))
+    groups = group_by(episode.turns, "task", "agent", "index", "state")
     assert [len(group) for group in groups] == [4, 4]
     for group in groups:
         assert len({turn.prompt.tobytes() for turn in group}) == 1
@@ -149,7 +149,7 @@ def test_candidates_without_a_choice_or_with_two_are_errors_of_the_episode(model
         return await team.two("x")
 
     def error(flow) -> str:
-        return run(play(stage(model_folder, SAYS, flow), Task("t", "go"))).error or ""
+        return run(play(context(model_folder, SAYS, flow), Task("t", "go"))).error or ""
 
     assert "drew candidates of 'one' and chose none" in error(never)
     assert "another one was chosen already" in error(twice)
@@ -168,18 +168,18 @@ def test_later_turns_do_not_see_candidates_that_were_not_played(model_folder):
         team.choose(drawn[1])
         return await team.one("again")
 
-    made = stage(model_folder, ["a", "b", "c"], remembers)
+    made = context(model_folder, ["a", "b", "c"], remembers)
     made.agents["one"].memory = True
     episode = run(play(made, Task("t", "go")))
     assert [m.content for m in episode.turns[2].messages] == ["go", "b", "again"]
     assert [t.index for t in episode.turns] == [0, 0, 1]
 
 
-def sampled(folder) -> Stage:
+def sampled(folder) -> RolloutContext:
     """Two agents who really sample, with parallel calls in the workflow."""
     model = language_model(folder)
-    quiet = Quiet()
-    engine = TorchEngine({"p": model}, quiet=quiet)
+    barrier = IdleBarrier()
+    engine = LocalEngine({"p": model}, barrier=barrier)
     policy = Policy("p", model.tokenizer, engine)
     team = {name: agent(name, policy) for name in ("one", "two")}
 
@@ -190,7 +190,7 @@ def sampled(folder) -> Stage:
         best = team.choose(drawn[1])
         return await team.two(task.prompt, best)
 
-    return Stage(team, talk, {}, Table(), rewards={}, quiet=quiet)
+    return RolloutContext(team, talk, {}, Table(), rewards={}, barrier=barrier)
 
 
 def ids_of(episode: Episode) -> list[tuple]:

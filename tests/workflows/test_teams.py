@@ -460,7 +460,7 @@ def test_groups_whose_turns_are_paid_by_the_workflow_have_a_signal(model_folder)
             asyncio.run(pay_correct(episode))
             group.append(episode)
         groups.append(group)
-    assert [Dapo(longest=10).admit(group) for group in groups] == [True, False]
+    assert [Dapo(longest=10).keep_group(group) for group in groups] == [True, False]
 
 
 async def pay_correct(episode) -> None:

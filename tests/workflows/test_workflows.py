@@ -10,7 +10,7 @@ from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.base import workflow
 from rolecall.workflows.single import single
@@ -36,11 +36,11 @@ def talk(folder, words: dict[str, list[str]], *, roles: dict[str, str] | None = 
             sampling=Sampling(max_tokens=200),
         )
         agents[name].role = role
-    stage = Stage(agents, solver_verifier, options, Letters(), rewards={})
+    context = RolloutContext(agents, solver_verifier, options, Letters(), rewards={})
 
     async def run():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await play(stage, Letters().tasks("train")[0])
+        return await play(context, Letters().tasks("train")[0])
 
     episode = asyncio.run(run())
     assert episode.error is None, episode.error

@@ -129,7 +129,7 @@ class Member:
 
     async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
         here = call_tree.current()
-        with call_tree.entered(here.next_path(), quiet=here.quiet):
+        with call_tree.entered(here.next_path(), barrier=here.barrier):
             assert self.team._tools is not None, "an agent with tools spoke outside of a world"
             tools = await self.team._tools.of(use)
             messages = self._told(said, tools)
@@ -175,7 +175,7 @@ class Member:
         if tools_here is not None and tools_here.file_sizes:
             noted["files"] = tools_here.file_sizes
         native = agent.tools is not None and agent.tools.format == "native"
-        with call_tree.entered(path, quiet=here.quiet):
+        with call_tree.entered(path, barrier=here.barrier):
             prompt = chat_template.prompt_ids(
                 agent.policy.tokenizer,
                 messages,

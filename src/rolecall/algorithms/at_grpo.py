@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, prompt_of, standardised
-from rolecall.types import Episode, by, spread
+from rolecall.types import Episode, group_by, spread
 
 
 class AtGrpo(Algorithm):
@@ -22,9 +22,9 @@ class AtGrpo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
-        episode_of = {t.id: e for e, t in self.said(episodes)}
+        episode_of = {t.id: e for e, t in self.credited_turns(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
-        for group in by(turns, "task", "agent", "index", "state", prompt_of):
+        for group in group_by(turns, "task", "agent", "index", "state", prompt_of):
             samples: Samples = {
                 (turn.id, ""): self.own_reward(episode_of[turn.id], turn) for turn in group
             }

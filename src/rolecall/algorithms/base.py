@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from rolecall.algorithms.corrections import REJECTS, Correction, correct
-from rolecall.algorithms.groups import Said
+from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import (
     Aggregation,
     Estimator,
@@ -71,7 +71,7 @@ class Algorithm(BaseModel, ABC):
     """Without them it has nothing to compare."""
     one_policy_at_a_time: ClassVar[bool] = False
     """Policies are updated in random order, each followed by `after_update`."""
-    refuses: ClassVar[bool] = False
+    filters_groups: ClassVar[bool] = False
     """Its `admit` may refuse groups, which are then replaced by new tasks."""
     takes_data: ClassVar[Rows | None] = None
     """The rows of a file on which it can train instead of turns that its policies sampled."""
@@ -113,7 +113,7 @@ class Algorithm(BaseModel, ABC):
     """Give the advantages of each task family mean 0 and spread 1 over a policy's ids, after the
     algorithm's own, so that no family drowns the others. Families are the parts of a mixed
     environment; without one, all tasks are one family."""
-    passes: int = Field(1, ge=1, le=1000)
+    epochs: int = Field(1, ge=1, le=1000)
     """Passes over the turns of a step."""
     minibatches: int = Field(1, ge=1, le=100_000)
     """Optimizer steps in a pass, each on its share of the turns."""
@@ -145,7 +145,7 @@ class Algorithm(BaseModel, ABC):
     @property
     def needs_prox(self) -> bool:
         """Whether the learner's log-probs must be computed before the first optimizer step."""
-        return self.passes * self.minibatches > 1 or self.one_policy_at_a_time
+        return self.epochs * self.minibatches > 1 or self.one_policy_at_a_time
 
     @property
     def skips_zero(self) -> bool:
@@ -159,7 +159,7 @@ class Algorithm(BaseModel, ABC):
 
     # --- hooks, in the order of a step ---
 
-    def admit(self, group: Group) -> bool:
+    def keep_group(self, group: Group) -> bool:
         """False: the group is refused, and the step draws a new task instead."""
         return True
 
@@ -200,7 +200,7 @@ class Algorithm(BaseModel, ABC):
 
     # --- credit ---
 
-    def said(self, episodes: list[Episode]) -> list[Said]:
+    def credited_turns(self, episodes: list[Episode]) -> list[CreditedTurn]:
         """The turns that credit compares, each with its episode; all trained turns start at 0.
 
         Raises ValueError where a score is not finite.

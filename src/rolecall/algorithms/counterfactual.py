@@ -75,7 +75,7 @@ class Counterfactual(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
-        said = self.said(episodes)
+        said = self.credited_turns(episodes)
         compare(said, keys=self.keys, count="episode_agent", norm=left_out, own=self.own_reward)
         self._variances, self._failed = [], 0
         for agent in sorted({turn.agent for _, turn in said}):

@@ -17,7 +17,7 @@ from rolecall.types import Episode, Group, Turn
 class Dapo(Grpo):
     """GRPO on groups that can teach something."""
 
-    refuses: ClassVar[bool] = True
+    filters_groups: ClassVar[bool] = True
 
     clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
@@ -29,7 +29,7 @@ class Dapo(Grpo):
     length_cache: int | None = Field(None, ge=0, le=10_000_000)
     """Ids below `longest` at which the penalty begins; by default a fifth of it."""
 
-    def admit(self, group: Group) -> bool:
+    def keep_group(self, group: Group) -> bool:
         """[1, 1, 1, 1] is refused and [1, 1, 1, 0] admitted, whatever the lengths."""
         owners = {owner for episode in group for owner in episode.rewards}
         varied = any(

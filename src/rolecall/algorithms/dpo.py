@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
 from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
-from rolecall.types import Batch, Episode, Pair, Turn, by, spread
+from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
 class Dpo(Algorithm):
@@ -51,7 +51,7 @@ class Dpo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Note each turn's score in `returns`, and +1 or -1 on the turns of a pair."""
-        said = self.said(episodes)
+        said = self.credited_turns(episodes)
         for episode, turn in said:
             turn.returns = spread(turn, episode.total(turn))
         for better, worse in self.pairs([turn for _, turn in said]):
@@ -61,7 +61,7 @@ class Dpo(Algorithm):
         """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0)."""
         found: list[Pair] = []
         scored = [turn for turn in turns if turn.returns is not None]
-        for group in by(scored, "task", "agent", "index", "state", prompt_of):
+        for group in group_by(scored, "task", "agent", "index", "state", prompt_of):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
             if self.pair_up == "all":
                 found += [(a, b) for a, b in combinations(ranked, 2) if _score(a) > _score(b)]

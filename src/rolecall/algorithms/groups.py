@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from rolecall.types import Episode, Turn, by, spread
+from rolecall.types import Episode, Turn, group_by, spread
 
 Count = Literal["turn", "episode_agent"]
-Said = tuple[Episode, Turn]
+CreditedTurn = tuple[Episode, Turn]
 Samples = dict[tuple[str, Hashable], float]  # (episode id, what else tells samples apart) -> score
 # (samples of a group) -> a function from a score and its episode id to an advantage
 Norm = Callable[[Samples], Callable[[float, str], float]]
@@ -62,7 +62,7 @@ def prompt_of(turn: Turn) -> bytes:
 
 
 def compare(
-    said: list[Said], *, keys: tuple[str, ...], count: Count, norm: Norm, own: OwnReward
+    said: list[CreditedTurn], *, keys: tuple[str, ...], count: Count, norm: Norm, own: OwnReward
 ) -> None:
     """Write the advantages of turns, each compared with the turns of equal `keys`.
 
@@ -74,7 +74,7 @@ def compare(
     episode_of = {turn.id: episode for episode, turn in said}
     turns = [turn for _, turn in said]
     alone = "agent" in keys or len({turn.agent for turn in turns}) <= 1
-    for group in by(turns, *keys):
+    for group in group_by(turns, *keys):
         members = [(episode_of[turn.id], turn) for turn in group]
         if alone:
             _against_itself(members, count=count, norm=norm, own=own)
@@ -82,7 +82,7 @@ def compare(
             _pooled(members, count=count, norm=norm, own=own)
 
 
-def _against_itself(group: list[Said], *, count: Count, norm: Norm, own: OwnReward) -> None:
+def _against_itself(group: list[CreditedTurn], *, count: Count, norm: Norm, own: OwnReward) -> None:
     score = {turn.id: episode.outcome(turn.agent) + own(episode, turn) for episode, turn in group}
     scores: dict[tuple[str, Hashable], list[float]] = defaultdict(list)
     for episode, turn in group:
@@ -92,7 +92,7 @@ def _against_itself(group: list[Said], *, count: Count, norm: Norm, own: OwnRewa
         turn.advantages = spread(turn, advantage(score[turn.id], episode.id))
 
 
-def _pooled(group: list[Said], *, count: Count, norm: Norm, own: OwnReward) -> None:
+def _pooled(group: list[CreditedTurn], *, count: Count, norm: Norm, own: OwnReward) -> None:
     outcomes: Samples = {}
     reward = {turn.id: own(episode, turn) for episode, turn in group}
     of_agent: dict[str, list[float]] = defaultdict(list)

@@ -29,7 +29,7 @@ class Grpo(Algorithm):
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every id of the attempts."""
         compare(
-            self.said(episodes),
+            self.credited_turns(episodes),
             keys=self.keys,
             count=self.count,
             norm=type(self).norm,

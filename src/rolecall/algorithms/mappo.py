@@ -14,7 +14,7 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
-from rolecall.types import Episode, Turn, spread, stages
+from rolecall.types import Episode, Turn, joint_steps, spread
 
 
 class TeamCritic(Protocol):
@@ -23,7 +23,7 @@ class TeamCritic(Protocol):
     agents: list[str]
 
     def fit(
-        self, episodes: list[Episode], targets: list[gae.Doubles], *, passes: int
+        self, episodes: list[Episode], targets: list[gae.Doubles], *, epochs: int
     ) -> dict[str, float]: ...
 
 
@@ -33,7 +33,7 @@ class Mappo(Algorithm):
     min_group: ClassVar[int] = 1
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "team"
 
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_passes"})
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
@@ -41,20 +41,20 @@ class Mappo(Algorithm):
     """1 trusts returns, 0 trusts values."""
     whiten: bool = True
     """Give the advantages of all turns of a step mean 0 and spread 1."""
-    passes: int = Field(4, ge=1, le=1000)
+    epochs: int = Field(4, ge=1, le=1000)
     """Passes over the turns of a step."""
-    critic_passes: int = Field(4, ge=1, le=1000)
+    critic_epochs: int = Field(4, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .7, .4] of three stages, outcome 1, lam .95 -> [.4565, .27, .6]."""
-        said = {turn.id: turn for _, turn in self.said(episodes)}
+        said = {turn.id: turn for _, turn in self.credited_turns(episodes)}
         for episode in episodes:
             for agent in sorted({turn.agent for turn in episode.turns}):
-                chain = stages(episode)
+                chain = joint_steps(episode)
                 values, found = self.chain(episode, chain, agent)
-                for stage, value, advantage in zip(chain, values, found, strict=True):
-                    for turn in stage:
+                for joint_step, value, advantage in zip(chain, values, found, strict=True):
+                    for turn in joint_step:
                         if turn.agent == agent and turn.id in said:
                             turn.advantages = spread(turn, advantage)
                             turn.returns = spread(turn, advantage + value)
@@ -67,9 +67,9 @@ class Mappo(Algorithm):
         """Values and advantages of an agent at each stage, [stages]."""
         if not chain:
             return np.zeros(0), np.zeros(0)
-        rewards = np.array([sum(self.own_reward(episode, t) for t in stage) for stage in chain])
+        rewards = np.array([sum(self.own_reward(episode, t) for t in step) for step in chain])
         rewards[-1] += episode.outcome(agent)
-        values = np.array([value_at(stage, agent) for stage in chain])
+        values = np.array([value_at(step, agent) for step in chain])
         discounts = np.full(len(chain), self.gamma)
         return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
 
@@ -77,15 +77,15 @@ class Mappo(Algorithm):
         """Regress the critic on the returns, [stages, agents] of each episode."""
         targets = []
         for episode in episodes:
-            chain = stages(episode)
+            chain = joint_steps(episode)
             returns = [sum(self.chain(episode, chain, agent)) for agent in critic.agents]
             targets.append(np.stack(returns, axis=1))
-        return critic.fit(episodes, targets, passes=self.critic_passes)
+        return critic.fit(episodes, targets, epochs=self.critic_epochs)
 
 
-def value_at(stage: list[Turn], agent: str) -> float:
+def value_at(joint_step: list[Turn], agent: str) -> float:
     """The critic's value of a stage for an agent; where it has one for all, that one."""
-    turn = next((turn for turn in stage if turn.agent == agent), stage[0])
+    turn = next((turn for turn in joint_step if turn.agent == agent), joint_step[0])
     by_agent = turn.info.get("values")
     if by_agent is not None:
         return float(by_agent[agent])

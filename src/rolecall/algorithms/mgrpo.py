@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import mean_of
-from rolecall.types import Episode, Turn, by, calls, spread
+from rolecall.types import Episode, Turn, calls, group_by, spread
 
 
 class MGrpo(Algorithm):
@@ -34,17 +34,17 @@ class MGrpo(Algorithm):
         times, each with a third of the first one's weight).
         """
         total = {turn.id: episode.outcome(turn.agent) + self.own_reward(episode, turn)
-                 for episode, turn in self.said(episodes)}  # fmt: skip
+                 for episode, turn in self.credited_turns(episodes)}  # fmt: skip
         turns = [turn for episode in episodes for turn in episode.turns if turn.id in total]
-        for group in by(turns, "task", "agent"):
+        for group in group_by(turns, "task", "agent"):
             self._compare(group, total)
         if self.calls is not None:
-            for spoken in by(turns, "agent"):
+            for spoken in group_by(turns, "agent"):
                 self._weigh(spoken)
 
     def _compare(self, group: list[Turn], total: dict[str, float]) -> None:
         scores, weights = [], []
-        for rollout in by(group, "episode"):
+        for rollout in group_by(group, "episode"):
             made = calls(rollout)
             scores += [mean_of([total[turn.id] for turn in call]) for call in made]
             weights += [1.0 if self.calls is None else self.calls / len(made)] * len(made)
@@ -61,7 +61,7 @@ class MGrpo(Algorithm):
         """1 / calls of the rollout, times what keeps the sum over ids (or turns) as it is."""
         share = {
             turn.id: 1 / len(made)
-            for made in map(calls, by(spoken, "episode"))
+            for made in map(calls, group_by(spoken, "episode"))
             for call in made
             for turn in call
         }

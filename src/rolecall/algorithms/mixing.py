@@ -15,14 +15,14 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
-from rolecall.types import Episode, by, spread, stages
+from rolecall.types import Episode, group_by, joint_steps, spread
 
 
 class Utilities(Protocol):
     """What VDN and QMIX ask of their critic."""
 
     def fit(
-        self, episodes: list[Episode], targets: list[list[float]], *, passes: int
+        self, episodes: list[Episode], targets: list[list[float]], *, epochs: int
     ) -> dict[str, float]: ...
 
 
@@ -33,7 +33,7 @@ class Vdn(Algorithm):
     critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
 
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_passes"})
+    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one stage to the next."""
@@ -42,17 +42,17 @@ class Vdn(Algorithm):
     eta: float = Field(1.0, ge=0, le=1)
     """1: credit from utilities only; below, the rest is the target less the mixed v, which all
     agents of a stage share."""
-    critic_passes: int = Field(20, ge=1, le=1000)
+    critic_epochs: int = Field(20, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """q (1.2, .3), v (1.0, .5): A +.2, -.2, then mean 0 and spread 1 for each agent."""
-        said = [turn for _, turn in self.said(episodes)]
+        said = [turn for _, turn in self.credited_turns(episodes)]
         target: dict[str, float] = {}
         for episode in episodes:
-            for stage, value in zip(stages(episode), self.targets(episode), strict=True):
-                target |= {turn.id: value for turn in stage}
-        for turns in by(said, "agent"):
+            for joint_step, value in zip(joint_steps(episode), self.targets(episode), strict=True):
+                target |= {turn.id: value for turn in joint_step}
+        for turns in group_by(said, "agent"):
             found: Samples = {}
             for turn in turns:
                 gain, shared = turn.info["gain"], target[turn.id] - turn.info["mixed_v"]
@@ -63,19 +63,19 @@ class Vdn(Algorithm):
 
     def targets(self, episode: Episode) -> list[float]:
         """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
-        chain = stages(episode)
+        chain = joint_steps(episode)
         if not chain:
             return []
-        rewards = [sum(self.own_reward(episode, turn) for turn in stage) for stage in chain]
+        rewards = [sum(self.own_reward(episode, turn) for turn in step) for step in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))
-        following = [stage[0].info["mixed_q"] for stage in chain[1:]]
+        following = [joint_step[0].info["mixed_q"] for joint_step in chain[1:]]
         return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
     def fit(self, episodes: list[Episode], critic: Utilities) -> dict[str, float]:
         """Regress the mixed q on the targets, and each v on its own q."""
         targets = [self.targets(episode) for episode in episodes]
-        return critic.fit(episodes, targets, passes=self.critic_passes)
+        return critic.fit(episodes, targets, epochs=self.critic_epochs)
 
 
 class Qmix(Vdn):

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm, Outputs
-from rolecall.algorithms.groups import Said
+from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
-from rolecall.types import Batch, Episode, by
+from rolecall.types import Batch, Episode, group_by
 
 
 class Ppo(Algorithm):
@@ -41,19 +41,19 @@ class Ppo(Algorithm):
     """Weight of the value loss beside the policy's."""
     whiten: bool = True
     """Give the advantages of a policy's ids mean 0 and spread 1."""
-    passes: int = Field(4, ge=1, le=1000)
+    epochs: int = Field(4, ge=1, le=1000)
     """Passes over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .6] and [.2], outcome 1, lam .95 -> [.442, .36] and [.8]."""
-        said = self.said(episodes)
+        said = self.credited_turns(episodes)
         episode_of = {turn.id: episode for episode, turn in said}
-        for turns in by([turn for _, turn in said], "episode", "agent"):
+        for turns in group_by([turn for _, turn in said], "episode", "agent"):
             self._chain([(episode_of[turn.id], turn) for turn in turns])
         if self.whiten:
             whiten(said, centre=True)
 
-    def _chain(self, said: list[Said]) -> None:
+    def _chain(self, said: list[CreditedTurn]) -> None:
         lengths = [len(turn.ids[1]) for _, turn in said]
         ends = np.cumsum(lengths) - 1
         rewards = np.concatenate([self.kl_rewards(turn) for _, turn in said]).astype(np.float64)

@@ -37,7 +37,7 @@ class ReinforcePlusPlus(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Turns of 1 and 3 ids with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
-        said = self.said(episodes)
+        said = self.credited_turns(episodes)
         for episode, turn in said:
             score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)
             rewards = self.kl_rewards(turn).astype(np.float64)
@@ -62,7 +62,7 @@ class ReinforcePlusPlusBaseline(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
-        said = self.said(episodes)
+        said = self.credited_turns(episodes)
         limit = self.reward_clip
 
         def centred(samples: Samples) -> Callable[[float, str], float]:

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import mean_of
-from rolecall.types import Episode, Turn, by, spread
+from rolecall.types import Episode, Turn, group_by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
 
@@ -39,11 +39,11 @@ class ReinforceBaseline(Algorithm):
         A game of which a seat has several turns is one game; they share the average before it.
         """
         turns: dict[str, list[Turn]] = defaultdict(list)
-        for episode, turn in self.said(episodes):
+        for episode, turn in self.credited_turns(episodes):
             turns[episode.id].append(turn)
         self._moved = dict(self._averages)
         for episode in sorted(episodes, key=lambda episode: episode.id):
-            for group in by(turns[episode.id], seat_of):
+            for group in group_by(turns[episode.id], seat_of):
                 key = episode.task.source, seat_of(group[0])
                 average = self._moved.get(key, 0.0)
                 scores = [episode.outcome(t.agent) + self.own_reward(episode, t) for t in group]

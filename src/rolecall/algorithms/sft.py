@@ -41,7 +41,7 @@ class Sft(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Advantage 1 on every id that is imitated and 0 on all others."""
-        for episode, turn in self.said(episodes):
+        for episode, turn in self.credited_turns(episodes):
             if episode.total(turn) >= self.threshold:
                 turn.advantages = spread(turn, 1.0)
 

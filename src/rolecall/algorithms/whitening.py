@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.algorithms.groups import Said
-from rolecall.types import Turn, by, spread
+from rolecall.algorithms.groups import CreditedTurn
+from rolecall.types import Turn, group_by, spread
 
 
-def whiten(said: list[Said], *, centre: bool) -> None:
+def whiten(said: list[CreditedTurn], *, centre: bool) -> None:
     """Divide advantages by their spread over all ids of a policy, once; constant ones become 0."""
-    for turns in by([turn for _, turn in said], "policy"):
+    for turns in group_by([turn for _, turn in said], "policy"):
         _rescale(turns, centre=centre, least=1e-8)
 
 
@@ -20,7 +20,7 @@ def whiten_families(turns: list[Turn], families: dict[str, str]) -> None:
     `turns`: those that one policy trains on; `families` by Turn.task. One id each, families
     [2, -2] and [.2, -.2] -> all +-.7071. A constant family becomes 0.
     """
-    for family in by(turns, lambda turn: families[turn.task]):
+    for family in group_by(turns, lambda turn: families[turn.task]):
         _rescale(family, centre=True, least=1e-6)
 
 

@@ -12,7 +12,7 @@ class CrowdSize:
     """Episodes of three turns, all of them live at once."""
 
     episodes: int
-    stage: str  # "module:function" that makes one for a Crowd
+    context: str  # "module:function" that makes one for a Crowd
 
 
 CROWD = "rolecall.bench.crowd"

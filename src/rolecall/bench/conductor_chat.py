@@ -15,7 +15,7 @@ from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.correct import correct
-from rolecall.rollout.episodes import Stage
+from rolecall.rollout.episodes import RolloutContext
 from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 
@@ -74,11 +74,11 @@ def _said() -> Ids:
     return np.append(encode(tokenizer, SAID), tokenizer.eos_token_id).astype(np.int32)
 
 
-def make_stage(crowd: Crowd) -> Stage:
+def make_context(crowd: Crowd) -> RolloutContext:
     tokenizer = _tokenizer()
     policy = Policy("policy", tokenizer, AnsweringEngine(tokenizer, crowd))
     systems = {"solver": "Solve the problem.", "verifier": "Check the solution."}
-    return Stage(
+    return RolloutContext(
         agents={name: Agent(name, policy, name, system) for name, system in systems.items()},
         workflow=three_turns,
         options={},

@@ -11,7 +11,7 @@ from rolecall.bench.crowd import TURNS, Crowd
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.interfaces.environment import World
 from rolecall.rewards.correct import correct
-from rolecall.rollout.episodes import Stage
+from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
 from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
@@ -78,15 +78,15 @@ async def _ask(engine: Answering, task: Task, prompt: Ids, *, number: int) -> Tu
         id=turn.id, policy="policy", prompt=prompt, sampling=SAMPLING, seed=number,
         order=(task.id, 0, path),
     )  # fmt: skip
-    with call_tree.entered(path, quiet=here.quiet):
+    with call_tree.entered(path, barrier=here.barrier):
         [said] = await engine.generate(request)
     turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
     turn.finish = said.finish
     return turn
 
 
-def make_stage(crowd: Crowd) -> Stage:
-    return Stage(
+def make_context(crowd: Crowd) -> RolloutContext:
+    return RolloutContext(
         agents={},
         workflow=three_turns,
         options={"engine": Answering(crowd)},

@@ -19,13 +19,13 @@ from resource import getpagesize
 
 from rolecall.bench import Measure, Measured
 from rolecall.bench.conductor import CrowdSize
-from rolecall.rollout.episodes import Stage, collect
+from rolecall.rollout.episodes import RolloutContext, collect
 from rolecall.runtime import call_tree
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Task
 
 TURNS = 3
-MakeStage = Callable[["Crowd"], Stage]
+MakeStage = Callable[["Crowd"], RolloutContext]
 
 
 class Crowd:
@@ -56,54 +56,54 @@ class Played:
     bytes_an_episode: float
 
 
-def play(make_stage: MakeStage, episodes: int) -> Played:
+def play(make_context: MakeStage, episodes: int) -> Played:
     """Play this many episodes of TURNS turns at once."""
     tasks = [Task(f"task-{number}", f"What is {number} + {number}?") for number in range(episodes)]
     crowd = Crowd(episodes)
-    stage = make_stage(crowd)
+    context = make_context(crowd)
     gc.collect()
     before, started = resident_bytes(), time.perf_counter()
-    turns = asyncio.run(_collect(stage, tasks))
+    turns = asyncio.run(_collect(context, tasks))
     took = time.perf_counter() - started
     assert (turns, crowd.num_rounds) == (episodes * TURNS, TURNS), "an episode failed"
     return Played(turns / took, (crowd.resident - before) / episodes)
 
 
-async def _collect(stage: Stage, tasks: list[Task]) -> int:
+async def _collect(context: RolloutContext, tasks: list[Task]) -> int:
     asyncio.get_running_loop().set_task_factory(task_factory)
-    rollout = await collect(stage, tasks, step=1, group_size=1)
+    rollout = await collect(context, tasks, step=1, group_size=1)
     return sum(len(episode.turns) for episode in rollout.episodes)
 
 
 def _stage(size: CrowdSize) -> MakeStage:
-    module, _, function = size.stage.partition(":")
+    module, _, function = size.context.partition(":")
     made: MakeStage = getattr(import_module(module), function)
     return made
 
 
 def set_up(size: CrowdSize, folder: Path) -> Measure:
-    make_stage = _stage(size)
-    return lambda run: Measured(play(make_stage, size.episodes).turns_per_s)
+    make_context = _stage(size)
+    return lambda run: Measured(play(make_context, size.episodes).turns_per_s)
 
 
 def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
-    make_stage = _stage(size)
+    make_context = _stage(size)
 
     def measure(run: int) -> Measured:
-        few = play(make_stage, size.episodes // 4).turns_per_s
-        return Measured(play(make_stage, size.episodes).turns_per_s / few)
+        few = play(make_context, size.episodes // 4).turns_per_s
+        return Measured(play(make_context, size.episodes).turns_per_s / few)
 
     return measure
 
 
 def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
     """In a fresh process each time: a process that has freed memory grows less."""
-    make_stage = _stage(size)
+    make_context = _stage(size)
 
     def measure(run: int) -> Measured:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-            fresh.submit(play, make_stage, 1).result()  # what is loaded once belongs to nobody
-            played = fresh.submit(play, make_stage, size.episodes).result()
+            fresh.submit(play, make_context, 1).result()  # what is loaded once belongs to nobody
+            played = fresh.submit(play, make_context, size.episodes).result()
         return Measured(played.bytes_an_episode)
 
     return measure

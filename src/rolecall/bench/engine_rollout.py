@@ -14,7 +14,7 @@ import torch
 from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.workload import SEED, Talk, TeamSize, talks
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
@@ -39,36 +39,36 @@ def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
     base = str(random_model(folder, size.model))
     network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
     models = {POLICY: LanguageModel(network, load_tokenizer(base))}
-    quiet = call_tree.Quiet()
-    engine = TorchEngine(models, quiet=quiet, deterministic=deterministic)
+    barrier = call_tree.IdleBarrier()
+    engine = LocalEngine(models, barrier=barrier, deterministic=deterministic)
     runner = asyncio.Runner()  # an engine belongs to one event loop
 
     def measure(run: int) -> Measured:
         played = talks(size, run)
         started = time.perf_counter()
-        count = runner.run(_play_all(engine, quiet, played, run=run))
+        count = runner.run(_play_all(engine, barrier, played, run=run))
         return Measured(count / (time.perf_counter() - started), {"sampled ids": count})
 
     return measure
 
 
 async def _play_all(
-    engine: TorchEngine, quiet: call_tree.Quiet, played: list[Talk], *, run: int
+    engine: LocalEngine, barrier: call_tree.IdleBarrier, played: list[Talk], *, run: int
 ) -> int:
     async with asyncio.TaskGroup() as together:
         playing = [
-            together.create_task(_play(engine, quiet, talk, run=run, number=number))
+            together.create_task(_play(engine, barrier, talk, run=run, number=number))
             for number, talk in enumerate(played)
         ]
     return sum(one.result() for one in playing)
 
 
 async def _play(
-    engine: TorchEngine, quiet: call_tree.Quiet, talk: Talk, *, run: int, number: int
+    engine: LocalEngine, barrier: call_tree.IdleBarrier, talk: Talk, *, run: int, number: int
 ) -> int:
     """One episode; how many ids it sampled."""
     count, turn = 0, 0
-    with call_tree.entered((), quiet=quiet):
+    with call_tree.entered((), barrier=barrier):
         prompt, length = next(talk)
         while True:
             said = await _ask(engine, prompt, length, name=(run, number, turn))
@@ -79,7 +79,7 @@ async def _play(
                 return count
 
 
-async def _ask(engine: TorchEngine, prompt: Ids, length: int, *, name: tuple[int, int, int]) -> Ids:
+async def _ask(engine: LocalEngine, prompt: Ids, length: int, *, name: tuple[int, int, int]) -> Ids:
     _, number, turn = name
     request = Request(
         id="/".join(map(str, name)),

@@ -41,7 +41,7 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
 
 
 async def _update(learner: LocalLearner, given: list[Turn]) -> dict[str, float]:
-    algorithm, budget = Grpo(), LearnerConfig().ids_per_batch
+    algorithm, budget = Grpo(), LearnerConfig().tokens_per_batch
     batches = pack(given, budget=budget, skip_zero=algorithm.skips_zero, by_agent=False)
     [update] = await learner.update([batches], algorithm, per_agent=False)
     said = {agent: sum(t.agent == agent for t in given) for agent in update.agent_metrics}

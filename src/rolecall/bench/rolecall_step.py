@@ -62,8 +62,8 @@ def set_up(size: StepSize, folder: Path) -> Measure:
 
 async def _step(run: Run, step: int) -> int:
     """Hops 1 to 7, as in trainer.py; how many ids were sampled and trained on."""
-    tasks, size = run.drawing.draw(step), run.config.rollout.group_size
-    rollout = await collect(run.stage, tasks, step=step, group_size=size)
+    tasks, size = run.sampler.sample(step), run.config.rollout.group_size
+    rollout = await collect(run.context, tasks, step=step, group_size=size)
     await train_step.credit(run, rollout.episodes)
     await run.engine.sleep()
     updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)

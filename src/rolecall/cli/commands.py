@@ -21,7 +21,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.errors import InfrastructureError, StoppedError
 from rolecall.monitor import curves, report, summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.rollout.episodes import Rollout, Stage
+from rolecall.rollout.episodes import Rollout, RolloutContext
 from rolecall.rollout.evaluation import evaluate as evaluate_team
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.algorithms import check_options
@@ -125,15 +125,15 @@ def _train(run: Run, folder: RunFolder, *, stop: Stop) -> None:
             console.print(f"Stopped and {kept}. Continue with: {again}", soft_wrap=True)
             raise
         finally:
-            _close(run.stage)
+            _close(run.context)
 
 
 def _check_tools(run: Run) -> None:
     """Raises ConfigError where a tool or what the environment asks cannot start, before anything
     is played or written.
     """
-    uses = {name: agent.tools for name, agent in run.stage.agents.items() if agent.tools}
-    environment, part = run.stage.environment, next(iter(run.drawing.parts.values()))
+    uses = {name: agent.tools for name, agent in run.context.agents.items() if agent.tools}
+    environment, part = run.context.environment, next(iter(run.sampler.parts.values()))
 
     async def check() -> None:
         if hasattr(environment, "check"):
@@ -197,7 +197,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         found, rollout = asyncio.run(_evaluate(run))
         found = {"split": TEST, **found}
     finally:
-        _close(run.stage)
+        _close(run.context)
     if folder and saved:
         step = checkpoint.step_of(saved)
         _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)
@@ -219,7 +219,7 @@ async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:
     options = run.config.evaluation
     await train_step.publish(run, list(run.learners))
     return await evaluate_team(
-        run.stage, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
+        run.context, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
     )
 
 
@@ -242,24 +242,24 @@ def build_tiny(
     seed: int,
 ) -> None:
     """Make a model folder from what the teams of some recipes demonstrate."""
-    stages = [demonstrating(load(find(source), overrides)) for source in sources]
+    contexts = [demonstrating(load(find(source), overrides)) for source in sources]
     try:
-        build(output, stages, size=size, seed=seed, log=console.print)
+        build(output, contexts, size=size, seed=seed, log=console.print)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     finally:
-        for stage in stages:
-            _close(stage)
+        for context in contexts:
+            _close(context)
     console.print(f"Wrote {output}; use it as base: {output}")
 
 
-def demonstrating(config: Config) -> Stage:
+def demonstrating(config: Config) -> RolloutContext:
     """The team without its models: its workflow says what it says."""
     flow = resolve_workflow(config.workflow)
     nobody = fit([], size=300, tags=())
     silent = ScriptedEngine(nobody, lambda request: "")
     policies = {name: Policy(name, nobody, silent) for name in config.policies}
-    return Stage(
+    return RolloutContext(
         agents=make_agents(config, flow, policies, make_tools(config)),
         workflow=flow,
         options=check_options("workflow", config.workflow, flow.play, skip=3),
@@ -328,7 +328,7 @@ def _checkpoint(folder: RunFolder, name: str) -> Path:
     return found
 
 
-def _close(stage: Stage) -> None:
-    close = getattr(stage.environment, "close", None)
+def _close(context: RolloutContext) -> None:
+    close = getattr(context.environment, "close", None)
     if close is not None:
         asyncio.run(close())

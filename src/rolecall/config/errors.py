@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import difflib
+from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+
+# Keys that had another name before; `*` stands for any one part of a key.
+RENAMED = {
+    "algorithm.critic_passes": "algorithm.critic_epochs",
+    "algorithm.passes": "algorithm.epochs",
+    "engine.copy": "engine.separate_weights",
+    "learner.ids_per_batch": "learner.tokens_per_batch",
+    "policies.*.past": "policies.*.opponent_pool",
+    "team.*.algorithm.critic_passes": "team.*.algorithm.critic_epochs",
+    "team.*.algorithm.passes": "team.*.algorithm.epochs",
+}
+REMOVED = {"cluster": "a run has one process; leave the key out"}
 
 
 class ConfigError(ValueError):
@@ -18,6 +31,8 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     place = [str(part) for part in found["loc"]]
     key = ".".join([prefix, *place] if prefix else place)
     if found["type"] == "extra_forbidden":
+        if answer := successor(key):
+            return ConfigError(f"{key}: {answer}")
         known = _keys(model, place[:-1])
         close = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
@@ -26,6 +41,18 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
         return ConfigError(f"{key}: missing")
     message = found["msg"].removeprefix("Value error, ")
     return ConfigError(f"{key}: {message} (it is {_short(found['input'])})")
+
+
+def successor(key: str) -> str:
+    """What to write instead of a key of earlier versions; "" for one that there never was."""
+    parts = key.split(".")
+    for old, new in RENAMED.items():
+        pattern = old.split(".")
+        if len(pattern) == len(parts) and all(map(fnmatchcase, parts, pattern)):
+            pairs = zip(parts, new.split("."), strict=True)
+            now = ".".join(part if wanted == "*" else wanted for part, wanted in pairs)
+            return f"this key is now {now}"
+    return REMOVED.get(key, "")
 
 
 def _short(value: object) -> str:

@@ -5,7 +5,6 @@ Every field has a docstring line; `docs/config.md` is generated from them.
 
 from __future__ import annotations
 
-import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -108,7 +107,7 @@ class Adapter(Section):
     """Names of the modules that are adapted."""
 
 
-class Past(Section):
+class OpponentPoolConfig(Section):
     """Whose weights of earlier steps a policy plays."""
 
     of: str
@@ -131,7 +130,7 @@ class PolicyConfig(Section):
     reference: str | None = None
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
     begins; with an adapter, its base) or another base."""
-    past: Past | None = None
+    opponent_pool: OpponentPoolConfig | None = None
     """Play weights that another policy had before, drawn anew for each step: an opponent for
     self-play. Evaluations are played against those of the run's beginning."""
     template: dict[str, Any] = {}
@@ -209,7 +208,7 @@ class TrainerConfig(Section):
     """Every task, draw and shuffle derives from it."""
     max_staleness: int = Field(0, ge=0, le=1000)
     """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
-    runs, and the engine needs its own copy of the weights (engine.copy)."""
+    runs, and the engine needs its own copy of the weights (engine.separate_weights)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
     default so unless max_staleness is above 0."""
@@ -258,24 +257,21 @@ class EvaluationConfig(Section):
         return min(8, self.samples) if self.k is None else self.k
 
 
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message='Field name "copy"')  # of pydantic's old interface
+class EngineConfig(Section):
+    """What samples."""
 
-    class EngineConfig(Section):
-        """What samples."""
-
-        name: Literal["torch"] = "torch"
-        """torch: the embedded engine, over the very weights being trained."""
-        max_rows: int = Field(256, ge=1, le=1_000_000)
-        """Most completions sampled at once for one policy."""
-        cache_gb: float = Field(2.0, gt=0, le=1e5)
-        """Memory for keys and values, per base model."""
-        free_on_update: bool = False
-        """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
-        then recorded again after each update; on a CPU nothing is, and it is always given back."""
-        copy: bool = False  # type: ignore[assignment]
-        """Sample with a copy of the weights, which each update publishes to, instead of the very
-        weights being trained."""
+    name: Literal["local"] = "local"
+    """local: the embedded engine, in this process, over the very weights being trained."""
+    max_rows: int = Field(256, ge=1, le=1_000_000)
+    """Most completions sampled at once for one policy."""
+    cache_gb: float = Field(2.0, gt=0, le=1e5)
+    """Memory for keys and values, per base model."""
+    free_on_update: bool = False
+    """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
+    then recorded again after each update; on a CPU nothing is, and it is always given back."""
+    separate_weights: bool = False
+    """Sample with a copy of the weights, which each update publishes to, instead of the very
+    weights being trained."""
 
 
 class LearnerConfig(Section):
@@ -283,7 +279,7 @@ class LearnerConfig(Section):
 
     name: Literal["local"] = "local"
     """local: in this process."""
-    ids_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
+    tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
     """Most prompt and sampled ids in one forward and backward pass."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
@@ -329,8 +325,6 @@ class Config(Section):
     """What samples."""
     learner: LearnerConfig = LearnerConfig()
     """What trains."""
-    cluster: Literal["local"] = "local"
-    """Where engines and learners live: in this process."""
     trackers: list[Named] = []
     """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
     trackio, weave."""

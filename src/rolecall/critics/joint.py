@@ -18,7 +18,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
-from rolecall.types import Episode, stages
+from rolecall.types import Episode, joint_steps
 
 HUBER_DELTA = 10.0
 MOMENTS_DECAY = 0.99  # of the running moments of the targets
@@ -74,8 +74,8 @@ class JointCritic:
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
                 place = 0
                 for episode, row in batch:
-                    for stage in stages(episode)[row.stages]:
-                        for turn in stage:
+                    for joint_step in joint_steps(episode)[row.joint_steps]:
+                        for turn in joint_step:
                             by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
                             turn.info["values"] = by_agent
                             length = 1 if turn.tokens is None else len(turn.tokens)
@@ -83,7 +83,7 @@ class JointCritic:
                         place += 1
 
     def fit(
-        self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, passes: int
+        self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int
     ) -> dict[str, float]:
         """Regress on `targets` [stages, agents] of each episode; metrics of the first pass.
 
@@ -95,10 +95,10 @@ class JointCritic:
         wanted = {e.id: target for e, target in zip(episodes, targets, strict=True)}
         first: float | None = None
         cut = sum(row.cut for batch in self._batches(episodes) for _, row in batch)
-        for _ in range(passes):
+        for _ in range(epochs):
             total, count = 0.0, sum(target.size for target in targets)
             for batch in self._batches(episodes):
-                target = np.concatenate([wanted[e.id][row.stages] for e, row in batch])
+                target = np.concatenate([wanted[e.id][row.joint_steps] for e, row in batch])
                 normalised = (target - self.moments.centre) / self.moments.spread
                 values = self._forward([row for _, row in batch])
                 wished = torch.from_numpy(normalised.astype(np.float32)).to(values.device)

@@ -22,7 +22,7 @@ import numpy as np
 
 from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.agents.control_tokens import controls
-from rolecall.types import Episode, Ids, stages
+from rolecall.types import Episode, Ids, joint_steps
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Transcript:
     cut: bool = False  # whether something said before was dropped
 
     @property
-    def stages(self) -> slice:
+    def joint_steps(self) -> slice:
         """Which of the episode's stages they are."""
         return slice(self.first, self.first + len(self.reads))
 
@@ -77,12 +77,12 @@ def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], lis
 
     pieces: list[Ids] = []
     ends = []
-    for stage in stages(episode):
-        seen = next((t.info["observation"] for t in stage if "observation" in t.info), "")
+    for joint_step in joint_steps(episode):
+        seen = next((t.info["observation"] for t in joint_step if "observation" in t.info), "")
         if seen:
             pieces.append(ids("world", seen))
         ends.append(len(pieces))
-        said = sorted(stage, key=lambda turn: turn.agent)
+        said = sorted(joint_step, key=lambda turn: turn.agent)
         pieces += [ids(turn.agent, turn.visible) for turn in said]
     return ids("task", episode.task.prompt), pieces, ends
 

@@ -21,7 +21,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Episode, Turn, stages
+from rolecall.types import Episode, Turn, joint_steps
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 
@@ -88,7 +88,7 @@ class UtilityCritic:
                 turn.info["mixed_q"], turn.info["mixed_v"] = mixed_q[row], mixed_v[row]
 
     def fit(
-        self, episodes: list[Episode], targets: list[list[float]], *, passes: int
+        self, episodes: list[Episode], targets: list[list[float]], *, epochs: int
     ) -> dict[str, float]:
         """(Q - y)^2 + mean of (v_i - q_i)^2 over stages; `targets` [stages] of each episode.
 
@@ -99,7 +99,7 @@ class UtilityCritic:
         found = self._stages(episodes)
         wanted = torch.tensor([y for one in targets for y in one], device=found.active.device)
         first = {}
-        for number in range(passes):
+        for number in range(epochs):
             v, q = self._utilities(found)
             team = self.mixer(q, self._project(found), found.active)
             own = ((v - q.detach()) ** 2)[found.active]
@@ -132,18 +132,18 @@ class UtilityCritic:
         return state
 
     def _stages(self, episodes: list[Episode]) -> Stages:
-        turns = [stage for episode in episodes for stage in stages(episode)]
+        turns = [joint_step for episode in episodes for joint_step in joint_steps(episode)]
         device = next(self.project.parameters()).device
         active = torch.zeros(len(turns), len(self.agents), dtype=torch.bool, device=device)
-        for row, stage in enumerate(turns):
-            for turn in stage:
+        for row, joint_step in enumerate(turns):
+            for turn in joint_step:
                 active[row, self.agents.index(turn.agent)] = True
         return Stages(turns, active, self._state(episodes).to(device))
 
     def _state(self, episodes: list[Episode]) -> Tensor:
         """Mean hidden state of the transcript before each stage: [B, hidden size]."""
         if self.reader is None:
-            return torch.zeros(sum(len(stages(e)) for e in episodes), 1)
+            return torch.zeros(sum(len(joint_steps(e)) for e in episodes), 1)
         states, reader = [], self.reader
         with torch.no_grad():
             for row in self._rows(episodes):

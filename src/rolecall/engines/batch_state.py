@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from rolecall.engines.sampling import draw
-from rolecall.engines.sequence import Row, draws_of
+from rolecall.engines.sequence import Sequence, draws_of
 from rolecall.interfaces.engine import Completion, Sampling
 
 GROWTH = 64  # lines, ids and pages are added in such steps
 
 
-class Lines:
+class BatchState:
     """What rows have sampled and where they stand."""
 
     def __init__(self, policies: list[str], *, vocabulary: int, device: torch.device) -> None:
         self.policies, self.device, self.vocabulary = policies, device, vocabulary
-        self.rows: list[Row] = []
+        self.rows: list[Sequence] = []
         self.with_stops: list[int] = []  # lines that a text may end
         self._special: list[tuple[int, Sampling]] = []  # lines that are filtered or greedy
         self._ends: dict[frozenset[int], int] = {}  # set of end ids -> its line in the table
@@ -45,7 +45,7 @@ class Lines:
         """A column of the lines in use: [B], [B, W] or, of the pages, [B, P]."""
         return self._columns[name][: len(self.rows)]
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, rows: list[Sequence]) -> None:
         """New lines, which have sampled nothing."""
         first, last = len(self.rows), len(self.rows) + len(rows)
         self._grow(last, max(row.limit for row in rows), max(len(row.pages) for row in rows))
@@ -123,13 +123,13 @@ class Lines:
             rows[hole] = self.rows[mover]
         self._set(rows)
 
-    def _set(self, rows: list[Row]) -> None:
+    def _set(self, rows: list[Sequence]) -> None:
         self.rows = rows
         sampling = [row.request.sampling for row in rows]
         self.with_stops = [line for line, one in enumerate(sampling) if one.stop]
         self._special = [(line, one) for line, one in enumerate(sampling) if one.filtered]
 
-    def _ends_of(self, row: Row) -> int:
+    def _ends_of(self, row: Sequence) -> int:
         if row.ends not in self._ends:
             line = torch.zeros(1, self.vocabulary, dtype=torch.bool, device=self.device)
             line[0, [end for end in row.ends if end < self.vocabulary]] = True

@@ -14,7 +14,7 @@ from torch import Tensor
 from rolecall.models.attention.flex import padded
 from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache
-from rolecall.models.language_model import LanguageModel, lengths_turn, mixture_over
+from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_over
 
 LEAST_ROWS = 8
 WARM_UPS = 2  # runs before recording: compiling must not be recorded
@@ -90,4 +90,4 @@ class _Step:
 
 def recordable(model: LanguageModel) -> bool:
     """Whether a step needs nothing but the device."""
-    return model.device.type == "cuda" and not lengths_turn(model.config)
+    return model.device.type == "cuda" and not has_dynamic_rope(model.config)

@@ -20,8 +20,8 @@ from torch.nn import Linear
 
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import flat, walkable
-from rolecall.models.language_model import LanguageModel, lengths_turn, mixture_of
+from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
@@ -89,9 +89,9 @@ class Llama:
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
-            self.steady = not lengths_turn(network.config)
+            self.steady = not has_dynamic_rope(network.config)
             self.angles = (np.zeros(0, np.float32), np.zeros(0, np.float32))
-            turned = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
+            rope = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
         except (AttributeError, RuntimeError, TypeError) as error:
             raise Unlike(str(error)) from error
         size = model.head_size
@@ -101,7 +101,7 @@ class Llama:
             norms = {len(weight) for weight in layer.norms}
             if found != widths or not norms <= {0, size} or len(norms) > 1:
                 raise Unlike("heads of other sizes")
-        if turned.shape[-1] != size:
+        if rope.shape[-1] != size:
             raise Unlike("only a part of a head is rotated")
         if len(self.layers) != model.num_layers or not self._same():
             raise Unlike("other logits")
@@ -151,7 +151,7 @@ class Llama:
             kernels.norm(x_flat, layer.before_attention, width, self.eps, normed_flat)
             for product, out in zip(layer.projections, parts, strict=True):
                 product.into(out, normed, mixture)
-            kernels.turn(
+            kernels.rope_and_cache(
                 query, key, value, *layer.norms, self.eps, cos, sin, position, keys, values, slot,
                 *sizes,
             )  # fmt: skip
@@ -206,7 +206,7 @@ class Llama:
 def plain(model: LanguageModel) -> Llama | None:
     """None where the model is built otherwise, is not on a CPU, or is not in float32."""
     weight = next(model.model.parameters())
-    if not walkable(weight) or model.head_size % 8:
+    if not runs_on_numba(weight) or model.head_size % 8:
         return None
     try:
         return Llama(model)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.engines.scheduler import Decoder, Row
+from rolecall.engines.scheduler import Scheduler, Sequence
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
@@ -24,14 +24,14 @@ from rolecall.runtime import call_tree
 from rolecall.types import Floats, Ids
 
 
-class TorchEngine:
+class LocalEngine:
     """The embedded engine: one process, models that transformers loads, no weights of its own."""
 
     def __init__(
         self,
         models: dict[str, LanguageModel],
         *,
-        quiet: call_tree.Quiet,
+        barrier: call_tree.IdleBarrier,
         deterministic: bool = True,
         max_rows: int = 256,
         cache_gb: float = 2.0,
@@ -41,18 +41,18 @@ class TorchEngine:
         for name, model in sorted(models.items()):
             sharing.setdefault(id(model.model), {})[name] = model
         self._distinct = [
-            Decoder(policies, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
+            Scheduler(policies, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
             for policies in sharing.values()
         ]
-        self._decoders = {name: d for d in self._distinct for name in d.policies}  # by policy
-        self._quiet = quiet
+        self._schedulers = {name: d for d in self._distinct for name in d.policies}  # by policy
+        self._quiet = barrier
         self._deterministic = deterministic
         self._free_on_update = free_on_update
-        self._rows: dict[str, list[Row]] = {}  # request id -> its completions
+        self._rows: dict[str, list[Sequence]] = {}  # request id -> its completions
         self._pump: asyncio.Task[None] | None = None
 
     async def generate(self, request: Request) -> list[Completion]:
-        rows = self._decoders[request.policy].add(request)
+        rows = self._schedulers[request.policy].add(request)
         self._rows[request.id] = rows
         if self._pump is None or self._pump.done():
             # Started outside of the caller's scope: the pump is nobody's child.
@@ -67,7 +67,7 @@ class TorchEngine:
         rows = self._rows.pop(request_id, [])
         for row in rows:
             if not row.done.done() or row.done.cancelled():  # its caller may have been cancelled
-                self._decoders[row.request.policy].cancel(row)
+                self._schedulers[row.request.policy].cancel(row)
 
     async def _run(self) -> None:
         """Every caller learns of an error, none waits for ever."""
@@ -76,29 +76,29 @@ class TorchEngine:
                 if self._deterministic:
                     await self._quiet.wait()
             except RuntimeError as error:  # an engine belongs to one event loop
-                for decoder in self._distinct:
-                    decoder.fail(error)
-            for decoder in self._distinct:
+                for scheduler in self._distinct:
+                    scheduler.fail(error)
+            for scheduler in self._distinct:
                 try:
                     with torch.no_grad():
-                        decoder.step()
+                        scheduler.step()
                 except Exception as error:
-                    decoder.fail(error)
+                    scheduler.fail(error)
             await asyncio.sleep(0)
 
     @property
-    def _idle(self) -> list[Decoder]:
+    def _idle(self) -> list[Scheduler]:
         """Those without a row in flight; a waiting one may be read in part."""
         return [d for d in self._distinct if not d.active and not d.waiting]
 
     async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
-        decoder = self._decoders[policy]
+        scheduler = self._schedulers[policy]
         if weights is not None:
-            decoder.policies[policy].take(weights)
-        decoder.publish(policy, version)
+            scheduler.policies[policy].take(weights)
+        scheduler.publish(policy, version)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        model = self._decoders[policy].policies[policy]
+        model = self._schedulers[policy].policies[policy]
         ids = torch.from_numpy(np.concatenate([prompt, tokens])).long().to(model.device)
         layout = Rows([len(ids)], device=model.device)
         keep = torch.arange(len(prompt) - 1, len(ids) - 1, device=model.device)
@@ -108,13 +108,13 @@ class TorchEngine:
         return logprobs.cpu().numpy()
 
     async def forget(self) -> None:
-        for decoder in self._idle:
-            decoder.forget(free=False)
+        for scheduler in self._idle:
+            scheduler.clear(free=False)
 
     async def sleep(self) -> None:
         """What recorded steps read stays where it is, unless asked for: they need its address."""
-        for decoder in self._idle:
-            decoder.forget(free=self._free_on_update or not decoder.records)
+        for scheduler in self._idle:
+            scheduler.clear(free=self._free_on_update or not scheduler.records)
 
     async def wake(self) -> None:
         return None

@@ -21,7 +21,7 @@ Owner = tuple[str, int]  # policy and version: other weights make other keys and
 Name = tuple[Owner | int, bytes]  # what stands before a page, and its own ids
 
 
-class Store:
+class PageAllocator:
     """Pages by number. A page is free, in use by some rows, or idle: kept until it is needed.
 
     A full page may have a name. Names form chains, so a page is found only by all the ids from the
@@ -48,9 +48,9 @@ class Store:
                 f"{installed / 1e9:.1f} GB"
             )
         self._cache: Cache | None = None
-        self.forget(free=True)
+        self.clear(free=True)
 
-    def forget(self, *, free: bool) -> None:
+    def clear(self, *, free: bool) -> None:
         """Let nothing be found that was read; only while no row is in flight.
 
         `free`: give the memory back too. The next cache then lies elsewhere.
@@ -76,12 +76,12 @@ class Store:
             )  # fmt: skip
         return self._cache
 
-    def take(self, owner: Owner, ids: Ids, *, room: int) -> tuple[list[int], int] | None:
+    def allocate(self, owner: Owner, ids: Ids, *, room: int) -> tuple[list[int], int] | None:
         """Pages for `room` ids that begin with `ids`, and how many of these are read already.
 
         The last id is never counted: what follows it must be computed. None if there is no room.
         """
-        known = self.known(owner, ids)
+        known = self.lookup(owner, ids)
         fresh = pages_of(room) - len(known)
         idle = sum(self._users[page] == 0 for page in known)
         if fresh > len(self._free) + self.num_pages - self._num_touched + len(self._idle) - idle:
@@ -92,7 +92,7 @@ class Store:
         pages = known + [self._fresh() for _ in range(fresh)]
         return pages, len(known) * PAGE
 
-    def known(self, owner: Owner, ids: Ids) -> list[int]:
+    def lookup(self, owner: Owner, ids: Ids) -> list[int]:
         """The pages that hold a beginning of `ids`, the last of them left out."""
         link: Owner | int = owner
         pages: list[int] = []
@@ -104,7 +104,7 @@ class Store:
             link = self._links[page]
         return pages
 
-    def name(self, owner: Owner, ids: Ids, pages: list[int]) -> None:
+    def register(self, owner: Owner, ids: Ids, pages: list[int]) -> None:
         """These pages hold the keys and values of `ids`: the full ones can be found from now on."""
         link: Owner | int = owner
         for number, end in enumerate(range(PAGE, len(ids) + 1, PAGE)):
@@ -112,7 +112,7 @@ class Store:
             page = self._found.get(name)
             if page is None:  # else another one holds the same
                 page = pages[number]
-                self._unname(page)
+                self._unregister(page)
                 self._found[name], self._names[page] = page, name
                 self._num_links += 1
                 self._links[page] = self._num_links
@@ -129,13 +129,13 @@ class Store:
             else:
                 self._free.append(page)
 
-    def unname_all(self, policies: set[str]) -> None:
+    def unregister_all(self, policies: set[str]) -> None:
         """Nothing that these policies have read can be found any more."""
         gone: set[int] = set()
         for page, (link, _) in sorted(self._names.items(), key=lambda one: self._links[one[0]]):
             if link in gone or (isinstance(link, tuple) and link[0] in policies):
                 gone.add(self._links[page])
-                self._unname(page)
+                self._unregister(page)
                 if not self._users[page]:
                     del self._idle[page]
                     self._free.append(page)
@@ -148,11 +148,11 @@ class Store:
             self._num_touched += 1
         else:
             page, _ = self._idle.popitem(last=False)
-            self._unname(page)
+            self._unregister(page)
         self._users[page] = 1
         return page
 
-    def _unname(self, page: int) -> None:
+    def _unregister(self, page: int) -> None:
         name = self._names.pop(page, None)
         if name is not None:
             del self._found[name], self._links[page]

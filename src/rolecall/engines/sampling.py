@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import flat, walkable
+from rolecall.models.cpu.kernels import flat, runs_on_numba
 
 BLOCK = 256  # ids that are summed at once
 
@@ -29,7 +29,7 @@ def draw(
     """
     if special:
         temperature_B = temperature_B.where(temperature_B > 0, 1.0)
-    on_cpu = walkable(logits_B_V)
+    on_cpu = runs_on_numba(logits_B_V)
     ids_B, logprobs_B = (_walked if on_cpu else _drawn)(logits_B_V, uniform_B, temperature_B)
     for row, sampling in special:
         logprobs_V = (logits_B_V[row] / temperature_B[row]).log_softmax(-1)

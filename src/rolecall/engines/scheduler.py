@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rolecall.engines import llama_pass
-from rolecall.engines.batch_state import Lines
+from rolecall.engines.batch_state import BatchState
 from rolecall.engines.cuda_graphs import Recorded, recordable
-from rolecall.engines.page_allocator import Owner, Store, pages_of
-from rolecall.engines.sequence import Row, rows_of
+from rolecall.engines.page_allocator import Owner, PageAllocator, pages_of
+from rolecall.engines.sequence import Sequence, sequences_of
 from rolecall.engines.stops import StopTexts
 from rolecall.interfaces.engine import Request
 from rolecall.models.attention.kv_cache import Paged
@@ -29,15 +29,15 @@ PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PrefillChunk:
     """Ids of a row to read, from position `start` of it on."""
 
-    row: Row
+    row: Sequence
     ids: Ids
     start: int
 
 
-class Decoder:
+class Scheduler:
     """The rows of the policies of one model."""
 
     def __init__(
@@ -47,11 +47,11 @@ class Decoder:
         self.model = next(iter(policies.values()))  # all of them have its sizes and its tokenizer
         self.versions = dict.fromkeys(policies, 0)
         self.stale: set[str] = set()  # policies published since their rows were last read
-        self.waiting: list[Row] = []  # the first may be read in part
-        self.lines = Lines(
+        self.waiting: list[Sequence] = []  # the first may be read in part
+        self.lines = BatchState(
             list(policies), vocabulary=self.model.vocabulary, device=self.model.device
         )
-        self.store = Store(self.model, cache_bytes=cache_bytes)
+        self.allocator = PageAllocator(self.model, cache_bytes=cache_bytes)
         self.llama = llama_pass.plain(self.model)
         self.records = recordable(self.model)
         self._recorded: Recorded | None = None
@@ -62,18 +62,18 @@ class Decoder:
         self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
 
     @property
-    def active(self) -> list[Row]:
+    def active(self) -> list[Sequence]:
         return self.lines.rows
 
-    def add(self, request: Request) -> list[Row]:
+    def add(self, request: Request) -> list[Sequence]:
         """Let a request wait for its turn. Raises ContextFullError if there is no room for it."""
-        limits = {"the model's context": self.model.max_length, "the cache": self.store.max_ids}
-        rows = rows_of(request, limits=limits, ends=self.model.end_ids)
+        limits = {"the model's context": self.model.max_length, "the cache": self.allocator.max_ids}
+        rows = sequences_of(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows
         self._sorted = False
         return rows
 
-    def cancel(self, row: Row) -> None:
+    def cancel(self, row: Sequence) -> None:
         """Its place and its pages are free from the next step on."""
         row.done.cancel()
         self._cancelled = True
@@ -81,7 +81,7 @@ class Decoder:
     def _drop_cancelled(self) -> None:
         for row in self.waiting:
             if row.done.done():
-                self.store.release(row.pages)
+                self.allocator.release(row.pages)
         self.waiting = [row for row in self.waiting if not row.done.done()]
         self._let_go([line for line, row in enumerate(self.active) if row.done.done()])
         self._cancelled = False
@@ -98,15 +98,15 @@ class Decoder:
             self._drop_cancelled()
         if self.stale:
             self._refresh()
-        pieces = self._admit()
-        if not self.active and not pieces:
+        chunks = self._admit()
+        if not self.active and not chunks:
             return
         decoding = len(self.active)
-        whole = [p.row for p in pieces if p.row.num_read == len(p.row.request.prompt)]
+        whole = [p.row for p in chunks if p.row.num_read == len(p.row.request.prompt)]
         if whole:  # they waited until now: a failure of the pass must find them
             self.lines.add(whole)
             self.waiting = self.waiting[len(whole) :]
-        logits = self._forward(pieces, decoding=decoding, keep=len(self.active))
+        logits = self._forward(chunks, decoding=decoding, keep=len(self.active))
         if self.active:
             self._record(logits)
 
@@ -116,86 +116,88 @@ class Decoder:
                 row.done.set_exception(error)
         self.waiting = []
         self.lines.drop(list(range(len(self.active))))
-        self.forget(free=True)
+        self.clear(free=True)
 
-    def forget(self, *, free: bool) -> None:
+    def clear(self, *, free: bool) -> None:
         """Let nothing be found that was read; only while no row is in flight.
 
         `free`: give the cache back, and with it the recorded steps, which read it where it lies.
         """
-        self.store.forget(free=free)
+        self.allocator.clear(free=free)
         if free:
             self._recorded = None
 
     # --- reading ---
 
-    def _admit(self) -> list[Piece]:
+    def _admit(self) -> list[PrefillChunk]:
         """What this step reads of the waiting rows, in order; only the last piece may end early."""
         if not self._sorted:
             self.waiting.sort(key=_order)
             self._sorted = True
-        pieces: list[Piece] = []
+        chunks: list[PrefillChunk] = []
         left = PREFILL_IDS
         for row in self.waiting[: self.max_rows - len(self.active)]:
             prompt, owner = row.request.prompt, self._owner(row)
             if not row.pages:
-                taken = self.store.take(owner, prompt, room=len(prompt) + row.limit)
+                taken = self.allocator.allocate(owner, prompt, room=len(prompt) + row.limit)
                 if taken is None:
                     break
                 row.pages, row.num_read = taken
                 self.num_shared += row.num_read
             start = row.num_read
             row.num_read = min(len(prompt), start + left)
-            pieces.append(Piece(row, prompt[start : row.num_read], start))
+            chunks.append(PrefillChunk(row, prompt[start : row.num_read], start))
             # A row that follows may begin alike: it finds these pages, which the pass will fill.
-            self.store.name(owner, prompt[: row.num_read], row.pages)
+            self.allocator.register(owner, prompt[: row.num_read], row.pages)
             left -= row.num_read - start
             if not left:
                 break
-        return pieces
+        return chunks
 
-    def _owner(self, row: Row) -> Owner:
+    def _owner(self, row: Sequence) -> Owner:
         return row.request.policy, self.versions[row.request.policy]
 
-    def _forward(self, pieces: list[Piece], *, decoding: int, keep: int) -> Tensor:
+    def _forward(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
         """Compute the newest ids of the first `decoding` lines, then the pieces.
 
         -> logits [keep, V] after the last id of each of the first `keep` of all these.
         """
         if self.records and decoding:
-            return self._replayed(pieces, decoding=decoding, keep=keep)
+            return self._replayed(chunks, decoding=decoding, keep=keep)
         lines, device = self.lines, self.model.device
-        if not pieces:
-            layout = Paged(lines["pages"], lines["length"] - 1, cache=self.store.cache)
+        if not chunks:
+            layout = Paged(lines["pages"], lines["length"] - 1, cache=self.allocator.cache)
             return self._logits(self.active, lines["newest"], layout, keep=layout.row)
-        starts = torch.tensor([piece.start for piece in pieces], dtype=torch.long, device=device)
-        counts = torch.tensor([1] * decoding + [len(piece.ids) for piece in pieces], device=device)
-        new = torch.from_numpy(np.concatenate([np.zeros(0, np.int32), *(p.ids for p in pieces)]))
+        starts = torch.tensor([chunk.start for chunk in chunks], dtype=torch.long, device=device)
+        counts = torch.tensor([1] * decoding + [len(chunk.ids) for chunk in chunks], device=device)
+        new = torch.from_numpy(np.concatenate([np.zeros(0, np.int32), *(p.ids for p in chunks)]))
         self.num_read += len(new)
         layout = Paged(
-            self._table(pieces, decoding=decoding),
+            self._table(chunks, decoding=decoding),
             torch.cat([lines["length"][:decoding] - 1, starts]),
             counts,
-            cache=self.store.cache,
+            cache=self.allocator.cache,
         )
         tokens = torch.cat([lines["newest"][:decoding], new.long().to(device)])
-        rows = [*self.active[:decoding], *(piece.row for piece in pieces)]
+        rows = [*self.active[:decoding], *(chunk.row for chunk in chunks)]
         return self._logits(rows, tokens, layout, keep=counts.cumsum(0)[:keep] - 1)
 
-    def _replayed(self, pieces: list[Piece], *, decoding: int, keep: int) -> Tensor:
+    def _replayed(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
         """The same with a recorded step for the lines, and a pass of their own for the pieces.
 
         In one pass with prompts the lines would leave the record, and the pages of all of them
         would be gathered in every layer.
         """
-        read = self._forward(pieces, decoding=0, keep=keep - decoding) if pieces else None
+        read = self._forward(chunks, decoding=0, keep=keep - decoding) if chunks else None
         newest, starts, pages, policy = (
             self.lines[name][:decoding] for name in ("newest", "length", "pages", "policy")
         )
         logits = self._replays().logits(newest, starts - 1, pages, policy=policy)
         return logits if read is None else torch.cat([logits, read])
 
-    def _logits(self, rows: list[Row], tokens: Tensor, layout: Paged, *, keep: Tensor) -> Tensor:
+    def _logits(
+        self, rows: list[Sequence], tokens: Tensor, layout: Paged, *, keep: Tensor
+    ) -> Tensor:
         if self.llama is not None and self.model.adapter is None:
             return self.llama.logits(tokens, layout, keep=keep)
         policies = [self.policies[row.request.policy] for row in rows]
@@ -208,46 +210,46 @@ class Decoder:
 
     def _replays(self) -> Recorded:
         if self._recorded is None:
-            longest = pages_of(min(self.model.max_length, self.store.max_ids))
+            longest = pages_of(min(self.model.max_length, self.allocator.max_ids))
             models = list(self.policies.values())  # in the order of the lines' policies
-            self._recorded = Recorded(models, self.store.cache, width=longest)
+            self._recorded = Recorded(models, self.allocator.cache, width=longest)
         return self._recorded
 
-    def _table(self, pieces: list[Piece], *, decoding: int) -> Tensor:
+    def _table(self, chunks: list[PrefillChunk], *, decoding: int) -> Tensor:
         """The pages of these lines and pieces: [rows, P]."""
         table = self.lines["pages"][:decoding]
-        width = max(table.shape[1], *(len(piece.row.pages) for piece in pieces))
-        new = np.zeros((len(pieces), width), dtype=np.int32)
-        for line, piece in enumerate(pieces):
-            new[line, : len(piece.row.pages)] = piece.row.pages
+        width = max(table.shape[1], *(len(chunk.row.pages) for chunk in chunks))
+        new = np.zeros((len(chunks), width), dtype=np.int32)
+        for line, chunk in enumerate(chunks):
+            new[line, : len(chunk.row.pages)] = chunk.row.pages
         return torch.cat([pad(table, (0, width - table.shape[1])), torch.from_numpy(new).to(table)])
 
     def _refresh(self) -> None:
         """Read the rows of published policies again: keys and values of the new weights."""
-        self.store.unname_all(self.stale)
+        self.allocator.unregister_all(self.stale)
         for row in self.waiting:  # the first may be read in part
             if row.request.policy in self.stale:
-                self.store.release(row.pages)
+                self.allocator.release(row.pages)
                 row.pages, row.num_read = [], 0
-        pieces: list[Piece] = []
+        chunks: list[PrefillChunk] = []
         left = PREFILL_IDS
         for line, row in enumerate(self.active):
             if row.request.policy not in self.stale:
                 continue
             ids, owner = self._ids(line), self._owner(row)
-            known = self.store.known(owner, ids)  # by the rows before it, now
+            known = self.allocator.lookup(owner, ids)  # by the rows before it, now
             same = [mine == found for mine, found in zip(row.pages, known, strict=False)]
             start = PAGE * (same.index(False) if False in same else len(same))
             while start < len(ids):
                 end = min(len(ids), start + left)
-                pieces.append(Piece(row, ids[start:end], start))
-                self.store.name(owner, ids[:end], row.pages)
+                chunks.append(PrefillChunk(row, ids[start:end], start))
+                self.allocator.register(owner, ids[:end], row.pages)
                 left, start = left - (end - start), end
                 if not left:
-                    self._forward(pieces, decoding=0, keep=0)
-                    pieces, left = [], PREFILL_IDS
-        if pieces:
-            self._forward(pieces, decoding=0, keep=0)
+                    self._forward(chunks, decoding=0, keep=0)
+                    chunks, left = [], PREFILL_IDS
+        if chunks:
+            self._forward(chunks, decoding=0, keep=0)
         self.stale = set()
 
     # --- sampling ---
@@ -270,7 +272,7 @@ class Decoder:
                 done.set_result(self.lines.completion(line))
         self._let_go(sorted(ended))
 
-    def _stops_of(self, row: Row) -> StopTexts:
+    def _stops_of(self, row: Sequence) -> StopTexts:
         stops = row.request.sampling.stop
         if stops not in self._stops:
             self._stops[stops] = StopTexts(self.model.tokenizer, stops)
@@ -286,11 +288,11 @@ class Decoder:
         for line in gone:
             row = self.active[line]
             if row.request.policy not in self.stale:
-                self.store.name(self._owner(row), self._ids(line), row.pages)
-            self.store.release(row.pages)
+                self.allocator.register(self._owner(row), self._ids(line), row.pages)
+            self.allocator.release(row.pages)
         self.lines.drop(gone)
 
 
-def _order(row: Row) -> tuple[bool, tuple[str, int, tuple[int, ...]], str]:
+def _order(row: Sequence) -> tuple[bool, tuple[str, int, tuple[int, ...]], str]:
     """A row that is read in part goes first."""
     return not row.num_read, row.request.order, row.request.policy

@@ -12,7 +12,7 @@ from rolecall.seeding import seed_of
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class Sequence:
     """One completion that is being sampled."""
 
     request: Request
@@ -25,7 +25,7 @@ class Row:
     newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
 
 
-def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Row]:
+def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Sequence]:
     """A row for each completion. Raises ContextFullError if the prompt reaches a limit."""
     sampling = request.sampling
     limit = min(limits, key=lambda name: limits[name])
@@ -37,7 +37,7 @@ def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> lis
         )
     seeds = [request.seed if request.n == 1 else seed_of(request.seed, i) for i in range(request.n)]
     return [
-        Row(
+        Sequence(
             request=request,
             done=asyncio.get_running_loop().create_future(),
             seed=seed,
@@ -48,6 +48,6 @@ def rows_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> lis
     ]
 
 
-def draws_of(row: Row) -> np.ndarray:
+def draws_of(row: Sequence) -> np.ndarray:
     """Its uniform numbers [limit], fixed before the first id is sampled."""
     return np.random.default_rng(row.seed).random(row.limit)

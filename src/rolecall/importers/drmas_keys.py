@@ -6,7 +6,7 @@ from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
 ENGINE = "the embedded engine samples with the weights being trained"
 SHARDS = "one process: weights are not sharded"
-LEARNER = "learner.ids_per_batch bounds a forward pass"
+LEARNER = "learner.tokens_per_batch bounds a forward pass"
 PACKED = "turns are always packed without padding"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
 GIGPO = "there is no GiGPO"
@@ -76,8 +76,8 @@ KEYS: dict[str, Key] = {
     f"{ACTOR}.ppo_micro_batch_size_per_gpu": unneeded(LEARNER),
     f"{OWN}.ppo_micro_batch_size_per_gpu": unneeded(LEARNER),
     f"{ACTOR}.use_dynamic_bsz": unneeded(LEARNER),
-    f"{ACTOR}.ppo_max_token_len_per_gpu": becomes("learner.ids_per_batch"),
-    f"{ACTOR}.ppo_epochs": becomes("algorithm.passes", 1),
+    f"{ACTOR}.ppo_max_token_len_per_gpu": becomes("learner.tokens_per_batch"),
+    f"{ACTOR}.ppo_epochs": becomes("algorithm.epochs", 1),
     f"{ACTOR}.shuffle": unneeded("minibatches are drawn in an order of the seed"),
     f"{ACTOR}.clip_ratio": read("algorithm.clip_low", 0.2),
     f"{ACTOR}.clip_ratio_low": read("algorithm.clip_low"),
@@ -150,7 +150,7 @@ KEYS: dict[str, Key] = {
     "trainer.project_name": read("trackers", "verl_examples"),
     "trainer.experiment_name": read("output"),
     "trainer.n_gpus_per_node": unneeded("one process: learner.device says which device"),
-    "trainer.nnodes": unneeded("one process: cluster is local"),
+    "trainer.nnodes": unneeded("one process on one machine"),
     "trainer.save_freq": read("trainer.save_every"),
     "trainer.test_freq": read("evaluation.every"),
     "trainer.total_epochs": read("trainer.steps", 30),

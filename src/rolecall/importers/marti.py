@@ -189,7 +189,7 @@ def _amounts(given: Given, config: Tree) -> None:
             given.wanted(config, place, f"{given['lr_warmup_ratio']} of {updates} times the steps")
     if given["async_train"]:
         put(config, "trainer.max_staleness", 1)
-        put(config, "engine.copy", True)
+        put(config, "engine.separate_weights", True)
 
 
 def _evaluation(given: Given, config: Tree) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
-RAY = "one process: cluster is local"
+RAY = "one process on one machine"
 ENGINE = "the embedded engine samples with the weights being trained"
 SHARDS = "weights are not sharded"
-LEARNER = "learner.ids_per_batch bounds a forward pass"
+LEARNER = "learner.tokens_per_batch bounds a forward pass"
 REWARDS = "rewards come from the environment"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
 API = "agents that speak through an API are not trained by a config of ours"
@@ -127,7 +127,7 @@ KEYS: dict[str, Key] = {
     "rollout_batch_size": becomes("rollout.groups", 1024),
     "n_samples_per_prompt": becomes("rollout.group_size", 1),
     "train_batch_size": read("algorithm.minibatches", 128),
-    "max_epochs": becomes("algorithm.passes", 1),
+    "max_epochs": becomes("algorithm.epochs", 1),
     "async_train": read("trainer.max_staleness", False),
     "seed": becomes("trainer.seed", 42),
     "full_determinism": unneeded("a run is bit for bit the same unless max_staleness is set"),
@@ -177,7 +177,7 @@ KEYS: dict[str, Key] = {
     "target_modules": read("policies.*.adapter.targets", "all-linear"),
     "lora_dropout": refused("adapters have no dropout", 0, 0.0),
     "load_in_4bit": refused("weights are not quantised", False),
-    "train_max_tokens_per_gpu": becomes("learner.ids_per_batch"),
+    "train_max_tokens_per_gpu": becomes("learner.tokens_per_batch"),
     **dict.fromkeys(
         ("ref_num_nodes", "ref_num_gpus_per_node", "reward_num_nodes", "reward_num_gpus_per_node",
          "critic_num_nodes", "critic_num_gpus_per_node", "actor_num_nodes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
-DISTRIBUTED = "one process: cluster is local"
+DISTRIBUTED = "one process on one machine"
 SUPERVISED = "its supervised stage is not carried over; see `algorithm: sft`"
 MODEL: dict[str, Key] = {
     "max_new_tokens": becomes("team.*.sampling.max_tokens", 256),
@@ -88,7 +88,7 @@ KEYS: dict[str, Key] = {
     "ppo.gae_lambda": becomes(
         "algorithm.lam", 0.95, but="it counts for each id; there for each response"
     ),
-    "ppo.num_ppo_epochs": becomes("algorithm.passes", 4),
+    "ppo.num_ppo_epochs": becomes("algorithm.epochs", 4),
     "ppo.value_loss_coef": read(
         "algorithm.value_coef", 0.5, but="twice theirs: our value loss is half of the square"
     ),

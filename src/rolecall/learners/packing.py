@@ -58,7 +58,7 @@ def pack(
             if pairs is not None and len(batches[-1].tokens) > budget:
                 raise ValueError(
                     f"a pair of {agent!r} has {len(batches[-1].tokens)} ids, more than "
-                    f"learner.ids_per_batch ({budget})"
+                    f"learner.tokens_per_batch ({budget})"
                 )
     if batches and pairs is None:
         parts = [part for batch in batches for part in batch.parts or [batch]]

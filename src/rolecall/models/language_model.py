@@ -274,7 +274,7 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     }
 
 
-def lengths_turn(config: Any) -> bool:
+def has_dynamic_rope(config: Any) -> bool:
     """Whether a row's length decides by how much its positions are rotated."""
     rope = getattr(config, "rope_parameters", None) or {}
     return rope.get("rope_type") in ("dynamic", "longrope")

@@ -42,7 +42,7 @@ def admitted(algorithm: Algorithm, table: Table, random: np.random.Generator) ->
     found: list[Group] = []
     for number in range(MOST_ROUNDS):
         drawn = groups(table, random, start=number * NUM_SAMPLES)
-        found += [group for group in drawn if algorithm.admit(group)]
+        found += [group for group in drawn if algorithm.keep_group(group)]
         if len(found) >= NUM_TASKS:
             break
     return [episode for group in found[:NUM_TASKS] for episode in group]

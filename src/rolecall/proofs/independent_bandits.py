@@ -39,7 +39,7 @@ def independent_bandits(algorithm: Ppo, *, seed: int) -> dict[str, float]:
 def claims() -> Iterator[Claim]:
     """With whitened advantages, as by default, and without."""
     for whiten, how in ((True, "whitened"), (False, "unscaled")):
-        found = independent_bandits(Ppo(passes=1, whiten=whiten), seed=0)
+        found = independent_bandits(Ppo(epochs=1, whiten=whiten), seed=0)
         yield Claim(
             f"Two independent bandits, {NUM_STEPS} steps of {NUM_SAMPLES} samples: P(best) of "
             f"PPO's agents, {how} advantages.",

@@ -59,7 +59,7 @@ def moments(episodes: list[Episode], algorithm: Algorithm) -> tuple[float, float
 
 def with_constant(baseline: float) -> tuple[float, float]:
     """The moments where a critic expects the same of every episode."""
-    episodes, algorithm = every_episode(own_states=True), Mappo(whiten=False, passes=1)
+    episodes, algorithm = every_episode(own_states=True), Mappo(whiten=False, epochs=1)
     for agent in AGENTS:
         value(turns_of(episodes, agent), baseline)
     algorithm.credit(episodes)

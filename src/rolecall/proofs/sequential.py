@@ -95,7 +95,7 @@ def sampled(*, seed: int) -> list[Episode]:
 def at_clip(happo: type[Happo], clip: float) -> Happo:
     """HAPPO as in the game; a ratio is never 0, so that clip_low .999999 is as good as 1."""
     return happo(
-        clip_low=min(clip, 0.999999), clip_high=clip, passes=NUM_STEPS, whiten=False, clamp=False
+        clip_low=min(clip, 0.999999), clip_high=clip, epochs=NUM_STEPS, whiten=False, clamp=False
     )
 
 

@@ -159,7 +159,7 @@ def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batc
 
 def descend(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
     """One SGD step on all batches for each of the algorithm's passes."""
-    for _ in range(algorithm.passes if batches else 0):
+    for _ in range(algorithm.epochs if batches else 0):
         backward(table, batches, algorithm)
         for parameter in table.parameters():
             if parameter.grad is not None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from rolecall.interfaces.environment import World
-from rolecall.types import Episode, by
+from rolecall.types import Episode, group_by
 
 EVIDENCE = (
     "according to", "data shows", "evidence suggests", "for example", "for instance",
@@ -41,7 +41,7 @@ class Debate:
         topic, points = episode.task.prompt, episode.task.info.get("key_points") or []
         limits = {"shortest": self.shortest, "longest": self.longest}
         spoken = [turn for turn in episode.turns if turn.agent != self.judge and turn.chosen]
-        for turns in by(spoken, "agent"):
+        for turns in group_by(spoken, "agent"):
             texts = [turn.visible for turn in turns]
             worth = [of_argument(text, topic, **limits) for text in texts]
             for turn, score in zip(turns, worth, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from rolecall.interfaces.environment import World
-from rolecall.types import Episode, Turn, by, calls
+from rolecall.types import Episode, Turn, calls, group_by
 
 
 class Matpo:
@@ -81,7 +81,7 @@ def forms(episode: Episode, planner: str) -> tuple[float, list[float]]:
 
 def calls_of_workers(episode: Episode, planner: str) -> list[list[Turn]]:
     turns = [turn for turn in episode.turns if turn.agent != planner and turn.chosen]
-    return [call for own in by(turns, "agent") for call in calls(own)]
+    return [call for own in group_by(turns, "agent") for call in calls(own)]
 
 
 def form_of(turns: list[Turn]) -> float:

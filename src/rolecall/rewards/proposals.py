@@ -6,7 +6,7 @@ from statistics import fmean
 
 from rolecall.interfaces.environment import World
 from rolecall.rewards.planner_workers import outcome
-from rolecall.types import Episode, by
+from rolecall.types import Episode, group_by
 
 
 class Proposals:
@@ -28,7 +28,7 @@ class Proposals:
         """own .25, a right proposal, a wrong final answer -> proposer .25, aggregator 0."""
         final = outcome(episode)
         found = {self.aggregator: final}
-        for turns in by((turn for turn in episode.turns if turn.chosen), "agent"):
+        for turns in group_by((turn for turn in episode.turns if turn.chosen), "agent"):
             name = turns[0].agent
             if name != self.aggregator:
                 worth = [(await world.step(name, turn.visible)).team for turn in turns]

@@ -41,7 +41,7 @@ Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
 
 
 @dataclass(slots=True)
-class Stage:
+class RolloutContext:
     """Everything an episode is played with."""
 
     agents: dict[str, Agent]
@@ -53,7 +53,7 @@ class Stage:
     timeout_s: float = 600.0  # most seconds an episode may take
     retries: int = 2  # repeats of an episode that something outside of the code let down
     concurrency: int = 256  # episodes under way at once
-    quiet: call_tree.Quiet = field(default_factory=call_tree.Quiet)
+    barrier: call_tree.IdleBarrier = field(default_factory=call_tree.IdleBarrier)
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
     told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
 
@@ -96,7 +96,7 @@ class Rollout:
 
 
 async def collect(
-    stage: Stage,
+    context: RolloutContext,
     tasks: list[Task],
     *,
     step: int | str,
@@ -127,11 +127,11 @@ async def collect(
     async def work() -> None:
         # A worker stays a running scope from one episode to the next, so that a deterministic
         # engine does not step between the end of one and the start of another.
-        with call_tree.entered((), quiet=stage.quiet):
+        with call_tree.entered((), barrier=context.barrier):
             while todo:
                 number, attempt = todo.popleft()
                 episode = await _play_until_done(
-                    stage, tasks[number], step=step, attempt=attempt, failures=rollout
+                    context, tasks[number], step=step, attempt=attempt, failures=rollout
                 )
                 if journal is not None:
                     journal.append(episode)
@@ -140,7 +140,7 @@ async def collect(
     try:
         with seldom_collected():
             async with asyncio.TaskGroup() as workers:
-                for _ in range(min(stage.concurrency, len(todo))):
+                for _ in range(min(context.concurrency, len(todo))):
                     workers.create_task(work())
     except ExceptionGroup as errors:
         raise first(errors) from errors
@@ -157,40 +157,40 @@ async def collect(
 
 
 async def _play_until_done(
-    stage: Stage, task: Task, *, step: int | str, attempt: int, failures: Rollout
+    context: RolloutContext, task: Task, *, step: int | str, attempt: int, failures: Rollout
 ) -> Episode:
-    for retry in range(stage.retries + 1):
-        episode = await play(stage, task, step=step, attempt=attempt, retry=retry)
+    for retry in range(context.retries + 1):
+        episode = await play(context, task, step=step, attempt=attempt, retry=retry)
         if episode.error is None:
             break
         failures.failures[episode.error.partition(":")[0]] += 1
         failures.first_error = failures.first_error or episode.error
         log.warning("failed episode=%s error=%s", episode.id, episode.error)
-        _tell(stage, episode)
+        _tell(context, episode)
         if episode.metrics["mistake"]:
             break
     return episode
 
 
-def _tell(stage: Stage, episode: Episode) -> None:
+def _tell(context: RolloutContext, episode: Episode) -> None:
     """The first error of each kind."""
     assert episode.error is not None
     kind = episode.error.partition(":")[0] + episode.error.rpartition("(")[2]
-    if kind not in stage.told and len(stage.told) < MOST_TOLD:
-        stage.told.add(kind)
+    if kind not in context.told and len(context.told) < MOST_TOLD:
+        context.told.add(kind)
         notices.warning("an episode failed: %s", episode.error)
 
 
 async def play(
-    stage: Stage, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
+    context: RolloutContext, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
 ) -> Episode:
     """One attempt. What user code raises is typed on the episode and never becomes a reward."""
     name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
-    seed = seed_of(stage.seed, step, task.id, attempt, retry)
-    return await _play(stage, Episode(id=name, task=task, attempt=attempt, seed=seed))
+    seed = seed_of(context.seed, step, task.id, attempt, retry)
+    return await _play(context, Episode(id=name, task=task, attempt=attempt, seed=seed))
 
 
-async def replay(stage: Stage, episode: Episode, swap: Swap | None) -> Episode:
+async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -> Episode:
     """The episode that the same seeds give when one call says something else.
 
     Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
@@ -199,11 +199,11 @@ async def replay(stage: Stage, episode: Episode, swap: Swap | None) -> Episode:
     name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
     again = Episode(id=name, task=episode.task, attempt=episode.attempt, seed=episode.seed)
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
-    return await _play(stage, again, swap=swap, recorded=recorded)
+    return await _play(context, again, swap=swap, recorded=recorded)
 
 
 async def _play(
-    stage: Stage,
+    context: RolloutContext,
     episode: Episode,
     *,
     swap: Swap | None = None,
@@ -211,17 +211,17 @@ async def _play(
 ) -> Episode:
     started = time.monotonic()
     team = Team(
-        stage.agents,
+        context.agents,
         episode=episode,
         call_seed=seed_of(episode.seed, "call"),
         swap=swap,
         recorded=recorded,
-        tries_out=stage.tries_out,
+        tries_out=context.tries_out,
     )
-    with call_tree.entered((), quiet=stage.quiet):
+    with call_tree.entered((), barrier=context.barrier):
         try:
-            async with asyncio.timeout(stage.timeout_s):
-                await _run(stage, episode, team)
+            async with asyncio.timeout(context.timeout_s):
+                await _run(context, episode, team)
         except BaseException as error:  # the boundary to user code: a bad rollout is data
             if _is_from_outside(error):
                 raise
@@ -236,22 +236,22 @@ async def _play(
     return episode
 
 
-async def _run(stage: Stage, episode: Episode, team: Team) -> None:
-    world = stage.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
+async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
+    world = context.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.close)
         team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
         team.saw(await _observed(world))
-        answer = await _answer(stage, episode, team, world)
-        episode.answer = text_of(answer, workflow=stage.workflow.play)
+        answer = await _answer(context, episode, team, world)
+        episode.answer = text_of(answer, workflow=context.workflow.play)
         if isinstance(answer, Turn) and answer.finish == "length":
             episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
         _order_turns(episode)
-        for owner, score in (await _scores(stage, episode, world)).items():
+        for owner, score in (await _scores(context, episode, world)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
-        for name, (reward, weight) in stage.rewards.items():
+        for name, (reward, weight) in context.rewards.items():
             paid = await awaited(reward(episode, world), what=f"reward {name!r}", call=reward)
-            checked = numbers_of(paid, names=stage.agents, what=f"reward {name!r}", call=reward)
+            checked = numbers_of(paid, names=context.agents, what=f"reward {name!r}", call=reward)
             for owner, value in checked.items():
                 episode.metrics[f"reward/{name}/{owner}"] = value
                 episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
@@ -262,14 +262,14 @@ async def _observed(world: World) -> Observation:
     return observation_of(found, call=world.reset)
 
 
-async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> Any:
+async def _answer(context: RolloutContext, episode: Episode, team: Team, world: World) -> Any:
     """What the workflow returns; None where the talk outgrew a model's context.
 
     That is the team's own doing, so the episode counts as one that was cut: leaving it out would
     praise a team for every conversation that it does not end.
     """
     try:
-        answer = await stage.workflow(team, episode.task, world, **stage.options)
+        answer = await context.workflow(team, episode.task, world, **context.options)
     except Exception as error:
         if not episode.turns or not isinstance(first(error), ContextFullError):
             raise
@@ -280,14 +280,14 @@ async def _answer(stage: Stage, episode: Episode, team: Team, world: World) -> A
     return answer
 
 
-async def _scores(stage: Stage, episode: Episode, world: World) -> dict[str, float]:
+async def _scores(context: RolloutContext, episode: Episode, world: World) -> dict[str, float]:
     try:
         found = await awaited(world.score(episode), what="score", call=world.score)
     except ValueError:
         if "count/context_full" not in episode.metrics:
             raise
         found = {"team": 0.0}  # a world that cannot score what did not end
-    return numbers_of(found, names=stage.agents, what="score", call=world.score)
+    return numbers_of(found, names=context.agents, what="score", call=world.score)
 
 
 def _is_from_outside(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from math import comb, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from rolecall.rollout.episodes import Rollout, Stage, collect
+from rolecall.rollout.episodes import Rollout, RolloutContext, collect
 from rolecall.types import Group, Task
 
 
@@ -83,26 +83,29 @@ def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
 
 
 async def evaluate(
-    stage: Stage, tasks: list[Task], *, samples: int, k: int, greedy: bool
+    context: RolloutContext, tasks: list[Task], *, samples: int, k: int, greedy: bool
 ) -> tuple[dict[str, Any], Rollout]:
     """Play every task `samples` times. The same seeds in every call, so that calls compare.
 
     `coverage` is the share of the attempts that could be scored: those that something outside of
     the team let down are in no mean.
     """
-    agents = stage.agents
+    agents = context.agents
     if greedy:
         agents = {
             name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))
             for name, a in agents.items()
         }
     rollout = await collect(
-        replace(stage, agents=agents, tries_out=False), tasks, step="evaluation", group_size=samples
+        replace(context, agents=agents, tries_out=False),
+        tasks,
+        step="evaluation",
+        group_size=samples,
     )
     if not rollout.groups:
         raise RuntimeError(f"every evaluation episode failed; the first: {rollout.first_error}")
     found = summarise(rollout.groups, samples=samples, k=k)
-    measures = getattr(stage.environment, "measures", None)  # of all episodes together
+    measures = getattr(context.environment, "measures", None)  # of all episodes together
     if measures is not None:
         found |= measures(rollout.episodes)
     coverage = len(rollout.episodes) / (len(tasks) * samples)

@@ -12,20 +12,20 @@ from random import Random
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rolecall.config.schema import Past
+from rolecall.config.schema import OpponentPoolConfig
 from rolecall.models.language_model import LanguageModel
 from rolecall.seeding import seed_of
 
 Kept = tuple[int, dict[str, Tensor]]  # after which step, and the weights by name
 
 
-class Opponents:
+class OpponentPool:
     """Copies of a policy's weights: those the run began with, and the newest of every few steps.
 
     They lie in the computer's memory; only the policy that plays has weights on the device.
     """
 
-    def __init__(self, model: LanguageModel, past: Past, *, seed: int) -> None:
+    def __init__(self, model: LanguageModel, past: OpponentPoolConfig, *, seed: int) -> None:
         self.model, self.past, self.seed = model, past, seed
         self.pool: list[Kept] = [self._now(0)]
 

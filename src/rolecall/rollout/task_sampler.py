@@ -56,7 +56,7 @@ class Shares:
         return found
 
 
-class Drawing:
+class TaskSampler:
     """Says which tasks a step takes, and learns how they went."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Drawing:
             self.parts, self.weights = train.parts, train.weights
         self.shares = Shares(self.weights, groups)
 
-    def draw(
+    def sample(
         self,
         step: int,
         *,

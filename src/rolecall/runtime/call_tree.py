@@ -30,7 +30,7 @@ _current: ContextVar[Scope | None] = ContextVar("rolecall_scope", default=None)
 STILL_S = 5.0  # without movement, after which a circle of waits is looked for
 
 
-class Quiet:
+class IdleBarrier:
     """Knows the coroutines that could still ask an engine for something by themselves."""
 
     def __init__(self) -> None:
@@ -81,11 +81,13 @@ class Scope:
     its children cannot act before they do.
     """
 
-    __slots__ = ("_children", "_ended", "_next", "_parent", "_waiting", "path", "quiet", "task")
+    __slots__ = ("_children", "_ended", "_next", "_parent", "_waiting", "barrier", "path", "task")
 
-    def __init__(self, path: tuple[int, ...], *, quiet: Quiet, parent: Scope | None = None) -> None:
+    def __init__(
+        self, path: tuple[int, ...], *, barrier: IdleBarrier, parent: Scope | None = None
+    ) -> None:
         self.path = path
-        self.quiet = quiet
+        self.barrier = barrier
         self._next = 0
         self._children = 0
         self._waiting = False
@@ -94,7 +96,7 @@ class Scope:
         self.task: asyncio.Task[Any] | None = None  # that runs it
         if parent is not None:
             parent._change(children=1)
-        quiet.runs(self)
+        barrier.runs(self)
 
     def end(self) -> None:
         self._change(ended=True)
@@ -117,9 +119,9 @@ class Scope:
         self._waiting = self._waiting if waiting is None else waiting
         self._ended = self._ended or ended
         if before and not self._counts():
-            self.quiet.rests(self)
+            self.barrier.rests(self)
         elif self._counts() and not before:
-            self.quiet.runs(self)
+            self.barrier.runs(self)
 
 
 def current() -> Scope:
@@ -129,9 +131,9 @@ def current() -> Scope:
 
 
 @contextmanager
-def entered(path: tuple[int, ...], *, quiet: Quiet) -> Iterator[Scope]:
+def entered(path: tuple[int, ...], *, barrier: IdleBarrier) -> Iterator[Scope]:
     """Run a block as a scope of its own, inside the current one if there is one."""
-    scope = Scope(path, quiet=quiet, parent=_current.get())
+    scope = Scope(path, barrier=barrier, parent=_current.get())
     scope.task = asyncio.current_task()
     token = _current.set(scope)
     try:
@@ -166,7 +168,7 @@ def task_factory(
     parent = context.get(_current)
     if parent is None:
         return asyncio.Task(coroutine, loop=loop, context=context, **options)
-    child = Scope(parent.next_path(), quiet=parent.quiet, parent=parent)
+    child = Scope(parent.next_path(), barrier=parent.barrier, parent=parent)
     context.run(_current.set, child)
     if isinstance(coroutine, Coroutine):
         coroutine = _without_exit(coroutine)

@@ -9,30 +9,30 @@ from rolecall.agents.agent import Policy
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.environments import validation
 from rolecall.environments.math.rows import duplicate_questions
 from rolecall.environments.mixed import Mixture
 from rolecall.interfaces.environment import ENDLESS, Environment
 from rolecall.models.language_model import LanguageModel, copies
-from rolecall.rollout.episodes import Stage
+from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.evaluation import held_out
 from rolecall.rollout.offline_data import demonstrations, preferences
-from rolecall.rollout.opponent_pool import Opponents
+from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.rollout.user_code import check_tasks
-from rolecall.runtime.call_tree import Quiet
+from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.algorithms import check_options, make_algorithms
 from rolecall.setup.parts import (
     make_agents,
-    make_drawing,
     make_environment,
     make_reward,
+    make_task_sampler,
     make_tools,
     resolve_workflow,
 )
 from rolecall.setup.weights import make_critic, make_learner, make_models
-from rolecall.training.algorithm_group import Credit
+from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
 from rolecall.types import Group, Task
 from rolecall.workflows.base import Workflow
@@ -53,17 +53,17 @@ def assemble(config: Config) -> Run:
     validate_algorithms.check_needs(config, flow, algorithms)
     environment = make_environment(config)
     train, test, chosen_on = _tasks(config, environment)
-    drawing = make_drawing(config, train)
+    sampler = make_task_sampler(config, train)
     number = validate_algorithms.num_candidates(config, flow) or 2
-    for part in drawing.parts.values():
+    for part in sampler.parts.values():
         validate_algorithms.check_fork(config, flow, environment, part[0], number)
     rewards = {name: make_reward(name, given) for name, given in config.rewards.items()}
     kits = make_tools(config)
     models = make_models(config)
-    quiet = Quiet()
-    engine = TorchEngine(
-        copies(models) if config.engine.copy else models,
-        quiet=quiet,
+    barrier = IdleBarrier()
+    engine = LocalEngine(
+        copies(models) if config.engine.separate_weights else models,
+        barrier=barrier,
         deterministic=config.deterministic,
         max_rows=config.engine.max_rows,
         cache_gb=config.engine.cache_gb,
@@ -78,7 +78,7 @@ def assemble(config: Config) -> Run:
         )
         for name, model in models.items()
     }
-    stage = Stage(
+    context = RolloutContext(
         agents=make_agents(config, flow, policies, kits),
         workflow=flow,
         options=options,
@@ -88,29 +88,31 @@ def assemble(config: Config) -> Run:
         timeout_s=config.rollout.timeout_s,
         retries=config.rollout.retries,
         concurrency=config.rollout.concurrency,
-        quiet=quiet,
+        barrier=barrier,
     )
-    credits = _credits(config, algorithms, models)
+    algorithm_groups = _credits(config, algorithms, models)
     learners = {
         name: make_learner(config, name, models, algorithms) for name in sorted(config.trained)
     }
-    opponents = {
-        name: Opponents(models[policy.past.of], policy.past, seed=config.trainer.seed)
+    opponent_pools = {
+        name: OpponentPool(
+            models[policy.opponent_pool.of], policy.opponent_pool, seed=config.trainer.seed
+        )
         for name, policy in config.policies.items()
-        if policy.past is not None
+        if policy.opponent_pool is not None
     }
     return Run(
         config=config,
-        stage=stage,
-        drawing=drawing,
+        context=context,
+        sampler=sampler,
         test=test,
         validation=chosen_on,
         engine=engine,
         models=models,
         learners=learners,
-        opponents=opponents,
-        credits=credits,
-        data=_data(config, algorithms, stage),
+        opponent_pools=opponent_pools,
+        algorithm_groups=algorithm_groups,
+        data=_data(config, algorithms, context),
     )
 
 
@@ -161,25 +163,25 @@ def _validation(
 
 def _credits(
     config: Config, algorithms: dict[str, Algorithm], models: dict[str, LanguageModel]
-) -> list[Credit]:
-    credits: list[Credit] = []
+) -> list[AlgorithmGroup]:
+    algorithm_groups: list[AlgorithmGroup] = []
     for name, algorithm in algorithms.items():
-        same = next((part for part in credits if part.algorithm is algorithm), None)
+        same = next((part for part in algorithm_groups if part.algorithm is algorithm), None)
         if same is not None:
             same.agents |= {name}
         else:
             critic = make_critic(config, algorithm, models)
-            credits.append(Credit(algorithm, frozenset({name}), critic))
-    return credits
+            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), critic))
+    return algorithm_groups
 
 
-def _data(config: Config, algorithms: dict[str, Algorithm], stage: Stage) -> list[Group]:
+def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutContext) -> list[Group]:
     if config.rollout.data is None:
         return []
     [kind] = {algorithm.takes_data for algorithm in algorithms.values()}
     read = demonstrations if kind == "demonstrations" else preferences
     try:
-        groups = read(config.rollout.data, stage.agents)
+        groups = read(config.rollout.data, context.agents)
     except ValueError as error:
         raise ConfigError(f"rollout.data: {error}") from error
     if config.rollout.groups > len(groups):

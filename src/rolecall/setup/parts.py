@@ -13,7 +13,7 @@ from rolecall.interfaces.environment import Environment
 from rolecall.interfaces.tool import Tool
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.episodes import Reward
-from rolecall.rollout.task_sampler import Drawing
+from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.setup import validate_options
 from rolecall.setup.algorithms import check_options
 from rolecall.tools.functions import tool
@@ -45,7 +45,7 @@ def make_environment(config: Config) -> Environment:
         raise ConfigError(f"environment: {error}") from error
 
 
-def make_drawing(config: Config, train: Sequence[Task]) -> Drawing:
+def make_task_sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
     """Raises ConfigError where a step cannot be drawn as asked."""
     rollout = config.rollout
     if rollout.stratify:
@@ -56,9 +56,9 @@ def make_drawing(config: Config, train: Sequence[Task]) -> Drawing:
     rates = None
     if rollout.curriculum is not None:
         rates = PassRates(rollout.curriculum, lag=config.trainer.max_staleness)
-    drawing = Drawing(train, groups=rollout.groups, seed=config.trainer.seed, rates=rates)
-    validate_options.check_drawing(config, drawing)
-    return drawing
+    sampler = TaskSampler(train, groups=rollout.groups, seed=config.trainer.seed, rates=rates)
+    validate_options.check_task_sampler(config, sampler)
+    return sampler
 
 
 def make_reward(name: str, given: float | RewardConfig) -> tuple[Reward, float]:

@@ -188,10 +188,10 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
 def _check_staleness(config: Config) -> None:
     if config.trainer.max_staleness == 0:
         return
-    if not config.engine.copy:
+    if not config.engine.separate_weights:
         raise ConfigError(
             "trainer.max_staleness: rollouts of later steps need weights that the update does not "
-            "move; set engine.copy=true"
+            "move; set engine.separate_weights=true"
         )
     if config.trainer.deterministic:
         raise ConfigError(

@@ -7,7 +7,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
 from rolecall.environments.mixed import Mixture
 from rolecall.interfaces.environment import ENDLESS
-from rolecall.rollout.task_sampler import Drawing
+from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.workflows.base import RESERVED, Workflow
 
 LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
@@ -93,9 +93,9 @@ def check_coach(config: Config) -> None:
 def check_opponents(config: Config) -> None:
     """Whether weights of the past can be kept and played."""
     for name, policy in config.policies.items():
-        if policy.past is None:
+        if policy.opponent_pool is None:
             continue
-        key, of = f"policies.{name}.past", policy.past.of
+        key, of = f"policies.{name}.past", policy.opponent_pool.of
         if name in config.trained:
             raise ConfigError(f"{key}: who plays the past is not trainable; set trainable: false")
         if of not in config.trained:
@@ -110,9 +110,9 @@ def check_opponents(config: Config) -> None:
             )
 
 
-def check_drawing(config: Config, drawing: Drawing) -> None:
+def check_task_sampler(config: Config, sampler: TaskSampler) -> None:
     """A step must find the tasks that it is to take, and what is to steer the draw must do so."""
-    rollout, total = config.rollout, len(drawing.train)
+    rollout, total = config.rollout, len(sampler.train)
     if rollout.data is not None:
         for option in ("curriculum", "stratify"):
             if getattr(rollout, option):
@@ -123,18 +123,18 @@ def check_drawing(config: Config, drawing: Drawing) -> None:
             "tasks"
         )
     if rollout.curriculum is not None:
-        _check_curriculum(rollout.curriculum, drawing)
-    for name, most in drawing.most(min(config.trainer.steps, 1000)).items():
-        if name and most > len(drawing.parts[name]):
+        _check_curriculum(rollout.curriculum, sampler)
+    for name, most in sampler.most(min(config.trainer.steps, 1000)).items():
+        if name and most > len(sampler.parts[name]):
             raise ConfigError(
                 f"rollout.groups: a step takes up to {most} tasks of {name!r}, which has "
-                f"{len(drawing.parts[name])}"
+                f"{len(sampler.parts[name])}"
             )
 
 
-def _check_curriculum(curriculum: CurriculumConfig, drawing: Drawing) -> None:
+def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> None:
     """`by: task` needs tasks that come again, the others something to tell apart."""
-    parts = drawing.parts
+    parts = sampler.parts
     if curriculum.by == "task":
         endless = [name for name, part in parts.items() if len(part) >= ENDLESS]
         if endless:
@@ -149,9 +149,9 @@ def _check_curriculum(curriculum: CurriculumConfig, drawing: Drawing) -> None:
             raise ConfigError(
                 "rollout.curriculum.by: source has no effect: there is one source to draw from"
             )
-    elif not (isinstance(drawing.train, Mixture) and drawing.train.label == "family"):
+    elif not (isinstance(sampler.train, Mixture) and sampler.train.label == "family"):
         raise ConfigError("rollout.curriculum.by: only a mixed environment has families")
-    if drawing.groups == len(drawing.train):
+    if sampler.groups == len(sampler.train):
         raise ConfigError("rollout.curriculum has no effect: every step takes all train tasks")
 
 

@@ -72,7 +72,7 @@ def make_learner(
     return LocalLearner(
         models[name],
         policy.optimizer,
-        total_updates=config.trainer.steps * algorithm.passes * algorithm.minibatches,
+        total_updates=config.trainer.steps * algorithm.epochs * algorithm.minibatches,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
         checkpoint_activations=config.learner.checkpoint_activations,
@@ -101,11 +101,11 @@ def make_critic(
     if algorithm.critic in (None, "agent"):
         return None  # a value head belongs to its policy's learner
     critic = config.critics[algorithm.critic]
-    passes = getattr(algorithm, "critic_passes", 1)
+    epochs = getattr(algorithm, "critic_epochs", 1)
     shared: dict[str, Any] = {
         "agents": list(config.team),
-        "budget": config.learner.ids_per_batch,
-        "total_updates": config.trainer.steps * passes,
+        "budget": config.learner.tokens_per_batch,
+        "total_updates": config.trainer.steps * epochs,
     }
     reader = None
     if critic.base is not None:

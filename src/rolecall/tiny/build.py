@@ -24,7 +24,7 @@ from transformers import (
 from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.rollout.episodes import Stage
+from rolecall.rollout.episodes import RolloutContext
 from rolecall.tiny.demonstrations.registered import of_workflow
 from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
@@ -60,7 +60,7 @@ class Size:
 
 def build(
     folder: Path,
-    stages: Sequence[Stage],
+    contexts: Sequence[RolloutContext],
     *,
     size: Size | None = None,
     seed: int = 0,
@@ -72,14 +72,14 @@ def build(
     no demonstrations.
     """
     size = size or Size()
-    shown_by = [of_workflow(stage.workflow.name) for stage in stages]
-    tokenizer = _tokenizer(stages, size, seed=seed)
+    shown_by = [of_workflow(context.workflow.name) for context in contexts]
+    tokenizer = _tokenizer(contexts, size, seed=seed)
     log(f"tokenizer: {len(tokenizer)} ids")
     rows: list[Row] = []
     drills: list[Row] = []
-    for stage, demonstrations in zip(stages, shown_by, strict=True):
-        tasks = stage.environment.tasks("train")
-        played = play_all(stage, tokenizer, tasks[: size.num_episodes], seed=seed)
+    for context, demonstrations in zip(contexts, shown_by, strict=True):
+        tasks = context.environment.tasks("train")
+        played = play_all(context, tokenizer, tasks[: size.num_episodes], seed=seed)
         rows += [turn.ids for episode in played for turn in episode.turns]
         if demonstrations.drills is not None:
             drills += [
@@ -95,13 +95,15 @@ def build(
     tokenizer.save_pretrained(folder)
 
 
-def _tokenizer(stages: Sequence[Stage], size: Size, *, seed: int) -> PreTrainedTokenizerFast:
-    tags = [tag for stage in stages for tag in of_workflow(stage.workflow.name).tags]
+def _tokenizer(
+    contexts: Sequence[RolloutContext], size: Size, *, seed: int
+) -> PreTrainedTokenizerFast:
+    tags = [tag for context in contexts for tag in of_workflow(context.workflow.name).tags]
     bytes_only = fit([], size=300 + len(tags), tags=tags)
     texts: list[str] = []
-    for stage in stages:
-        tasks = stage.environment.tasks("train")[: max(1, size.num_episodes // 6)]
-        for episode in play_all(stage, bytes_only, tasks, seed=seed):
+    for context in contexts:
+        tasks = context.environment.tasks("train")[: max(1, size.num_episodes // 6)]
+        for episode in play_all(context, bytes_only, tasks, seed=seed):
             for turn in episode.turns:
                 texts += [*(message.content for message in turn.messages), turn.text]
     return fit(texts, size=size.vocab + len(tags), tags=tags)

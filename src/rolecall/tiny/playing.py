@@ -14,7 +14,7 @@ from rolecall.agents.agent import Agent, Policy
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import Request, Sampling
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.seeding import seed_of
 from rolecall.tiny.demonstrations.registered import of_workflow
 from rolecall.tiny.demonstrations.scene import Scene
@@ -25,7 +25,7 @@ LONGEST = 10_000  # ids of a turn
 
 
 def play_all(
-    stage: Stage, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int
+    context: RolloutContext, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int
 ) -> list[Episode]:
     """One episode a task. Raises ValueError for a demonstration that fails."""
 
@@ -34,19 +34,21 @@ def play_all(
 
         async def one(number: int, task: Task) -> Episode:
             async with room:
-                return await _demonstrate(stage, tokenizer, task, Random(seed_of(seed, number)))
+                return await _demonstrate(context, tokenizer, task, Random(seed_of(seed, number)))
 
         return await asyncio.gather(*(one(*pair) for pair in enumerate(tasks)))
 
     return asyncio.run(everyone())
 
 
-async def _demonstrate(stage: Stage, tokenizer: Tokenizer, task: Task, random: Random) -> Episode:
+async def _demonstrate(
+    context: RolloutContext, tokenizer: Tokenizer, task: Task, random: Random
+) -> Episode:
     said: list[tuple[str, str]] = []
-    say = of_workflow(stage.workflow.name).say
+    say = of_workflow(context.workflow.name).say
 
     def reply(request: Request) -> str:
-        role = stage.agents[request.policy].role
+        role = context.agents[request.policy].role
         text = say(Scene(role, task, said, tokenizer.decode(request.prompt), random))
         said.append((role, text))
         return text
@@ -57,8 +59,8 @@ async def _demonstrate(stage: Stage, tokenizer: Tokenizer, task: Task, random: R
         policy = Policy(name, tokenizer, engine)  # by its name an agent is known again
         return replace(agent, policy=policy, sampling=Sampling(max_tokens=LONGEST))
 
-    agents = {name: speaker(name, agent) for name, agent in stage.agents.items()}
-    episode = await play(replace(stage, agents=agents), task)
+    agents = {name: speaker(name, agent) for name, agent in context.agents.items()}
+    episode = await play(replace(context, agents=agents), task)
     if episode.error:
         raise ValueError(f"a demonstration failed: {episode.error}")
     return episode

@@ -19,7 +19,7 @@ class Critic(Protocol):
 
 
 @dataclass(slots=True)
-class Credit:
+class AlgorithmGroup:
     """An algorithm and the agents whose turns it trains."""
 
     algorithm: Algorithm

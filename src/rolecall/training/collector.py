@@ -36,7 +36,7 @@ class Collector:
         whole = Rollout(groups=[])
         try:
             for number in range(MOST_ROUNDS):
-                tasks = self.run.drawing.draw(
+                tasks = self.run.sampler.sample(
                     step,
                     number=number,
                     admitted=[group[0].task for group in whole.groups],
@@ -66,11 +66,11 @@ class Collector:
         if config.deterministic:
             await self.run.engine.forget()  # a resumed round finds no cache of an earlier one
         rollout = await collect(
-            self.run.stage,
+            self.run.context,
             tasks,
             step=step,
             group_size=config.rollout.group_size,
-            min_group=max(part.algorithm.min_group for part in self.run.credits),
+            min_group=max(part.algorithm.min_group for part in self.run.algorithm_groups),
             journal=journal,
             finished=finished,
         )
@@ -82,10 +82,10 @@ class Collector:
 
     @property
     def _refuses(self) -> bool:
-        return any(part.algorithm.refuses for part in self.run.credits)
+        return any(part.algorithm.filters_groups for part in self.run.algorithm_groups)
 
     def _admits(self, group: Group) -> bool:
-        return all(part.algorithm.admit(group) for part in self.run.credits)
+        return all(part.algorithm.keep_group(group) for part in self.run.algorithm_groups)
 
     async def _prepare(self, groups: list[Group]) -> None:
         """Let algorithms replay episodes; all groups at once, as many episodes as a step plays.
@@ -93,18 +93,18 @@ class Collector:
         A place that gets free is taken before the replay that leaves it has ended as a scope. So
         the engine, which steps while all scopes wait, never steps between the two.
         """
-        stage = self.run.stage
-        places = call_tree.Semaphore(stage.concurrency)
+        context = self.run.context
+        places = call_tree.Semaphore(context.concurrency)
         if self.run.config.deterministic:
             await self.run.engine.forget()  # episodes from a journal have filled no cache
 
         async def again(episode: Episode, swap: Swap | None) -> Episode:
             async with places:
-                return await replay(stage, episode, swap)
+                return await replay(context, episode, swap)
 
         async def one(group: Group) -> None:
-            with call_tree.entered((), quiet=stage.quiet):
-                for part in self.run.credits:
+            with call_tree.entered((), barrier=context.barrier):
+                for part in self.run.algorithm_groups:
                     await part.algorithm.prepare(group, again)
 
         async with asyncio.TaskGroup() as together:

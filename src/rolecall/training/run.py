@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.schema import Config
-from rolecall.engines.local import TorchEngine
+from rolecall.engines.local import LocalEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
-from rolecall.rollout.episodes import Stage
-from rolecall.rollout.opponent_pool import Opponents
-from rolecall.rollout.task_sampler import Drawing
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.rollout.opponent_pool import OpponentPool
+from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.storage import checkpoint
-from rolecall.training.algorithm_group import Credit
+from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.types import Group, Task
 
 
@@ -23,41 +23,41 @@ class Run:
     """The parts of one run; only the trainer and the evaluation hold them all."""
 
     config: Config
-    stage: Stage
-    drawing: Drawing  # of train tasks
+    context: RolloutContext
+    sampler: TaskSampler  # of train tasks
     test: list[Task]  # the held-out tasks that are evaluated before and after
     validation: list[Task]  # those that are evaluated during the run; without any, test is
-    engine: TorchEngine
+    engine: LocalEngine
     models: dict[str, LanguageModel]
     learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
-    opponents: dict[str, Opponents]  # by the policy that plays them
-    credits: list[Credit]
+    opponent_pools: dict[str, OpponentPool]  # by the policy that plays them
+    algorithm_groups: list[AlgorithmGroup]
     data: list[Group]  # what is trained on instead of episodes, if anything
 
     def __repr__(self) -> str:
         team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
         return f"<Run of {team}; {self.config.workflow.name}, {self.config.environment.name}>"
 
-    def credit_of(self, policy: str) -> Credit:
+    def group_of(self, policy: str) -> AlgorithmGroup:
         """Agents that share a policy have one loss, so any of their algorithms will do."""
         agents = {name for name, agent in self.config.team.items() if agent.policy == policy}
-        return next(part for part in self.credits if part.agents & agents)
+        return next(part for part in self.algorithm_groups if part.agents & agents)
 
     @property
     def parts(self) -> dict[str, checkpoint.Saved]:
         """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
         critics = {  # two algorithms may each have a critic of one kind, but they share no agent
             f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
-            for part in self.credits
+            for part in self.algorithm_groups
             if part.critic is not None
         }
-        past = {f"past.{name}": pool for name, pool in self.opponents.items()}
-        return {**self.learners, **critics, **past}
+        opponents = {f"opponents.{name}": pool for name, pool in self.opponent_pools.items()}
+        return {**self.learners, **critics, **opponents}
 
     @property
-    def stateful(self) -> list[Algorithm | Drawing]:
+    def stateful(self) -> list[Algorithm | TaskSampler]:
         """What a checkpoint holds a small state of."""
-        return [*(part.algorithm for part in self.credits), self.drawing]
+        return [*(part.algorithm for part in self.algorithm_groups), self.sampler]
 
     def restore(self, saved: Path) -> None:
         """Take over a checkpoint's weights, critics and states."""

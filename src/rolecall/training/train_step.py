@@ -20,7 +20,7 @@ from rolecall.learners.local import Annotation
 from rolecall.learners.packing import pack, split
 from rolecall.learners.updates import Update, merged
 from rolecall.seeding import seed_of
-from rolecall.training.algorithm_group import Credit
+from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
 from rolecall.types import Batch, Episode, Turn
 
@@ -34,7 +34,7 @@ class PublishError(RuntimeError):
 
 async def credit(run: Run, episodes: list[Episode]) -> None:
     """Hop 5, after what the algorithms need: log-probs of a reference, values of critics."""
-    for part in run.credits:
+    for part in run.algorithm_groups:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
         what: set[Annotation] = {"ref_logprobs"} if algorithm.needs_reference else set()
@@ -50,14 +50,14 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 if turn.policy == policy and turn.trained and turn.tokens is not None
                 if turn.chosen or algorithm.compares_candidates
             ]
-            await learner.annotate(turns, what, budget=run.config.learner.ids_per_batch)
+            await learner.annotate(turns, what, budget=run.config.learner.tokens_per_batch)
         if part.critic is not None:
             part.critic.annotate(seen)
             part.seen = seen
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
-        algorithm = run.credit_of(policy).algorithm
+        algorithm = run.group_of(policy).algorithm
         turns = trained_turns(episodes, policy, algorithm)
         if algorithm.per_family and turns:
             whiten_families(turns, families)
@@ -72,17 +72,17 @@ async def update(
     """
     updates: dict[str, Update] = {}
     order = sorted(run.learners)
-    if any(part.algorithm.one_policy_at_a_time for part in run.credits):
+    if any(part.algorithm.one_policy_at_a_time for part in run.algorithm_groups):
         np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
     for policy in order:
-        part = run.credit_of(policy)
+        part = run.group_of(policy)
         done = await _elsewhere(_update_policy(run, part, policy, episodes, step), apart)
         if done is not None:
             updates[policy] = done
         if part.algorithm.one_policy_at_a_time:
             part.algorithm.after_update(policy, view(episodes, part, run))
     metrics: dict[str, float] = {}
-    for part in run.credits:
+    for part in run.algorithm_groups:
         if part.critic is not None:
             found = part.algorithm.fit(part.seen, part.critic)
             part.seen = []
@@ -94,10 +94,10 @@ async def update(
 
 
 async def _update_policy(
-    run: Run, part: Credit, policy: str, episodes: list[Episode], step: int
+    run: Run, part: AlgorithmGroup, policy: str, episodes: list[Episode], step: int
 ) -> Update | None:
     algorithm, learner = part.algorithm, run.learners[policy]
-    budget = run.config.learner.ids_per_batch
+    budget = run.config.learner.tokens_per_batch
     turns = trained_turns(episodes, policy, algorithm)
     if not turns:
         return None
@@ -138,11 +138,11 @@ def optimizer_steps(
     if pairs == []:
         return []
     steps = []
-    for _ in range(algorithm.passes):
+    for _ in range(algorithm.epochs):
         for share, together in split(turns, algorithm.minibatches, random=random, pairs=pairs):
             batches = pack(
                 share,
-                budget=config.ids_per_batch,
+                budget=config.tokens_per_batch,
                 skip_zero=algorithm.skips_zero,
                 share=config.share_prefixes,
                 by_agent=by_agent,
@@ -155,7 +155,7 @@ def optimizer_steps(
 
 async def publish(run: Run, policies: list[str]) -> None:
     """Give the engine the new weights. Raises PublishError where its copy then says otherwise."""
-    copied = run.config.engine.copy
+    copied = run.config.engine.separate_weights
     for policy in policies:
         learner = run.learners[policy]
         weights = learner.model.weights() if copied else None
@@ -181,12 +181,12 @@ async def _probe(run: Run, policy: str) -> float:
     return float(np.abs(sampler - turn.new_logprobs).max())
 
 
-def view(episodes: list[Episode], part: Credit, run: Run) -> list[Episode]:
+def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episode]:
     """The episodes as one of several algorithms sees them: other algorithms' agents are frozen.
 
     What its critic notes on their turns stays in this view.
     """
-    if len(run.credits) == 1:
+    if len(run.algorithm_groups) == 1:
         return episodes
     return [
         replace(

@@ -171,7 +171,7 @@ class Trainer:
     async def _step(self, step: int) -> None:
         """Hops 1 to 7."""
         run, started = self.run, time.monotonic()
-        opponents = {name: pool.of(step) for name, pool in run.opponents.items()}
+        opponents = {name: pool.of(step) for name, pool in run.opponent_pools.items()}
         await self._play_against(opponents)
         rollout = await self._rollout(step)
         collected = time.monotonic()
@@ -204,8 +204,8 @@ class Trainer:
         await run.engine.wake()
         await train_step.publish(run, list(updates))
         self.done, self.moves = step, self._num_moves()
-        run.drawing.finished(step, [*rollout.episodes, *rollout.unused])
-        for pool in run.opponents.values():
+        run.sampler.finished(step, [*rollout.episodes, *rollout.unused])
+        for pool in run.opponent_pools.values():
             pool.finished(step)
         record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
@@ -317,11 +317,11 @@ class Trainer:
         if not tasks or any(record["step"] == self.done for record in records):
             return
         config = self.config.evaluation
-        await self._play_against({name: p.first for name, p in self.run.opponents.items()})
+        await self._play_against({name: p.first for name, p in self.run.opponent_pools.items()})
         if self.config.deterministic:
             await self.run.engine.forget()
         found, rollout = await evaluate(
-            self.run.stage,
+            self.run.context,
             tasks,
             samples=config.samples,
             k=config.pass_k,

@@ -16,7 +16,7 @@ from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action, View, render
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.sandbox.base import Limits, Ran
 from rolecall.tools.files import Files
 from rolecall.tools.use import ToolUse, WorldTools
@@ -88,8 +88,8 @@ def coached(task, folder) -> tuple[Episode, list]:
         async with serving(scores) as server:
             coach = Coach(model="m", base_url=server.url("openai"), ground_truth_roles=("analyst",))
             flow = resolve("workflow", "data_science", key="workflow")
-            stage = Stage(team, flow, {}, Tables(), rewards={"coach": (coach, 1.0)})
-            return await play(stage, task), server.asked
+            context = RolloutContext(team, flow, {}, Tables(), rewards={"coach": (coach, 1.0)})
+            return await play(context, task), server.asked
 
     return asyncio.run(scenario())
 

@@ -16,7 +16,7 @@ from rolecall.config import registry
 from rolecall.environments.games.exploitability import cross_play, exploitability, played
 from rolecall.interfaces.environment import Observation, World
 from rolecall.seeding import seed_of
-from rolecall.types import Episode, Task, by
+from rolecall.types import Episode, Task, group_by
 
 BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 GAMES = {"kuhn": "rolecall.environments.games.kuhn:Kuhn"}
@@ -84,7 +84,7 @@ class GameEnvironment:
             return {}
         deals, team = self.make.deals(), played(moves)
         found = {"exploitability": exploitability(deals, [team, team])}
-        of_agents = {turns[0].agent: turns for turns in by(moves, "agent")}
+        of_agents = {turns[0].agent: turns for turns in group_by(moves, "agent")}
         whole = {
             name: played(turns)
             for name, turns in sorted(of_agents.items())

@@ -24,7 +24,7 @@ class FlexPages:
     """table [R, P]: each row's pages, then anything; starts [R]: where its new id goes."""
 
     def __init__(self, table: Tensor, starts: Tensor, *, cache: Cache) -> None:
-        assert not cache.walked, "these pages are laid out for numba"
+        assert not cache.runs_on_numba, "these pages are laid out for numba"
         self.cache, self.position = cache, starts
         rows, width = table.shape
         num_pages = cache.spare + 1

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import PAGE, flat, walkable
+from rolecall.models.cpu.kernels import PAGE, flat, runs_on_numba
 
 
 class Cache:
@@ -30,12 +30,12 @@ class Cache:
     """
 
     def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
-        self.walked = walkable(like) and size % 8 == 0
+        self.runs_on_numba = runs_on_numba(like) and size % 8 == 0
         self.num_kv_heads, self.head_size = heads, size
         self.spare = pages
         keys: tuple[int, ...] = ((pages + 1) * PAGE, heads, size)
         values = keys
-        if self.walked:
+        if self.runs_on_numba:
             keys, values = (pages, heads, size, PAGE), (pages, heads, PAGE, size)
         self.keys = [_zeros(keys, like) for _ in range(layers)]
         self.values = [_zeros(values, like) for _ in range(layers)]
@@ -99,7 +99,7 @@ class Paged:
                 f"queries, keys and values have {shapes} heads and numbers; the cache has "
                 f"{number} heads of {size}"
             )
-        if self.cache.walked:
+        if self.cache.runs_on_numba:
             return self._walk(keys, values, query, key, value, scale)
         keys[self.slot], values[self.slot] = key, value
         out = torch.empty_like(query)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from rolecall.models.attention.prefix_tree import Branches
+from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.types import Ids
 
 NAME = "rolecall"
@@ -83,7 +83,7 @@ class Rows:
 def layout_of(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
     """The layout of a packed row for training: no pair is computed that no id sees."""
     if device.type == "cpu":
-        return Branches(parent, depth)
+        return PrefixTreeAttention(parent, depth)
     from rolecall.models.attention.flex import Flex
 
     return Flex(parent, depth, device=device)

@@ -19,7 +19,7 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-class Branches:
+class PrefixTreeAttention:
     """Each id sees itself and its ancestors in its own prefix tree: training on shared prefixes.
 
     parent [-1, 0, 1, 1] has the branches [0, 2), [2, 3), [3, 4): ids between which nothing forks.
@@ -41,11 +41,11 @@ class Branches:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
     ) -> Tensor:
-        out: Tensor = _AttendBranches.apply(query, key, value, self.branches, scale)
+        out: Tensor = _Attend.apply(query, key, value, self.branches, scale)
         return out
 
 
-class _AttendBranches(Function):
+class _Attend(Function):
     """Flash attention branch by branch, merged by the logarithms of the softmaxes' sums.
 
     The backward pass of each part takes the merged output and sums, as in ring attention

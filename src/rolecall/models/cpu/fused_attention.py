@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.fused_layers import Norm
-from rolecall.models.cpu.kernels import flat, walkable
+from rolecall.models.cpu.kernels import flat, runs_on_numba
 
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
 
@@ -37,7 +37,7 @@ def fuse_heads(model: Any) -> Callable[[], None]:
         for module, kind in zip(changed, kinds, strict=True):
             module.__class__ = kind
 
-    if walkable(next(model.parameters())):
+    if runs_on_numba(next(model.parameters())):
         for module, kind in zip(changed, kinds, strict=True):
             module.__class__ = type(kind.__name__, (Heads, kind), {})
     return back
@@ -110,7 +110,7 @@ class _Turned(Function):
         ctx.sizes = (x.shape[1] // size, size)
         if len(cos) * ctx.sizes[0] != x.numel() or len(sin) != len(cos) or size % 2:
             raise ValueError("only a part of a head is rotated")  # the loops check no bounds
-        kernels.turned(
+        kernels.rope(
             flat(x), flat(weight), np.float32(eps), flat(cos), flat(sin), *ctx.sizes, flat(out)
         )
         ctx.save_for_backward(x, weight, cos, sin)
@@ -124,7 +124,7 @@ class _Turned(Function):
         x, weight, cos, sin = ctx.saved_tensors
         grad, dx = grad.contiguous(), torch.empty_like(x)
         parts = x.new_empty(kernels.PARTS, ctx.sizes[1])
-        kernels.turned_backward(
+        kernels.rope_backward(
             flat(grad), flat(x), flat(weight), np.float32(ctx.eps), flat(cos), flat(sin),
             *ctx.sizes, flat(dx), flat(parts),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import flat, walkable
+from rolecall.models.cpu.kernels import flat, runs_on_numba
 
 SAME = 1e-5  # largest difference, as a share of the largest number
 
@@ -28,7 +28,7 @@ SAME = 1e-5  # largest difference, as a share of the largest number
 def fuse(model: Module) -> None:
     """Replace what can be replaced, in place; float32 on a CPU only."""
     weight = next(model.parameters())
-    if not walkable(weight):
+    if not runs_on_numba(weight):
         return
     fits: dict[tuple[type, type], bool] = {}  # a part's class, and ours
     for module in model.modules():

@@ -38,7 +38,7 @@ def use_threads() -> None:
         torch.set_num_threads(threads)
 
 
-def walkable(x: Tensor) -> bool:
+def runs_on_numba(x: Tensor) -> bool:
     """Whether the loops can read it."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
@@ -98,7 +98,7 @@ def _rotate(x, n, cos, sin, c, half):
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
-def turn(
+def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
@@ -299,7 +299,7 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
-def turned(x, weight, eps, cos, sin, heads, size, out):
+def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     heads, size = _U(heads), _U(size)
     half, with_norm = size // _U(2), weight.shape[0] > 0
@@ -316,7 +316,7 @@ def turned(x, weight, eps, cos, sin, heads, size, out):
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
-def turned_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
+def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `turned`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
     heads, size = _U(heads), _U(size)
     half, with_norm = size // _U(2), weight.shape[0] > 0

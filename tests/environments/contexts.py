@@ -9,7 +9,7 @@ from rolecall.agents.agent import Agent, Policy
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import Stage, play
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Episode, Task
 from rolecall.workflows.base import Workflow
@@ -38,7 +38,7 @@ def play_in(
 
     async def main() -> Episode:
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await play(Stage(team, flow, options or {}, environment, rewards={}), task)
+        return await play(RolloutContext(team, flow, options or {}, environment, rewards={}), task)
 
     episode = asyncio.run(main())
     assert episode.error is None, episode.error
