@@ -17,7 +17,7 @@ from rolecall.config.schema import load
 from rolecall.learners.optimizer import Stepper
 from rolecall.setup.build import assemble
 from rolecall.storage import checkpoint
-from rolecall.storage.run_folder import Journal, RunFolder
+from rolecall.storage.run_folder import Journal, RunFolder, write_aside
 from rolecall.training import trainer
 
 
@@ -79,7 +79,7 @@ def run(config_file: Path, folder: Path, point: str, count: int, threads: int = 
     made = assemble(config)
     arm(point, count)
     asyncio.run(trainer.Trainer(made, run_folder, display=Silent()).train())
-    run_folder.write_aside(run_folder.path / "finished", "yes")
+    write_aside(run_folder.path / "finished", "yes")
 
 
 if __name__ == "__main__":

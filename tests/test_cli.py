@@ -262,7 +262,7 @@ def test_a_run_that_is_told_to_end_saves_and_says_how_to_resume(config, tmp_path
         sys.executable, "-m", "rolecall", "train", str(config), "trainer.steps=1000",
         "trainer.save_every=1000", "--output", str(folder),
     ]  # fmt: skip
-    source = Path(main.__file__).parents[1]
+    source = Path(main.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{source.parent}"}
     process = subprocess.Popen(
         command,

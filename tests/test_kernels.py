@@ -29,7 +29,7 @@ def test_compiled_and_cached_kernels_compute_the_same_bits(tmp_path):
 THREADS = """
 import numba
 import torch
-from rolecall import kernels
+from rolecall.models.cpu import kernels
 
 torch.set_num_threads(1)
 kernels.use_threads()

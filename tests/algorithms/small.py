@@ -30,7 +30,7 @@ def algorithm(name: str, **options) -> Algorithm:
     return kind(**{key: value for key, value in options.items() if key in known})
 
 
-def credited_turns(episodes: list[Episode], agent: str) -> list[float]:
+def said(episodes: list[Episode], agent: str) -> list[float]:
     """Advantages of an agent's turns, of which every id has the same."""
     found = [t.advantages for e in episodes for t in e.turns if t.agent == agent]
     assert all((advantages == advantages[0]).all() for advantages in found)

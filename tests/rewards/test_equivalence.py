@@ -228,7 +228,7 @@ def test_a_closed_judge_leaves_no_worker_and_can_be_used_again():
 
 ORPHAN = """
 import asyncio, os
-from rolecall.rewards.equivalence import MathJudge
+from rolecall.grading.math.equivalence import MathJudge
 judge = MathJudge(time_s=60.0)
 async def scenario():
     await judge.equal("x+1", "1+x")

@@ -141,7 +141,7 @@ def test_a_server_starts_where_stderr_is_no_file(stream):
     code = f"""
 import asyncio, io, sys
 sys.stderr = {stream}
-from rolecall.environments.base import World
+from rolecall.interfaces.environment import World
 from rolecall.tools.mcp import Mcp
 
 async def main():

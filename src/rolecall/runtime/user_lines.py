@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-OURS = str(Path(__file__).resolve().parent)
+OURS = str(Path(__file__).resolve().parents[1])
 _LOOP = str(Path(asyncio.__file__).parent / "base_events.py")
 _INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
 _LIBRARIES = (OURS, *(str(Path(path).resolve()) for path in _INSTALLED))
