@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import OpponentPoolConfig, load
+from rolecall.config.load import load
+from rolecall.config.schema import OpponentPoolConfig
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.rollout.opponent_pool import OpponentPool
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from tests.test_every_algorithm import Display
@@ -56,7 +58,7 @@ def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
 def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_path, monkeypatch):
     case = algorithm_cases(model_folder)["earlier opponents"]
     config = relay_config(model_folder, **case, trainer={"steps": 6, "save_every": 9})
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
     played = []
     collect = Trainer._rollout
 
@@ -85,10 +87,13 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
         ({"policies": {"b": {"opponent_pool": {"of": "b"}}}}, "'b' is no policy that is trained"),
         ({"team": {"last": {"policy": "b"}}}, "is not trainable; set trainable: false"),
         ({"policies": {"b": {"base": "tiny:math"}}}, "must be that of 'a'"),
-        ({"policies": {"a": {"adapter": {"rank": 2}}}}, "of an adapter no past is kept"),
+        (
+            {"policies": {"a": {"adapter": {"rank": 2}}}},
+            "of an adapter are not kept",
+        ),
         (
             {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}},
-            "max_staleness must be 0",
+            "set trainer.max_staleness=0",
         ),
     ],
 )
@@ -100,4 +105,4 @@ def test_a_past_that_cannot_be_played_is_refused(model_folder, tmp_path, changes
             merged = {**old, **value} if isinstance(old, dict) and section != "team" else value
             config[section][name] = merged
     with pytest.raises(ConfigError, match=told):
-        assemble(load(write(tmp_path / "c.yaml", config)))
+        build(validate(load(write(tmp_path / "c.yaml", config))))

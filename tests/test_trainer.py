@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall.config.schema import load
-from rolecall.setup.build import assemble
+from rolecall.config.load import load
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import NothingTrainsError, Trainer
 from tests.toy import relay_config, solo_config, write
@@ -29,7 +30,7 @@ def train(config: dict, folder: Path) -> Trainer:
     loaded = load(write(folder.with_suffix(".yaml"), config))
     run_folder = RunFolder(folder)
     run_folder.start(loaded)
-    trainer = Trainer(assemble(loaded), run_folder, display=Silent())
+    trainer = Trainer(build(validate(loaded)), run_folder, display=Silent())
     asyncio.run(trainer.train())
     return trainer
 
@@ -67,7 +68,7 @@ def test_frozen_policy_never_moves(model_folder, tmp_path):
     config = relay_config(model_folder)
     config["team"]["last"]["trainable"] = False
     del config["policies"]["b"]["optimizer"]
-    fresh = assemble(load(write(tmp_path / "c.yaml", config)))
+    fresh = build(validate(load(write(tmp_path / "c.yaml", config))))
     before = {n: p.clone() for n, p in fresh.models["b"].model.state_dict().items()}
     trainer = train(config, tmp_path / "run")
     after = trainer.run.models["b"].model.state_dict()
@@ -92,7 +93,7 @@ def test_two_adapters_on_one_base_train_apart(model_folder, tmp_path):
     base = torch.cat(
         [p.detach().flatten() for n, p in a.model.named_parameters() if "lora" not in n]
     )
-    fresh = assemble(load(tmp_path / "run.yaml"))
+    fresh = build(validate(load(tmp_path / "run.yaml")))
     untouched = torch.cat(
         [
             p.detach().flatten()

@@ -17,7 +17,8 @@ from rolecall.config.schema import Config
 from rolecall.interfaces.environment import World
 from rolecall.rollout.episodes import collect
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.training import train_step
 from rolecall.training.run import Run
 from rolecall.types import Episode, Task, Turn
@@ -48,7 +49,7 @@ async def one_answer(team: Team, task: Task, world: World) -> Turn:
 
 
 def set_up(size: StepSize, folder: Path) -> Measure:
-    run = assemble(_config(size, random_model(folder, size.model)))
+    run = build(validate(_config(size, random_model(folder, size.model))))
     runner = asyncio.Runner()
     runner.get_loop().set_task_factory(task_factory)
 

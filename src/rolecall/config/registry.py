@@ -171,5 +171,5 @@ def checked_options(
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        raise explain(error, model, prefix=key) from error
+        raise explain(error, model, options, prefix=key) from error
     return {name: getattr(checked, name) for name in options}
