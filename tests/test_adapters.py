@@ -35,7 +35,7 @@ async def says(run: Run, policy: str) -> np.ndarray:
 def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, tmp_path, copy):
     config = case(model_folder, "adapters", engine={"separate_weights": copy})
     run = build(validate(load(write(tmp_path / "c.yaml", config))))
-    assert run.models["a"].model is run.models["b"].model
+    assert run.publisher.models["a"].model is run.publisher.models["b"].model
     folder = RunFolder(tmp_path / "run")
     folder.start(run.config)
 
@@ -101,7 +101,7 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
     run = build(validate(config))
     for policy in "ab":
         folder = tmp_path / policy
-        run.models[policy].save(folder)
+        run.publisher.models[policy].save(folder)
         named = json.loads((folder / "adapter_config.json").read_text())
         assert named["base_model_name_or_path"] == base
         layers = named["target_modules"]  # a set in PEFT, which each process orders anew
@@ -111,4 +111,4 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
         for file in (*folder.glob("*.json"), folder / "README.md"):
             assert str(locate("tiny:math")) not in file.read_text(), file
             assert str(tmp_path) not in file.read_text(), file
-        run.models[policy].load(folder)
+        run.publisher.models[policy].load(folder)

@@ -13,7 +13,8 @@ import torch
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.learners.local import DivergedError, LocalLearner
+from rolecall.interfaces.learner import DivergedError
+from rolecall.learners.local import LocalLearner
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage import checkpoint

@@ -94,6 +94,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },
+    "engine": {"local": "rolecall.engines.local:LocalEngine"},
+    "learner": {"local": "rolecall.learners.local:LocalLearner"},
     "parser": {},
     "tracker": {
         "mlflow": "rolecall.monitor.trackers:MLflow",

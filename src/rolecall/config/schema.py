@@ -18,6 +18,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 
 
@@ -253,8 +254,11 @@ class EvaluationConfig(Section):
 class EngineConfig(Section):
     """What samples."""
 
-    name: Literal["local"] = "local"
-    """local: the embedded engine, in this process, over the very weights being trained."""
+    name: str = "local"
+    """local: the embedded engine, in this process, over the very weights being trained; or your own
+    `path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
+    options: dict[str, Any] = {}
+    """Options of an engine of your own."""
     max_rows: int = Field(256, ge=1, le=1_000_000)
     """Most completions sampled at once for one policy."""
     cache_gb: float = Field(2.0, gt=0, le=1e5)
@@ -270,8 +274,11 @@ class EngineConfig(Section):
 class LearnerConfig(Section):
     """What trains."""
 
-    name: Literal["local"] = "local"
-    """local: in this process."""
+    name: str = "local"
+    """local: in this process; or your own `path/to/file.py:name`, a class with the methods of
+    `rolecall.interfaces.learner.Learner`."""
+    options: dict[str, Any] = {}
+    """Options of a learner of your own."""
     tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
     """Most prompt and sampled ids in one forward and backward pass."""
     device: str = "auto"
@@ -285,9 +292,6 @@ class LearnerConfig(Section):
     """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
-
-
 class Config(Section):
     """One run."""
 
@@ -295,9 +299,10 @@ class Config(Section):
     """The agents, by name."""
     policies: dict[Name, PolicyConfig] = Field(min_length=1)
     """The weights, by name."""
-    critics: dict[Literal["agent", "team", "mixer"], CriticConfig] = {}
-    """Critics that the algorithm needs: `agent`, a value head on each policy; `team`, a model that
-    reads the whole conversation; `mixer`, utilities that VDN or QMIX adds up."""
+    critics: dict[Name, CriticConfig] = {}
+    """Critics that the algorithm needs, by the name it asks for: `agent`, a value head on each
+    policy; `team`, a model that reads the whole conversation; `mixer`, utilities that VDN or QMIX
+    adds up; or the critic of an algorithm of your own."""
     workflow: Named
     """How the agents talk."""
     environment: Named

@@ -7,6 +7,8 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.engines.local import LocalEngine
+from rolecall.engines.parts import EngineParts
+from rolecall.interfaces.publisher import EmbeddedEngine
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.offline_data import demonstrations, preferences
@@ -17,6 +19,7 @@ from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.weights import make_critic, make_learner, make_models
 from rolecall.training.algorithm_group import AlgorithmGroup
+from rolecall.training.publish import LocalPublisher
 from rolecall.training.run import Run
 from rolecall.types import Group
 
@@ -34,8 +37,10 @@ def _connected(plan: Plan, opened: Opened) -> Run:
     config = plan.config
     models = make_models(config)
     barrier = IdleBarrier()
-    engine = _engine(config, models, barrier)
+    engine = _engine(plan, models, barrier)
     context = _context(plan, opened, models, engine, barrier)
+    learners = {name: make_learner(plan, name, models) for name in sorted(config.trained)}
+    pools = _opponent_pools(config, models)
     return Run(
         config=config,
         context=context,
@@ -43,20 +48,26 @@ def _connected(plan: Plan, opened: Opened) -> Run:
         test=opened.tasks.test,
         validation=opened.tasks.validation,
         engine=engine,
-        models=models,
-        learners={
-            name: make_learner(config, name, models, plan.algorithms)
-            for name in sorted(config.trained)
-        },
-        opponent_pools=_opponent_pools(config, models),
+        publisher=LocalPublisher(
+            engine, models, learners, pools, separate_weights=config.engine.separate_weights
+        ),
+        learners=learners,
+        opponent_pools=pools,
         algorithm_groups=_algorithm_groups(config, plan.algorithms, models),
         data=_data(config, plan.algorithms, context),
     )
 
 
-def _engine(config: Config, models: dict[str, LanguageModel], barrier: IdleBarrier) -> LocalEngine:
+def _engine(plan: Plan, models: dict[str, LanguageModel], barrier: IdleBarrier) -> EmbeddedEngine:
+    config = plan.config
+    sampled = copies(models) if config.engine.separate_weights else models
+    if plan.engine is not None:
+        made: EmbeddedEngine = plan.engine.make(
+            EngineParts(sampled, barrier, deterministic=config.deterministic)
+        )
+        return made
     return LocalEngine(
-        copies(models) if config.engine.separate_weights else models,
+        sampled,
         barrier=barrier,
         deterministic=config.deterministic,
         max_rows=config.engine.max_rows,
@@ -69,7 +80,7 @@ def _context(
     plan: Plan,
     opened: Opened,
     models: dict[str, LanguageModel],
-    engine: LocalEngine,
+    engine: EmbeddedEngine,
     barrier: IdleBarrier,
 ) -> RolloutContext:
     config = plan.config

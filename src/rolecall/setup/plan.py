@@ -36,6 +36,8 @@ class Plan:
     rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
     tools: dict[str, Part | Toolkit]  # by name and options
     trackers: list[Part]
+    engine: Part | None  # None: the embedded one
+    learner: Part | None  # the same
 
 
 def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
@@ -74,6 +76,8 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     rewards = {n: attempts.of(reward_part, n, given) for n, given in config.rewards.items()}
     parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
+    engine = attempts.of(_own_part, "engine", config.engine.name, config.engine.options)
+    learner = attempts.of(_own_part, "learner", config.learner.name, config.learner.options)
     attempts.note(validate_options.check_config(config))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
@@ -93,6 +97,8 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
         rewards={name: reward for name, reward in rewards.items() if reward is not None},
         tools=tools,
         trackers=[tracker for tracker in trackers if tracker is not None],
+        engine=engine,
+        learner=learner,
     )
     return plan, []
 
@@ -112,3 +118,14 @@ def _options_of(flow: Workflow, named: Named) -> dict[str, Any]:
 
 def _tracker_of(named: Named) -> Part:
     return part_of("tracker", named, key="trackers", name_key="trackers", skip=1)
+
+
+def _own_part(kind: str, name: str, options: dict[str, Any]) -> Part | None:
+    """An engine or learner that the config brings along; None for the embedded one."""
+    if name == "local":
+        if options:
+            raise ConfigError(f"{kind}.options has no effect with {kind}.name: local; remove it")
+        return None
+    call = registry.resolve(kind, name, key=f"{kind}.name")
+    checked = registry.checked_options(call, options, key=f"{kind}.options", skip=1)
+    return Part(f"{kind}.options", call, checked)

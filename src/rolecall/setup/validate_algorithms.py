@@ -20,7 +20,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
         yield from _check_groups(config, flow, algorithm, named.name)
         yield from _check_reference(config, config.team[agent].policy, algorithm, named.name)
         if algorithm.critic is not None and algorithm.critic not in config.critics:
-            base = "" if algorithm.critic == "agent" else "{base: ...}"
+            base = "{base: ...}" if algorithm.critic_reads else ""
             yield (
                 f"critics.{algorithm.critic}: {named.name} needs this critic; "
                 f"set critics.{algorithm.critic}: {base or '{}'}"
@@ -113,7 +113,8 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
         users = [algorithm for algorithm in algorithms if algorithm.critic == name]
         if not users:
             yield f"critics.{name} has no effect: no algorithm here reads it"
-        reads = name == "team" or getattr(users[0], "mixer", None) == "qmix"
+            continue
+        reads = users[0].critic_reads
         if reads and critic.base is None:
             yield f"critics.{name}.base: say which model reads the conversation"
         if not reads and critic.base is not None:
