@@ -52,6 +52,17 @@ class Message:
     own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
 
 
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What the critic of VDN or QMIX says of a turn."""
+
+    q: float  # of what it said
+    v: float  # of what it could say
+    gain: float  # mixed q less the same with the turn's v in place of its q
+    mixed_q: float  # of all turns of its joint step
+    mixed_v: float
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One LLM call of one agent: ids in, ids out, and later what they earned."""
@@ -82,10 +93,22 @@ class Turn:
     new_logprobs: Floats | None = None  # [T] under the learner after its update
     ref_logprobs: Floats | None = None  # [T] under the policy's reference
     values: Floats | None = None  # [T] a critic's value before each sampled id
+    team_values: dict[str, float] | None = None  # by agent, of its joint step: a team critic's
+    utility: Utility | None = None  # VDN's and QMIX's critic's
+    preference: float | None = None  # the score by which preferences are made of answers
+    replayed: float | None = None  # mean outcome of the replays in which it says something else
+    replay_error: str = ""  # why there is none
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
     weight: float = 1.0  # of the policy loss
-    info: dict[str, Any] = field(default_factory=dict)
+    observation: str | None = None  # what it was shown of the world
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, with what they said
+    files: dict[str, int] = field(default_factory=dict)  # that there were, with their bytes
+    files_written: list[str] = field(default_factory=list)  # by its calls
+    verdict: str = ""  # which of several words its parser read
+    candidate_error: str = ""  # what its fork of the world raised
+    paid_as: str = ""  # the reward under which the workflow paid it
+    info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
 
     @property
     def ids(self) -> tuple[Ids, Ids]:
@@ -97,12 +120,12 @@ class Turn:
     def pay(self, name: str, amount: float) -> None:
         """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
         self.rewards[name] = amount
-        self.info["paid"] = name
+        self.paid_as = name
 
     @property
     def paid(self) -> float | None:
         """What the workflow paid for this turn itself, if it did."""
-        return self.rewards[self.info["paid"]] if "paid" in self.info else None
+        return self.rewards[self.paid_as] if self.paid_as else None
 
     @property
     def visible(self) -> str:
@@ -138,6 +161,8 @@ class Episode:
     metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
     answer: str = ""  # what the workflow returned
     error: str | None = None  # "Type: message"; an errored episode is never trained on
+    step: int | None = None  # of the training; None in an evaluation
+    split: str = "train"  # of the task
 
     def count(self, event: str) -> None:
         """One more of what `rollout/EVENT` adds up over a step's episodes."""
@@ -265,8 +290,8 @@ def _follows(turn: Turn, other: Turn) -> bool:
     if turn.agent == other.agent or turn.parents != other.parents:
         return True
     in_one_place = turn.path[:-1] == other.path[:-1]  # tasks that run at once have their own
-    seen = turn.info.get("observation")
-    return in_one_place and seen is not None and seen != other.info.get("observation")
+    seen = turn.observation
+    return in_one_place and seen is not None and seen != other.observation
 
 
 def spread(turn: Turn, value: float) -> Floats:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,7 @@ class Team:
         swap: Swap | None = None,
         recorded: dict[tuple[int, ...], Turn] | None = None,
         tries_out: bool = True,
+        candidates: bool = True,
     ) -> None:
         self._agents = agents
         self._episode = episode
@@ -44,6 +44,7 @@ class Team:
         self._swap = swap  # what a replay changes
         self._recorded = recorded or {}  # turns of the episode that is replayed
         self._tries_out = tries_out
+        self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
 
@@ -63,8 +64,7 @@ class Team:
     @property
     def step(self) -> int | None:
         """Of the training; None in an evaluation."""
-        step = self._episode.id.partition(":")[0]
-        return int(step) if step.isdigit() else None
+        return self._episode.step
 
     @property
     def names(self) -> list[str]:
@@ -117,8 +117,14 @@ class Member:
         """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
 
         The workflow plays one with `team.choose(turn)`. An evaluation draws only one, because no
-        world tells a team which of its answers is right. Raises ValueError for less than one.
+        world tells a team which of its answers is right. Raises ValueError for less than one, and
+        where the workflow does not declare candidates.
         """
+        if not self.team._candidates:
+            raise ValueError(
+                "the workflow draws candidates and does not declare it: write "
+                "@workflow(candidates=True)"
+            )
         if number < 1:
             raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
 
@@ -141,7 +147,7 @@ class Member:
                 self._penalise(turn)
                 messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
-                turn.info["observation"] = "\n".join(text for _, text in results)
+                turn.observation = "\n".join(text for _, text in results)
             if calls_of(turn, use.format):
                 self.team._episode.count("tool_limit")
         return turn
@@ -170,10 +176,8 @@ class Member:
         seen = [part for part in said if isinstance(part, Observation)]
         shown = self.team.observation
         tools_here = self.team._tools
-        noted: dict[str, Any] = {"observation": seen[-1].text} if seen else {}
         # A coach judges an action by what there was when it was taken, not by the end.
-        if tools_here is not None and tools_here.file_sizes:
-            noted["files"] = tools_here.file_sizes
+        files = dict(tools_here.file_sizes) if tools_here is not None else {}
         native = agent.tools is not None and agent.tools.format == "native"
         with call_tree.entered(path, barrier=here.barrier):
             prompt = chat_template.prompt_ids(
@@ -202,7 +206,8 @@ class Member:
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
                     trained=agent.trainable,
-                    info=dict(noted),
+                    observation=seen[-1].text if seen else None,
+                    files=files,
                 )
                 for place in ([path] if number is None else [(*path, k) for k in range(number)])
             ]

@@ -202,7 +202,7 @@ class Algorithm(BaseModel, ABC):
                     continue
                 if not (turn.chosen or self.compares_candidates):
                     continue
-                if "candidate_error" in turn.info:
+                if turn.candidate_error:
                     continue  # its world raised: no data, and in no normaliser
                 turn.advantages, turn.weight = spread(turn, 0.0), 1.0
                 if self.mask_truncated and turn.finish == "length":

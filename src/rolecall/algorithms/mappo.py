@@ -100,7 +100,7 @@ class Mappo(Algorithm):
 def value_at(joint_step: list[Turn], agent: str) -> float:
     """The critic's value of a stage for an agent; where it has one for all, that one."""
     turn = next((turn for turn in joint_step if turn.agent == agent), joint_step[0])
-    by_agent = turn.info.get("values")
+    by_agent = turn.team_values
     if by_agent is not None:
         return float(by_agent[agent])
     assert turn.values is not None, f"no critic valued turn {turn.id}"

@@ -17,7 +17,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Critic
-from rolecall.types import Episode, group_by, joint_steps, spread
+from rolecall.types import Episode, Turn, Utility, group_by, joint_steps, spread
 
 
 class Utilities(Protocol):
@@ -57,8 +57,9 @@ class Vdn(Algorithm):
         for turns in group_by(said, "agent"):
             found: Samples = {}
             for turn in turns:
-                gain, shared = turn.info["gain"], target[turn.id] - turn.info["mixed_v"]
-                found[turn.id, ""] = self.eta * gain + (1 - self.eta) * shared
+                utility = _utility(turn)
+                shared = target[turn.id] - utility.mixed_v
+                found[turn.id, ""] = self.eta * utility.gain + (1 - self.eta) * shared
             norm = standardised(found)
             for turn in turns:
                 turn.advantages = spread(turn, norm(found[turn.id, ""], turn.id))
@@ -71,7 +72,7 @@ class Vdn(Algorithm):
         rewards = [sum(self.own_reward(episode, turn) for turn in step) for step in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))
-        following = [joint_step[0].info["mixed_q"] for joint_step in chain[1:]]
+        following = [_utility(joint_step[0]).mixed_q for joint_step in chain[1:]]
         return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
     def make_critic(self, parts: CriticParts) -> Critic:
@@ -100,3 +101,8 @@ class Qmix(Vdn):
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True
+
+
+def _utility(turn: Turn) -> Utility:
+    assert turn.utility is not None, f"no critic has valued turn {turn.id}"
+    return turn.utility

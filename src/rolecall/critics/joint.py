@@ -67,7 +67,7 @@ class JointCritic:
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=model.model)
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write `values` [T] of every played turn, and `info["values"]` of its stage by agent."""
+        """Write `values` [T] of every played turn, and `team_values` of its joint step by agent."""
         with torch.no_grad():
             for batch in self._batches(episodes):
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
@@ -77,7 +77,7 @@ class JointCritic:
                     for joint_step in joint_steps(episode)[row.joint_steps]:
                         for turn in joint_step:
                             by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
-                            turn.info["values"] = by_agent
+                            turn.team_values = by_agent
                             length = 1 if turn.tokens is None else len(turn.tokens)
                             turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
                         place += 1

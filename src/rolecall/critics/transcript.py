@@ -78,7 +78,7 @@ def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], lis
     pieces: list[Ids] = []
     ends = []
     for joint_step in joint_steps(episode):
-        seen = next((t.info["observation"] for t in joint_step if "observation" in t.info), "")
+        seen = next((t.observation for t in joint_step if t.observation is not None), "")
         if seen:
             pieces.append(ids("world", seen))
         ends.append(len(pieces))

@@ -21,7 +21,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Episode, Turn, joint_steps
+from rolecall.types import Episode, Turn, Utility, joint_steps
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 
@@ -66,11 +66,7 @@ class UtilityCritic:
         self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write `values` [T + 1] (v first, q last) of every played turn, and what the mixer says.
-
-        `info["gain"]`: mixed q less the same with the turn's v in place of its q; of the turn's
-        stage `info["mixed_q"]` and `info["mixed_v"]`.
-        """
+        """Write `utility` of every played turn."""
         with torch.no_grad():
             self._read(episodes)
             found = self._stages(episodes)
@@ -82,10 +78,13 @@ class UtilityCritic:
         for row, turns in enumerate(found.turns):
             for turn in turns:
                 column = self.agents.index(turn.agent)
-                turn.values = np.zeros(len(turn.ids[1]) + 1, dtype=np.float32)
-                turn.values[0], turn.values[-1] = float(v[row, column]), float(q[row, column])
-                turn.info["gain"] = float(gains[row, column])
-                turn.info["mixed_q"], turn.info["mixed_v"] = mixed_q[row], mixed_v[row]
+                turn.utility = Utility(
+                    q=float(q[row, column]),
+                    v=float(v[row, column]),
+                    gain=float(gains[row, column]),
+                    mixed_q=mixed_q[row],
+                    mixed_v=mixed_v[row],
+                )
 
     def fit(
         self, episodes: list[Episode], targets: list[list[float]], *, epochs: int

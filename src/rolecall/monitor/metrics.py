@@ -100,7 +100,7 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
         found["entropy"] = float(np.mean(np.concatenate(surprise)))
     candidates = [turn for turn in turns if turn.candidate is not None]
     if candidates:
-        found["failed_candidates"] = _mean("candidate_error" in turn.info for turn in candidates)
+        found["failed_candidates"] = _mean(bool(turn.candidate_error) for turn in candidates)
     trained = [t.advantages for t in with_ids if t.advantages is not None]
     if trained:
         per_turn = [float(np.mean(advantages)) for advantages in trained]
@@ -115,7 +115,7 @@ def _verdicts(turns: list[Turn]) -> dict[str, float]:
 
     What is missing to 1 are turns whose verdict could not be read.
     """
-    given = [turn.info["verdict"] for turn in turns if "verdict" in turn.info]
+    given = [turn.verdict for turn in turns if turn.verdict]
     return {name: given.count(name) / len(turns) for name in sorted(set(given))}
 
 

@@ -326,6 +326,7 @@ class Trainer:
             samples=config.samples,
             k=config.pass_k,
             greedy=config.greedy,
+            split=split,
         )
         write_parquet(
             self.folder.path / f"{AREAS[split]}-{self.done:06d}.parquet",

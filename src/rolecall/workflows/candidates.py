@@ -26,7 +26,7 @@ async def play_best(
         try:
             seen = await fork.step(turn.agent, "" if turn.finish == "length" else turn.visible)
         except Exception as error:  # the boundary to the world: this candidate is no data
-            turn.info["candidate_error"] = f"{type(error).__name__}: {error}"
+            turn.candidate_error = f"{type(error).__name__}: {error}"
             continue
         turn.rewards |= {"team": alpha * seen.team, "own": seen.reward}
         played.append((turn.score, turn, fork, seen))

@@ -18,6 +18,6 @@ async def mathchat(team: Team, task: Task, world: World, show_solver: bool = Fal
     """`show_solver`: the verifier sees the solver too, as in MARTI."""
     plan = await team.solver(task.prompt)
     computed = await team.executor(task.prompt, plan)
-    output = computed.info.get("observation", "")
+    output = computed.observation or ""
     seen = [plan] if show_solver else []
     return await team.verifier(task.prompt, *seen, computed, output or "No code was run.")

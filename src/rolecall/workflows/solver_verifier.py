@@ -23,7 +23,11 @@ Ask = Callable[..., Awaitable[Turn]]
 OnUnparsable = Literal["reject", "approve", "retry"]
 
 
-@workflow(parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")})
+@workflow(
+    parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
+    candidates=True,
+    forks=True,
+)
 async def solver_verifier(
     team: Team,
     task: Task,

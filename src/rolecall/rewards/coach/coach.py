@@ -180,7 +180,7 @@ class Coach:
                 episode.task,
                 team=self.team or dict.fromkeys(played, ""),
                 final=played[-1] if played else "",
-                files=turn.info.get("files", {}),
+                files=turn.files,
                 truth=getattr(world, "truth_text", ""),
             )
             for turn in turns

@@ -42,8 +42,8 @@ class LocalCoach:
         )
 
     async def _code(self, turn: Turn) -> list[Check]:
-        if "calls" in turn.info:
-            return [_called(call) for call in turn.info["calls"]]
+        if turn.calls:
+            return [_called(call) for call in turn.calls]
         code = code_of(turn.visible)
         if code is None:
             return []
