@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import Coroutine
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
@@ -21,9 +19,8 @@ from rolecall.rewards.coach.ledger import Budget, Ledger, Prices, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action, View
 from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
+from rolecall.runtime.call_tree import outside
 from rolecall.types import Episode
-
-Result = TypeVar("Result")
 
 
 class Coach:
@@ -185,7 +182,7 @@ class Coach:
             )
             for turn in turns
         ]
-        errors = await _apart(self._settle_all(actions, outcome))
+        errors = await outside(self._settle_all(actions, outcome))
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
@@ -200,7 +197,7 @@ class Coach:
 
         A later call with the episode does not ask again. Raises CoachError.
         """
-        return await _apart(self._write(action, "coach"))
+        return await outside(self._write(action, "coach"))
 
     async def _settle_all(
         self, actions: list[Action], outcome: dict[str, float]
@@ -239,9 +236,3 @@ class Coach:
         else:
             turn.info["coach"]["hindsight"] = written
         return score
-
-
-async def _apart(work: Coroutine[Any, Any, Result]) -> Result:
-    """Outside of the episode's scope: what an SDK starts must not number the agents' calls."""
-    context = contextvars.Context()
-    return await asyncio.get_running_loop().create_task(work, context=context)
