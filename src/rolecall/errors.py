@@ -28,3 +28,9 @@ def first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for a message of one line; its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -17,6 +17,7 @@ from yaml import YAMLError
 from rolecall.config import registry
 from rolecall.config.errors import ConfigError, explain
 from rolecall.config.optimizer import Optimizer
+from rolecall.errors import first_line
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
 
@@ -409,7 +410,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
         ) from error
     except (OmegaConfBaseException, TypeError) as error:
-        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path}: {first_line(error)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file") from error
     except RecursionError as error:

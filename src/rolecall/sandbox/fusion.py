@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rolecall.optional import optional
 from rolecall.sandbox.base import Ran, Run, SandboxError, SandboxRefusedError
 from rolecall.sandbox.drain import Drain, gap
 from rolecall.sandbox.inside import bundle, init
@@ -38,12 +39,7 @@ class Fusion:
         concurrency: int = 32,  # requests at once
         patience_s: float = 60.0,  # for queues and repeats, beside a run's own time
     ) -> None:
-        try:
-            import httpx
-        except ImportError as error:
-            raise ImportError(
-                'a sandbox server is reached with httpx: pip install "rolecall[serve]"'
-            ) from error
+        httpx = optional("httpx", extra="serve")
         self._url = url.rstrip("/").removesuffix("/run_code")
         self._patience_s = patience_s
         self._failure = httpx.TransportError

@@ -15,6 +15,7 @@ from typing import Any
 from rolecall.errors import InfrastructureError, first
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.optional import optional
 from rolecall.runtime.call_tree import outside
 from rolecall.tools.calls import cut
 from rolecall.tools.mcp_http import reached
@@ -39,10 +40,7 @@ class Mcp:
         """
         if (command is None) == (url is None):
             raise ValueError("mcp: either command or url is needed, and not both")
-        try:
-            import mcp  # noqa: F401
-        except ImportError as error:
-            raise ValueError('mcp: install it with pip install "rolecall[mcp]"') from error
+        optional("mcp", extra="mcp")
         if url is None:
             if not command:
                 raise ValueError("mcp: command is empty; give a program and its arguments")
