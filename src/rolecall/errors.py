@@ -23,6 +23,10 @@ class StoppedError(Exception):
         self.status = 128 + number  # as shells report it
 
 
+class TooLongError(ValueError):
+    """A message of more bytes than are read."""
+
+
 def first(error: BaseException) -> BaseException:
     """What went wrong first, where several tasks failed together."""
     while isinstance(error, BaseExceptionGroup):
