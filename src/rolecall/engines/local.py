@@ -10,7 +10,6 @@ a batch holds the same rows in every run.
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
 
 import numpy as np
 import torch
@@ -57,8 +56,7 @@ class LocalEngine(Engine):
         rows = self._schedulers[request.policy].add(request)
         self._rows[request.id] = rows
         if self._pump is None or self._pump.done():
-            # Started outside of the caller's scope: the pump is nobody's child.
-            self._pump = asyncio.get_running_loop().create_task(self._run(), context=Context())
+            self._pump = call_tree.outside(self._run())
         try:
             with call_tree.waiting():
                 return [await row.done for row in rows]

@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.schema import Adapter
+from rolecall.errors import first_line
 from rolecall.models import embedded
 from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
@@ -146,8 +147,3 @@ def locate(base: str) -> str:
     if looks_local or path.exists():
         raise ValueError(f"base {base!r}: there is no such model folder")
     return base
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

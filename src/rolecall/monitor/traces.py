@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolecall.config.errors import ConfigError
-from rolecall.monitor.trackers import imported
+from rolecall.optional import optional
 from rolecall.types import Episode, Turn
 
 SETTINGS = {"print_call_link": False, "implicitly_patch_integrations": False}
@@ -34,7 +34,7 @@ class Weave:
         if mode == "offline":
             self._client = _offline_client(folder / "weave", project=project, entity=str(entity))
             return
-        weave = imported("weave", extra="weave")
+        weave = optional("weave", extra="weave", key="trackers")
         name = f"{entity}/{project}" if entity else project
         try:
             self._client = weave.init(name, settings=dict(SETTINGS))
@@ -86,7 +86,7 @@ class Weave:
 
 def _offline_client(folder: Path, *, project: str, entity: str) -> Any:
     """A client that writes each request to a file and sends none."""
-    imported("weave", extra="weave")
+    optional("weave", extra="weave", key="trackers")
     from weave.durability import wal_manager
     from weave.trace import env
     from weave.trace.context.weave_client_context import set_weave_client_global

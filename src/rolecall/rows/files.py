@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from rolecall.errors import first_line
+
 Row = dict[str, Any]
 
 GZIP = b"\x1f\x8b"
@@ -46,8 +48,9 @@ def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
                 number += 1
                 yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"{path}:{number + 1}: not a readable parquet file: {told}") from error
+        raise ValueError(
+            f"{path}:{number + 1}: not a readable parquet file: {first_line(error)}"
+        ) from error
 
 
 def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rolecall.errors import first_line
 from rolecall.storage.run_folder import write_aside
 
 LATEST, BEST = "latest", "best"  # pointer files
@@ -151,7 +152,7 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
             part.load(checkpoint / name)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
-                f"{checkpoint / name} does not fit this config: {str(error).splitlines()[0]}"
+                f"{checkpoint / name} does not fit this config: {first_line(error)}"
             ) from error
     states: list[Any] = state["states"]
     return states

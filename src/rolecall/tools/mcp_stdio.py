@@ -14,12 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from rolecall.errors import TooLongError
+
 MOST_LINE = 4 << 20  # bytes of one message
 END_S = 2.0  # that a server has after its input has ended, and again after SIGTERM
-
-
-class TooLongError(ValueError):
-    """A message of more bytes than are read."""
 
 
 @asynccontextmanager

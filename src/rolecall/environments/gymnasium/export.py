@@ -10,13 +10,12 @@ import string
 from typing import Any
 
 from rolecall.interfaces.environment import Environment, World
+from rolecall.optional import needs
 from rolecall.tags import visible
 from rolecall.types import Episode, Task
 
-try:
+with needs("gymnasium", extra="gym"):
     import gymnasium
-except ImportError as error:
-    raise ImportError(f'this needs gymnasium: pip install "rolecall[gym]" ({error})') from error
 
 
 class AnyText(gymnasium.spaces.Text):

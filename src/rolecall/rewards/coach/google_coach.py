@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 
+from rolecall.optional import needs
 from rolecall.rewards.coach.providers import (
     Access,
     Provider,
     Reply,
     count_of,
     dig,
-    missing,
     text_of,
 )
 from rolecall.rewards.coach.rendering import Prompt
 from rolecall.rewards.coach.scores import CoachConfigError
 
-try:
+with needs("google-genai", extra="coach"):
     from google import genai
     from google.auth.exceptions import DefaultCredentialsError
     from google.genai import types
-except ImportError as error:
-    raise missing("google-genai", error) from error
 
 
 class GoogleCoach:

@@ -84,7 +84,7 @@ def find_key(provider: str, *, key_env: str | None, base_url: str | None) -> str
 
 
 def load(provider: str) -> ModuleType:
-    """The file of a provider's SDK. Raises ImportError naming the extra to install."""
+    """The file of a provider's SDK. Raises ConfigError naming the extra to install."""
     return importlib.import_module(f"rolecall.rewards.coach.{MODULES[provider]}_coach")
 
 
@@ -92,10 +92,6 @@ def connect(access: Access) -> Provider:
     """A client for the running event loop."""
     provider: Provider = load(access.provider).connect(access)
     return provider
-
-
-def missing(package: str, error: ImportError) -> ImportError:
-    return ImportError(f'this coach needs {package}: pip install "rolecall[coach]" ({error})')
 
 
 def dig(value: Any, *steps: str | int) -> Any:
