@@ -231,9 +231,13 @@ def bench(
     ] = None,
     pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Earlier JSON: status 1 where a ratio has become lower.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Measure speed beside the peers that are installed, in turn on the same work."""
+    from rolecall.bench.regression import slower
     from rolecall.bench.run import bench as command
 
     try:
@@ -242,6 +246,9 @@ def bench(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     emit(found, json_file)
+    worse = [] if against is None else slower(found, json.loads(against.read_text()))
+    if worse:
+        fail(*worse, status=1)
     if found["header"]["failed"]:
         raise typer.Exit(1)
 

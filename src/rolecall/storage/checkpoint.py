@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
-from rolecall.storage.run_folder import write_aside
+from rolecall.storage.run_folder import RunFolder, write_aside
 
 LATEST, BEST = "latest", "best"  # pointer files
 MANIFEST = "manifest.json"
@@ -106,6 +107,19 @@ def damage(checkpoint: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} cannot be read ({type(error).__name__})"
     return ""
+
+
+def named(folder: RunFolder, name: str) -> Path:
+    """Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged."""
+    found = (
+        pointed(folder.checkpoints, name) if name in (LATEST, BEST) else folder.checkpoints / name
+    )
+    if found not in saved(folder.checkpoints):
+        there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
+        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
+    if wrong := damage(found):
+        raise CheckpointError(f"{found}: {wrong}")
+    return found
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
