@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import polars
 import pytest
 
 import rolecall
@@ -34,7 +35,6 @@ def test_metrics_and_episodes_are_tables(run):
     assert set(loaded.episodes(split="test").column("split").to_pylist()) == {"test"}
     frame = loaded.episodes(frame="pandas")
     assert list(frame["agent"]) == episodes.column("agent").to_pylist()
-    polars = pytest.importorskip("polars")
     assert isinstance(loaded.metrics(frame="polars"), polars.DataFrame)
 
 
