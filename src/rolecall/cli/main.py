@@ -123,15 +123,20 @@ def show(
 def compare(
     a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    png: Annotated[Path | None, typer.Option(help="File for the curves of both.")] = None,
     json_file: Json = None,
 ) -> None:
-    """Two runs side by side: the keys that differ, and what either came to."""
+    """Two runs side by side: keys that differ, what either came to, the same tasks in pairs."""
     from rolecall.monitor.two_runs import compare_runs
     from rolecall.storage.run_folder import RunFolder
 
     folders = [RunFolder.existing(run) for run in (a, b)]
     with people_elsewhere(json_file):
         found = compare_runs(*folders)
+    if png is not None:
+        from rolecall.monitor.overlay import draw_both
+
+        draw_both(folders[0], folders[1], png)
     emit(found, json_file)
 
 
