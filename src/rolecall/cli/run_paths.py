@@ -1,4 +1,4 @@
-"""What a path on the command line means: a run folder, and a checkpoint in it."""
+"""Says what a path on the command line means: a run folder, and a checkpoint in it."""
 
 from __future__ import annotations
 
