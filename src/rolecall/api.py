@@ -1,4 +1,4 @@
-"""Training and evaluating from Python: what the commands do, with values in and values out.
+"""Trains and evaluates from Python, as the commands do, with plain arguments and return values.
 
 Where an event loop runs already, as in a notebook, the work has a thread of its own.
 """

@@ -1,4 +1,4 @@
-"""What a boundary raises when a part that the work depends on has failed."""
+"""The errors that a boundary raises when a part that the work depends on has failed."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""The one way to import a package of an extra: it, or one line that says how to install it."""
+"""Imports a package of an extra, or says in one line how to install it."""
 
 from __future__ import annotations
 

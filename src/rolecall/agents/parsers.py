@@ -1,4 +1,4 @@
-"""A turn in, what its form promises out: None means that the turn has not that form."""
+"""Reads the form that an agent's turn promises, and returns None where the turn lacks it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A workflow's calls in, recorded turns out.
+"""Lets a workflow call agents by name, and records each answer as a turn of the episode.
 
 `await team.solver(task.prompt, solution, verdict)` makes messages of its arguments, messages
-become ids, an engine samples, and a `Turn` is recorded on the episode and returned.
+become tokens, an engine samples, and a `Turn` is recorded on the episode and returned.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class Member:
         )
 
     def _given(self, text: str) -> Completion:
-        """A text that nobody sampled, as ids that end like an answer."""
+        """A text that nobody sampled, as tokens that end like an answer."""
         tokenizer = self.agent.policy.tokenizer
         ids = np.append(chat_template.encode(tokenizer, text), tokenizer.eos_token_id).astype(
             np.int32

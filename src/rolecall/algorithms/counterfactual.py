@@ -2,7 +2,7 @@
 
 Episodes are replayed from just before the turn with something else in its place and the same
 seeds; no critic. Degenerate: the same text again gives exactly 0; a replay that fails leaves the
-turn to RLOO, as turns that were not drawn for a replay are.
+turn to RLOO, as turns that were not sampled for a replay are.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
 class Dpo(Algorithm):
-    """Pairs are siblings with identical prompt ids; the better one is paid to grow more likely."""
+    """Trains the better of two siblings with identical prompt tokens to become more likely."""
 
     min_group: ClassVar[int] = 1
     compares_candidates: ClassVar[bool] = True

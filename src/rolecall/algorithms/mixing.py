@@ -38,12 +38,12 @@ class Vdn(Algorithm):
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one stage to the next."""
+    """Discount from one joint step to the next."""
     lam: float = Field(0.8, ge=0, le=1)
     """1 trusts returns, 0 trusts utilities."""
     eta: float = Field(1.0, ge=0, le=1)
     """1: credit from utilities only; below, the rest is the target less the mixed v, which all
-    agents of a stage share."""
+    agents of a joint step share."""
     critic_epochs: int = Field(20, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
@@ -65,7 +65,7 @@ class Vdn(Algorithm):
                 turn.advantages = spread(turn, norm(found[turn.id, ""], turn.id))
 
     def targets(self, episode: Episode) -> list[float]:
-        """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
+        """y by joint step: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
         chain = joint_steps(episode)
         if not chain:
             return []

@@ -1,4 +1,4 @@
-"""What a path on the command line means."""
+"""Says what a path on the command line means."""
 
 from __future__ import annotations
 

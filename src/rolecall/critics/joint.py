@@ -1,4 +1,4 @@
-"""Episodes in, the team critic's value before each stage out; returns in, a better critic out."""
+"""A critic that reads the whole conversation and estimates its value before each joint step."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class JointCritic:
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int
     ) -> dict[str, float]:
-        """Regress on `targets` [stages, agents] of each episode; metrics of the first pass.
+        """Regress on `targets` [joint steps, agents] of each episode; metrics of the first epoch.
 
         `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
         """
@@ -126,7 +126,7 @@ class JointCritic:
             yield batch
 
     def _forward(self, rows: list[Transcript]) -> Tensor:
-        """Normalised values [stages of all rows, agents]."""
+        """Normalised values [joint steps of all rows, agents]."""
         device = self.model.device
         lengths = [len(row.ids) for row in rows]
         starts = np.cumsum([0, *lengths[:-1]])

@@ -1,4 +1,4 @@
-"""A data set in, its files on this machine by split out: from the hub or from where one says."""
+"""Finds the files of a public data set by split, on the hub or in a place that the user names."""
 
 from __future__ import annotations
 

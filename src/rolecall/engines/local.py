@@ -1,7 +1,7 @@
-"""Requests of running episodes in, sampled ids out: batches decoded over the trained weights.
+"""Answers requests of running episodes by batched decoding in this process.
 
 `generate` consumes one request and waits; the pump takes all that have come, prefills them, and
-gives every running row one more id per step; the end of a row unblocks its caller. Policies that
+gives every running row one more token per step; the end of a row unblocks its caller. Policies that
 train adapters of one base stand in the same batches. In deterministic mode the pump steps only
 while every live coroutine waits for it, and rows stand in the order of (task, attempt, path), so
 a batch holds the same rows in every run.

@@ -1,4 +1,4 @@
-"""Propositions in; worlds that turn a judge's word into who won and who lost, out.
+"""Poses propositions to debate, and turns a judge's word into who won and who lost.
 
 Generated propositions say what a calculation comes to, and half of them are wrong, so that it is
 known who should have won.

@@ -1,4 +1,4 @@
-"""A metric's name, true and predicted columns in; the score out, as Kaggle counts it.
+"""Scores predicted columns against true ones by a named metric, as Kaggle counts it.
 
 Formulas that scikit-learn lacks, or has in another form, name their source. Columns hold text as a
 CSV file does; each metric says how it reads them.

@@ -1,4 +1,4 @@
-"""Files of another framework come in: a run script, `key=value` lines or YAML. Its keys go out."""
+"""Reads the keys of another framework from a run script, `key=value` lines or YAML."""
 
 from __future__ import annotations
 

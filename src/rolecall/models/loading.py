@@ -1,4 +1,4 @@
-"""Loads the models and tokenizers of bases, and refuses a model that would not compute rightly."""
+"""Loads the models and tokenizers of bases, and rejects a model that would compute wrongly."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _probe_ids(model: Any) -> Tensor:
 
 
 def _probe(model: Any, keep: Tensor) -> Tensor:
-    """Logits of a few ids through our cache."""
+    """Logits of a few tokens through our cache."""
     number, head_size = heads_of(model.config)
     cache = Cache(
         layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,

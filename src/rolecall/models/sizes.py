@@ -1,4 +1,4 @@
-"""How large a model is, read from its config without loading a weight."""
+"""Reads how large a model is from its config, without loading a weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of metrics.jsonl in, one picture with the curves of a run out."""
+"""Draws the curves of a run as one picture from metrics.jsonl."""
 
 from __future__ import annotations
 

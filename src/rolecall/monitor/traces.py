@@ -1,4 +1,4 @@
-"""A step's episodes in, W&B Weave's traces out: an episode is a call, and each turn one below it.
+"""Records episodes as traces of W&B Weave: an episode is a call, and each turn one below it.
 
 `mode: offline` writes weave's own log into the run folder, to be sent later with
 `python -m weave.durability.wal_sender --entity E --project P --wal-dir RUN/weave/E/P`.

@@ -1,4 +1,4 @@
-"""A step's numbers in, another system's records out. metrics.jsonl is always written beside.
+"""Sends a step's numbers to other trackers; metrics.jsonl is always written beside.
 
 A run that is resumed goes on in the same record: its name there is made of the run folder.
 """

@@ -1,4 +1,4 @@
-"""Two run folders in, what differs in their configs and what either came to out."""
+"""Compares two run folders: what differs in their configs, and what each of them scored."""
 
 from __future__ import annotations
 

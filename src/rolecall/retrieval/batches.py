@@ -1,4 +1,4 @@
-"""Concurrent queries come in one by one, calls with many of them go out.
+"""Gathers concurrent queries into calls with many of them.
 
 Consumes queries, produces the hits of each, and is unblocked by the end of a call: what was asked
 meanwhile is the next call. A query that finds nobody else waits for nobody.

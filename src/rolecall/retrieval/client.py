@@ -1,4 +1,4 @@
-"""One query in, its hits out: from an index in this process or from servers, merged and cached.
+"""Finds the hits of a query in indexes or servers, merged and cached.
 
 `await client.query("who wrote Emma", topk=3)` -> [Hit, ...]
 """

@@ -1,4 +1,4 @@
-"""Queries in, the hits of HTTP servers out: after a failure, another server is asked first."""
+"""Asks HTTP servers for the hits of queries; after a failure another server is asked first."""
 
 from __future__ import annotations
 

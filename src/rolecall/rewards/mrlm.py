@@ -1,4 +1,4 @@
-"""Episodes in; the rewards of MRLM's maths, code and tool environments out, for comparisons.
+"""Pays as MRLM's maths, code and tool environments do, for comparisons.
 
 None is a default here, because they can be farmed: a wrong answer with the word `so` in it beats a
 plain wrong one, and tools that were called without need pay although the answer is wrong. What

@@ -1,4 +1,4 @@
-"""Tasks in, groups of scored episodes out.
+"""Plays tasks as groups of scored episodes.
 
 `collect` consumes (task, attempt) pairs, produces episodes, and is unblocked by an episode's end;
 each finished episode is in the journal before anything else sees it.
@@ -70,7 +70,7 @@ class Rollout:
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
     first_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
-    num_refused: int = 0  # groups that the algorithm did not admit
+    num_filtered: int = 0  # groups that the algorithm filtered out
     num_stale: int = 0  # groups sampled by weights that were too old
     unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
 
@@ -79,7 +79,7 @@ class Rollout:
         return [episode for group in self.groups for episode in group]
 
     def drop_stale(self, versions: dict[str, int], *, most: int) -> None:
-        """Leave out groups with ids that were sampled more than `most` versions ago."""
+        """Leave out groups with tokens that were sampled more than `most` versions ago."""
         fresh = [group for group in self.groups if _staleness(group, versions) <= most]
         self.unused += [episode for group in self.groups if group not in fresh for episode in group]
         self.num_stale += len(self.groups) - len(fresh)
@@ -91,7 +91,7 @@ class Rollout:
         self.failures += more.failures
         self.first_error = self.first_error or more.first_error
         self.num_dropped += more.num_dropped
-        self.num_refused += more.num_refused
+        self.num_filtered += more.num_filtered
         self.unused += more.unused
 
 

@@ -1,4 +1,4 @@
-"""A team and held-out tasks in, avg@n and pass@k by data source out, with confidence intervals."""
+"""Scores a team on held-out tasks: avg@n and pass@k by source, with confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of rows in, groups of finished episodes out: data that nobody here sampled.
+"""Reads groups of finished episodes from a file: data that nobody here sampled.
 
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations

@@ -1,4 +1,4 @@
-"""A data file comes in, its numbered rows go out: JSON array, JSON Lines or parquet, also gzipped.
+"""Reads the numbered rows of a data file: JSON array, JSON Lines or parquet, also gzipped.
 
 The kind is told by the first bytes, not by the name: public `.json` files often hold JSON Lines.
 """

@@ -1,4 +1,4 @@
-"""The name of a data set comes in, the path of a local file with its rows goes out.
+"""Finds the local file with the rows of a named data set.
 
 A name is a file, a folder, a short name of the table below or a data set id on the hub. What the
 hub's cache holds is found without network.

@@ -1,4 +1,4 @@
-"""Names of sources and how to read one in; the tasks of all of them, with unique ids, out."""
+"""Gathers the tasks of several named sources, with unique ids."""
 
 from __future__ import annotations
 

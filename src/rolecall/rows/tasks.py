@@ -1,4 +1,4 @@
-"""A file's rows in, its tasks out: in the order of the file, each with an id that no other has."""
+"""Reads a file's rows as tasks, in its order, each with an id that no other has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coroutines of an episode in, their paths out; and a count of those that are still running.
+"""Gives the coroutines of an episode their paths, and counts those that are still running.
 
 A path is where a call stands in the tree of an episode's calls: parent + ordinal among its
 siblings, counted in the order the code makes them and never in the order they arrive (D9):

@@ -1,4 +1,4 @@
-"""A request with JSON to an HTTP server, the bytes of its answer, as many as are allowed."""
+"""Sends JSON to an HTTP server and reads its answer up to a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that belong to one event loop, such as connections and semaphores: one for each loop."""
+"""Keeps values that belong to one event loop, such as connections and semaphores."""
 
 from __future__ import annotations
 

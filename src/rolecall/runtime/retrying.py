@@ -1,4 +1,4 @@
-"""A request to a server, what it comes to: tried again with growing pauses until one deadline.
+"""Makes requests to servers again, with growing pauses, until one deadline.
 
 Consumes calls, produces their results, and is unblocked by a try that succeeds, by the end of a
 pause after one that failed, or by the deadline.

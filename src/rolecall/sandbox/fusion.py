@@ -1,4 +1,4 @@
-"""A `Run` comes in, a `Ran` goes out: programs run by a SandboxFusion server, ours or another."""
+"""Runs programs on a SandboxFusion server, ours or another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP requests come in, programs run, results go out: the SandboxFusion protocol and a bit more.
+"""Serves a sandbox over HTTP: the SandboxFusion protocol and a bit more.
 
 Consumes requests, produces one run each; a request waits for one of the sandbox's places and is
 answered with 504 when too many wait or one waits too long, which clients take for "try again".

@@ -1,4 +1,4 @@
-"""Policies, critics and their optimizers in, a checkpoint that survives a crash at any moment out.
+"""Saves and loads policies, critics and their optimizers, safe from a crash at any moment.
 
 A checkpoint is written aside, flushed to disk, renamed; the pointer file `latest` moves last. So
 whatever happens while saving, `latest` names a whole checkpoint. A manifest holds the checksum of

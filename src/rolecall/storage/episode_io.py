@@ -1,4 +1,4 @@
-"""Episodes in, JSON lines or Parquet rows out, and back: exact to the bit.
+"""Writes episodes as JSON lines or Parquet rows and reads them back, exact to the bit.
 
 A float32 becomes the shortest decimal of its float64 value, which reads back as the same float32.
 """

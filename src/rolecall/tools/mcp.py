@@ -1,4 +1,4 @@
-"""An MCP server in, its tools for agents out: a command that is started, or a URL.
+"""Offers the tools of an MCP server to agents: a command that is started, or a URL.
 
 One connection serves all episodes. When the server dies, the episodes that call it end with an
 InfrastructureError, and the next one connects again.

@@ -1,4 +1,4 @@
-"""A URL in; the two streams of messages with the MCP server there, whose answers are bounded, out.
+"""Connects to an MCP server at a URL, with a bound on each of its answers.
 
 The mcp package bounds each event of a stream of events. An answer that is one JSON text it reads
 whole, whatever its size, so here what comes is counted while it comes.

@@ -1,4 +1,4 @@
-"""A command in; the two streams of messages with the MCP server that it starts out.
+"""Starts an MCP server by a command and connects to its two streams of messages.
 
 As the mcp package's own transport, with two differences: a line that the server writes is bounded,
 so that no result fills the memory, and what it says on stderr needs no file of ours to go to.

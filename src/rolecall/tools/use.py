@@ -1,4 +1,4 @@
-"""A turn of an agent in, what the tools that it called said out.
+"""Makes the tool calls of an agent's turn and returns what the tools said.
 
 A bad call is data: it is told to the agent, counted on the episode and written on the turn. Only a
 tool that is itself broken (InfrastructureError) ends the episode.

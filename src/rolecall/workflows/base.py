@@ -1,4 +1,4 @@
-"""How a workflow is declared: an async function, and what it needs.
+"""Declares what a workflow is: an async function, and what it needs.
 
 @workflow
 async def duet(team, task, world, rounds: int = 2): ...

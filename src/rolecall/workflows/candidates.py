@@ -1,4 +1,4 @@
-"""One agent and a world in; several answers tried out in forks of it, the best one played.
+"""Tries several answers of one agent in forks of the world, and plays the best one.
 
 The sampling of AT-GRPO (2510.11062): all candidates answer one prompt, each acts in a fork of the
 world, and the world goes on from the fork of the best.

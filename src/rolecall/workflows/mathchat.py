@@ -1,4 +1,4 @@
-"""A problem in, a verified answer out: one reasons, one computes with Python, one decides.
+"""A workflow in which one agent reasons, one computes with Python, and one decides.
 
 The team of MAPPA (MathChat): the executor has the tool `python`, and the verifier sees what it said
 and what its code printed, not the solver.

@@ -1,4 +1,4 @@
-"""A task in, a checked solution out: the protocol of Dr. MAS (2602.08847) for maths.
+"""A workflow of a solver and a verifier: the protocol of Dr. MAS (2602.08847) for maths.
 
 The solver sees the task and all that both have said so far; so does the verifier, and the newest
 solution. The last round has no verifier: nobody would act on its word.

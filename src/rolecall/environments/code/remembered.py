@@ -1,4 +1,4 @@
-"""A key and work in, what the work came to out: done once, however many ask for it."""
+"""Remembers the results of work by key, so that it is done once for all who ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of public programming rows comes in, tasks with their hidden tests go out.
+"""Reads a file of public programming rows and makes tasks with hidden tests of them.
 
 | rows of   | told by      | question       | hidden tests                             |
 |-----------|--------------|----------------|------------------------------------------|

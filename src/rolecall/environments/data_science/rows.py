@@ -1,4 +1,4 @@
-"""DSBench's modelling rows come in, tasks that name their files go out.
+"""Reads DSBench's modelling rows and makes tasks that name their files.
 
 A row says where the files are, the companion file how they are scored:
 {task_id: {cleaned_prompt, metric, target_column, id_column}}.

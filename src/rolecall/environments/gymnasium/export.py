@@ -1,4 +1,4 @@
-"""An environment of this package in, the same one as Gymnasium knows it out: text for text.
+"""Offers an environment of this package as a Gymnasium environment, text for text.
 
 env = AsGymnasium(TextEnvironment()); text, _ = env.reset(seed=0); env.step("My summary.")
 """

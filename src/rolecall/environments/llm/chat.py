@@ -1,4 +1,4 @@
-"""A dialogue in, what a frozen LLM behind an OpenAI-compatible URL says next out."""
+"""Asks a frozen LLM behind an OpenAI-compatible URL for the next words of a dialogue."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class FrozenLlm:
         except (AttributeError, TypeError, ValueError):
             raise RetryableError(f"an answer without one choice: {str(answer)[:200]}") from None
         if finish == "length":
-            raise InfrastructureError(f"{self.url}: a reply is longer than {self.max_tokens} ids")
+            raise InfrastructureError(f"{self.url}: the reply exceeds {self.max_tokens} tokens")
         if not isinstance(text, str) or not (said := visible(text)):
             raise RetryableError("an answer without a word beside its thinking")
         return said

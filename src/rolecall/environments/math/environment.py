@@ -1,4 +1,4 @@
-"""Names of maths sources in; tasks, and worlds that compare boxed answers with the truth, out."""
+"""Poses maths problems, and compares boxed answers with the truth."""
 
 from __future__ import annotations
 

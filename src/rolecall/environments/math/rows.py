@@ -1,4 +1,4 @@
-"""A file of public maths rows comes in, tasks go out.
+"""Reads a file of public maths rows and makes tasks of them.
 
 | rows of                      | question                     | truth                     |
 |------------------------------|------------------------------|---------------------------|

@@ -1,4 +1,4 @@
-"""A game of this package in, the same one as PettingZoo knows it (AEC) out.
+"""Offers a game of this package as an AEC environment of PettingZoo.
 
 An observation is the text of the seat's view as bytes, with a mask of the legal actions; `text_of`
 reads it.

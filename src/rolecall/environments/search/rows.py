@@ -1,4 +1,4 @@
-"""A file of public question rows comes in, tasks go out.
+"""Reads a file of public question rows and makes tasks of them.
 
 | rows of            | question                                        | truth                     |
 |--------------------|-------------------------------------------------|---------------------------|

@@ -1,4 +1,4 @@
-"""A file of rows and the names of its columns come in, tasks go out.
+"""Reads the named columns of a file of rows and makes tasks of them.
 
 A name may lead into a column: `translation.de` is the `de` of each row's `translation`.
 """

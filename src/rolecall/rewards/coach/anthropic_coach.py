@@ -1,4 +1,4 @@
-"""Questions to Anthropic's messages, by the anthropic SDK."""
+"""Sends questions to Anthropic's messages API by the anthropic SDK."""
 
 from __future__ import annotations
 

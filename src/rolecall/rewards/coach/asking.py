@@ -1,4 +1,4 @@
-"""A question goes in, a verdict comes out, or a CoachError that says why there is none.
+"""Asks a coach for a verdict, or raises a CoachError that says why there is none.
 
 The only place that catches what an SDK raises. When a failed request is made again is decided by
 `retrying`, as for all servers; an answer that cannot be read is asked for again, too.

@@ -1,4 +1,4 @@
-"""A finished episode comes in; each trained action goes out with a score, or with an error.
+"""Scores each trained action of a finished episode, or records an error in place of the score.
 
 `Coach` is a reward for a config and, by `score`, something to ask inside a workflow.
 """

@@ -1,4 +1,4 @@
-"""Questions to Gemini, with an API key or through Vertex AI, by the google-genai SDK.
+"""Sends questions to Gemini, with an API key or through Vertex AI, by the google-genai SDK.
 
 Vertex AI without a key uses the application default credentials and the usual variables
 GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION ("global" if there is none).

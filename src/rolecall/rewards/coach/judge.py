@@ -1,4 +1,4 @@
-"""An action comes in, its score goes out: from the cache, the provider or this process."""
+"""Scores one action: from the cache, by the provider or in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action in, what of it can be checked without a model out: arithmetic steps, and code.
+"""Checks what can be checked of an action without a model: arithmetic steps, and code.
 
 Code is checked by running it: where the agent's own tool ran it, by what that came to, else in a
 sandbox of this coach. A program that ends with an error is wrong; what it computes is not judged.

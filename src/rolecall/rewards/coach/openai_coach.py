@@ -1,4 +1,4 @@
-"""Questions to OpenAI, or to any server that speaks its chat completions, by the openai SDK."""
+"""Sends questions to OpenAI, or any server with its chat completions, by the openai SDK."""
 
 from __future__ import annotations
 

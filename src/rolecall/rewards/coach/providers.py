@@ -1,4 +1,4 @@
-"""The name of a provider comes in; what can be asked goes out. Each SDK lives in its own file."""
+"""Finds and connects the coach's provider by name; each SDK has a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action with its surroundings comes in, the two messages that a coach is sent go out.
+"""Renders an action with its surroundings as the two messages that a coach is sent.
 
 Whatever agents, tools, files or data sets wrote stands between marks that hold a random code.
 Its authors cannot know the code, so nothing they write can end the block or pass for an answer.
