@@ -17,9 +17,9 @@ runs one benchmark against the peers that are installed.
 
 Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
 one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs
-of neighbouring runs: above 1 we are faster. Every run samples new tokens; lengths are the same in all
-of them. Before the first pair both sides must agree on what they did: tokens sampled or trained, and
-in `update` the loss and the norm of the gradient, within 1e-4.
+of neighbouring runs: above 1 we are faster. Every run samples new tokens; lengths are the same in
+all of them. Before the first pair both sides must agree on what they did: tokens sampled or
+trained, and in `update` the loss and the norm of the gradient, within 1e-4.
 """
 FAIRNESS = """
 ## What each side does
