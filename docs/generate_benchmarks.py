@@ -17,18 +17,18 @@ runs one benchmark against the peers that are installed.
 
 Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
 one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs
-of neighbouring runs: above 1 we are faster. Every run draws new ids; lengths are the same in all
-of them. Before the first pair both sides must agree on what they did: ids sampled or trained, and
-in `update` the loss and the norm of the gradient, within 1e-4.
+of neighbouring runs: above 1 we are faster. Every run samples new tokens; lengths are the same in
+all of them. Before the first pair both sides must agree on what they did: tokens sampled or
+trained, and in `update` the loss and the norm of the gradient, within 1e-4.
 """
 FAIRNESS = """
 ## What each side does
 
 - **rolecall** samples with the embedded engine over the weights being trained, keeps the log-prob
-  of every sampled id, and is deterministic unless the name says otherwise. A GRPO step is what a
+  of every sampled token, and is deterministic unless the name says otherwise. A GRPO step is what a
   run does, less what it writes to disk.
 - **transformers** calls `generate` once for each agent's turns of all episodes, padded on the left,
-  until the longest is over; only ids that were asked for count. No log-probs are asked for.
+  until the longest is over; only tokens that were asked for count. No log-probs are asked for.
 - **vllm** (0.32.0 for CPUs, compiled, prefix cache on, engine in the same process) gets a turn's
   successor the moment the turn is over, without a barrier between agents. No log-probs are asked
   for.

@@ -42,7 +42,7 @@ def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
 
 
 def test_a_value_that_is_yours_to_say_is_asked_for_by_name():
-    with pytest.raises(ConfigError, match=r"^environment\.root: yours to say"):
+    with pytest.raises(ConfigError, match=r"^environment\.root: the file leaves it open"):
         load(find("data_science_coach"), ["environment.train=a", "environment.test=b"])
 
 

@@ -245,7 +245,7 @@ WORDS = {"name": "math", "kinds": ["word"]}
         (MIX, {"stratify": True}, r"stratify has no effect: .*weights"),
         (FINITE, {"groups": 5}, r"up to 3 tasks of 'b', which has 2"),
         (FINITE, {"curriculum": {"by": "family"}}, r"up to 3 tasks of 'b', which has 2"),
-        ({"name": LETTERS, "size": 2}, {}, r"3 tasks cannot be drawn from 2"),
+        ({"name": LETTERS, "size": 2}, {}, r"3 tasks cannot be sampled from 2"),
     ],
 )
 def test_an_option_that_steers_nothing_is_refused(

@@ -90,7 +90,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_newest_whole_one(
     DAMAGES[name](folder / "checkpoints")
     with caplog.at_level(logging.WARNING, "rolecall.notices"):
         train(config, folder)
-    assert "passed over" in caplog.text
+    assert "is damaged and not used" in caplog.text
     expected, found = weights(finished[1], 3), weights(folder, 3)
     assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert metrics(folder) == metrics(finished[1])
@@ -130,7 +130,7 @@ def test_a_damaged_checkpoint_is_not_evaluated(copied, capsys):
         ("config.yaml", b"", "team: missing"),
         ("config.yaml", b"\xff\xfe\x00", "not a text file"),
         ("config.yaml", b"- a\n- b\n", "not a mapping"),
-        ("config.yaml", b"team: [", "broken YAML"),
+        ("config.yaml", b"team: [", "the YAML cannot be read"),
     ],
 )
 def test_a_damaged_config_is_told_in_plain_lines(copied, capsys, file, content, said):

@@ -189,9 +189,9 @@ def mistral():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (gpt_oss, "not ours to compute: logits differ by"),
-        (deepseek, "not ours to compute: queries, keys and values have"),
-        (bloom, "not ours to compute"),
+        (gpt_oss, "cannot be computed here: logits differ by"),
+        (deepseek, "cannot be computed here: queries, keys and values have"),
+        (bloom, "cannot be computed here"),
         (mistral, "layers of .'sliding_attention'.; only full attention works"),
     ],
 )

@@ -38,7 +38,7 @@ CASES = {
     "no mixer": ({"algorithm": "qmix"}, "critics.mixer: qmix needs this critic"),
     "a team critic without a model": (
         {"algorithm": "mappo", "critics": {"team": {}}},
-        "critics.team.base: say which model reads the conversation",
+        "critics.team.base is missing: set it to the model that reads the conversation",
     ),
     "a value head with a model": (
         {"algorithm": "ppo", "critics": {"agent": {"base": "tiny:math"}}},
@@ -177,7 +177,7 @@ def test_rows_without_pairs_are_refused_before_anything_runs(model_folder, tmp_p
     assert "rows.jsonl:1: no pair: the row has no `rejected`" in refused(config, tmp_path)
     rows.write_text('{"prompt": "a", "chosen": "b", "rejected": "c", "agent": "last"}\n')
     config["rollout"]["groups"] = 2
-    assert "a step of 2 preferences cannot be drawn from 1 rows" in refused(config, tmp_path)
+    assert "a step of 2 preferences cannot be sampled from 1 rows" in refused(config, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_folder_is_read_as_the_repository_or_by_the_names_of_splits(tmp_path):
         (["gsm8k", "--from", "no.jsonl"], "--from: there is no file or folder no.jsonl"),
         (["gsm8k", "--from", "dev=x"], "SPLIT=FILE takes train, test"),
         (["gsm8k", "--from", "rows.jsonl"], "tells no split; write train=rows.jsonl or test="),
-        (["--output", "x"], "which data set?"),
+        (["--output", "x"], "need the name of a data set"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(arguments, told, tmp_path, monkeypatch, capsys):

@@ -67,5 +67,5 @@ def test_what_a_program_dies_of_is_said(kit):
 
 
 def test_options_of_this_machine_have_no_effect_on_a_server():
-    with pytest.raises(ValueError, match="the server decides"):
+    with pytest.raises(ValueError, match="that server decides"):
         Python(url="http://localhost:1", packages=False)

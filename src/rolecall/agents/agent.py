@@ -82,7 +82,10 @@ class Agent:
             else:
                 messages.append(Message("user", text))
         if not messages or messages[-1].role != "user":
-            raise ValueError(f"agent {self.name!r} was called without anything to answer")
+            raise ValueError(
+                f"agent {self.name!r} was called without anything to answer; "
+                "pass it a text, a turn or an observation"
+            )
         return messages
 
     def instructed(self, tools: list[Tool]) -> list[Message]:

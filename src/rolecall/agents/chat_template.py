@@ -72,10 +72,16 @@ def _pieces(
     pieces = []
     for mark, tokens in zip(marks, spliced, strict=True):
         if text.count(mark) > 1:
-            raise ValueError("the chat template writes an earlier assistant message twice")
+            raise ValueError(
+                "the chat template writes an earlier assistant message twice; use a base whose "
+                "template writes each message once"
+            )
         before, found, text = text.partition(mark)
         if not found:
-            raise ValueError("the chat template leaves out an earlier assistant message")
+            raise ValueError(
+                "the chat template leaves out an earlier assistant message; use a base whose "
+                "template writes each message once"
+            )
         if opened:
             before = NO_THOUGHT.sub("", before) + opened
         pieces += [encode(tokenizer, before), tokens]

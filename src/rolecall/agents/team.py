@@ -120,7 +120,10 @@ class Team:
         """Play this candidate; its siblings stay as data. Raises ValueError for a second one."""
         siblings = [t for t in self._episode.turns if t.path[:-1] == turn.path[:-1]]
         if turn.candidate is None or any(t.chosen for t in siblings):
-            raise ValueError(f"turn {turn.id} is no candidate, or another one was chosen already")
+            raise ValueError(
+                f"turn {turn.id} is no candidate, or another one was chosen already; "
+                "choose one of the turns that `candidates` returned, once"
+            )
         turn.chosen = True
         return turn
 

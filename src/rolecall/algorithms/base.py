@@ -102,23 +102,26 @@ class Algorithm(BaseModel, ABC):
     epochs: int = Field(1, ge=1, le=1000)
     """Epochs over the turns of a step."""
     minibatches: int = Field(1, ge=1, le=100_000)
-    """Optimizer steps in a pass, each on its share of the turns."""
+    """Optimizer steps in an epoch, each on its share of the turns."""
 
     @model_validator(mode="after")
     def _check_effects(self) -> Algorithm:
         given = self.model_fields_set
         for name in self.without_effect:
             if name in given:
-                raise ValueError(f"{name} has no effect in {type(self).__name__}'s loss")
+                raise ValueError(f"{name} has no effect in {type(self).__name__}'s loss; remove it")
         if self.agg != "turn_sum" and "turn_length" in given:
-            raise ValueError("turn_length has no effect unless agg is turn_sum")
+            raise ValueError("turn_length has no effect unless agg is turn_sum; remove it")
         if "kl_form" in given and (not self.kl or self.kl_in == "reward"):
-            raise ValueError("kl_form has no effect unless the KL is a loss (kl > 0, kl_in: loss)")
+            raise ValueError(
+                "kl_form has no effect unless the KL is a loss (kl > 0, kl_in: loss); remove it"
+            )
         if "kl_in" in given and not self.kl:
-            raise ValueError("kl_in has no effect while kl is 0")
+            raise ValueError("kl_in has no effect while kl is 0; remove it, or set kl above 0")
         if self.anchor == "sampler" and (self.correction or "none").endswith("tis"):
             raise ValueError(
-                f"correction {self.correction!r} with anchor 'sampler' would count the ratio twice"
+                f"correction {self.correction!r} with anchor 'sampler' would count the ratio "
+                "twice; use a mask, or leave it out"
             )
         return self
 

@@ -40,7 +40,7 @@ class Counterfactual(Algorithm):
     @model_validator(mode="after")
     def _check_text(self) -> Counterfactual:
         if "text" in self.model_fields_set and self.baseline != "text":
-            raise ValueError("text has no effect unless baseline is text")
+            raise ValueError("text has no effect unless baseline is text; remove it")
         return self
 
     async def prepare(self, group: Group, replay: Replay) -> None:

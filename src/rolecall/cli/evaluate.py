@@ -38,7 +38,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
     folder = RunFolder.existing(path) if is_run(path) else None
     plan = load_plan(folder.config if folder else find(source), overrides)
     if plan.config.evaluation.tasks == 0:
-        raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
+        raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
     run = build(plan)
     check_services(run)
     saved = checkpoint.named(folder, checkpoint_name) if folder else None

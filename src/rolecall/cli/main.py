@@ -160,7 +160,7 @@ def import_config(
     files = [Path(part) for part in given if "=" not in part]
     overrides = [part for part in given if "=" in part]
     if not files:
-        raise ConfigError("no file is given")
+        raise ConfigError("no file is given; name the YAML file or the run script to import")
     text, found = import_files(files, overrides, source=source, partial=partial)
     if output is None:
         typer.echo(text, nl=False)
@@ -187,7 +187,10 @@ def data(
 
     if name is None:
         if source or output:
-            raise ConfigError("which data set? name one of: " + ", ".join(d.name for d in LISTED))
+            raise ConfigError(
+                "--from and --output need the name of a data set; write one of: "
+                + ", ".join(d.name for d in LISTED)
+            )
         for one in LISTED if json_file is None else []:
             splits = ", ".join(one.files)
             typer.echo(f"{one.name:16} {one.kind:13} {splits:12} {one.hub or one.needs}")

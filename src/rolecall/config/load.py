@@ -61,23 +61,28 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     try:
         loaded = OmegaConf.load(path)
         if not isinstance(loaded, DictConfig):
-            raise ConfigError(f"{path}: not a mapping of keys to values")
+            raise ConfigError(
+                f"{path} is not a mapping of keys to values; write lines of `key: value`"
+            )
         merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(f"{', '.join(missing)}: yours to say (??? in the file)")
+            raise ConfigError(
+                f"{', '.join(missing)}: the file leaves it open (???); write a value there, "
+                "or KEY=VALUE on the command line"
+            )
         plain = OmegaConf.to_container(merged, resolve=True)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(
-            f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
+            f"{path}{line}: the YAML cannot be read: {getattr(error, 'problem', error)}"
         ) from error
     except (OmegaConfBaseException, TypeError) as error:
         raise ConfigError(f"{path}: {first_line(error)}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file") from error
+        raise ConfigError(f"{path} is not a text file; name a YAML file") from error
     except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply") from error
+        raise ConfigError(f"{path} is nested too deeply to be read; write fewer levels") from error
     places = places_of(path.name if path.parent == RECIPES else str(path), path, overrides or [])
     try:
         config = Config.model_validate(plain)

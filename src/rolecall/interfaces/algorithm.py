@@ -1,4 +1,4 @@
-"""What a learner computes for an algorithm's loss, and what it gets back."""
+"""Declares what a learner computes for an algorithm's loss, and what it gets back."""
 
 from __future__ import annotations
 

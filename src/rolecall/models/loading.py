@@ -37,7 +37,10 @@ def load_tokenizer(base: str) -> Tokenizer:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"base {base!r} has no usable tokenizer: {first_line(error)}") from error
     if not tokenizer.chat_template:
-        raise ValueError(f"base {base!r} has no chat template, so its agents cannot be prompted")
+        raise ValueError(
+            f"base {base!r} has no chat template, so its agents cannot be prompted; "
+            "name a base with one, such as an instruct model"
+        )
     return tokenizer
 
 
@@ -55,12 +58,18 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
     if window and not hasattr(model.config, "layer_types"):  # then it holds for every layer
         kinds = {"sliding_attention"}
     if kinds != {"full_attention"}:
-        raise ValueError(f"base {base!r} has layers of {sorted(kinds)}; only full attention works")
+        raise ValueError(
+            f"base {base!r} has layers of {sorted(kinds)}; only full attention works: "
+            "name a base that has no other"
+        )
     model.name_or_path = model.config._name_or_path = base  # an export names it so
     model.to(device).eval()
     make_exact(model)
     if problem := _undrivable(model):
-        raise ValueError(f"base {base!r}: this attention is not ours to compute: {problem}")
+        raise ValueError(
+            f"base {base!r} has an attention that cannot be computed here: {problem}; "
+            "name another base"
+        )
     fuse(model)
     for change in (fuse_heads, trim):
         _try_out(model, change)

@@ -44,7 +44,7 @@ def listed(sources: str | list[str]) -> list[str]:
     """Raises ValueError for an empty list."""
     found = [sources] if isinstance(sources, str) else list(sources)
     if not found:
-        raise ValueError("an empty list of sources")
+        raise ValueError("the list of sources is empty; name at least one")
     return found
 
 

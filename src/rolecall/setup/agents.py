@@ -45,7 +45,7 @@ def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
     found = registry.resolve("tool", named.name, key=key)
     if isinstance(found, Tool):
         if named.options:
-            raise ConfigError(f"{key}: tool {named.name!r} has no options")
+            raise ConfigError(f"{key}: tool {named.name!r} has no options; remove them")
         return Stateless(found)
     if not isinstance(found, type):
         return Stateless(tool(found))

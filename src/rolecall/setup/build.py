@@ -138,7 +138,7 @@ def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutCont
         raise ConfigError(f"rollout.data: {error}") from error
     if config.rollout.groups > len(groups):
         raise ConfigError(
-            f"rollout.groups: a step of {config.rollout.groups} {kind} cannot be drawn from "
-            f"{len(groups)} rows"
+            f"rollout.groups: a step of {config.rollout.groups} {kind} cannot be sampled from "
+            f"{len(groups)} rows; write at most {len(groups)}"
         )
     return groups

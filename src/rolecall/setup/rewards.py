@@ -16,13 +16,15 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
     found = registry.resolve("reward", name, key="rewards")
     if not isinstance(found, type):
         if options:
-            raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect")
+            raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect; remove it")
         function: Reward = found
         return function, weight
     named = Named(name=name, **options)
     checked = registry.checked_options(found, named.options, key=f"rewards.{name}", skip=0)
     if getattr(found, "weighs_itself", False) and weight != 1.0:
-        raise ConfigError(f"rewards.{name}.weight has no effect: it has weights of its own")
+        raise ConfigError(
+            f"rewards.{name}.weight has no effect: it has weights of its own; remove it"
+        )
     return Part(f"rewards.{name}", found, checked), weight
 
 

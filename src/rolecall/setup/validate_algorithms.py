@@ -113,18 +113,21 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
     for name, critic in config.critics.items():
         users = [algorithm for algorithm in algorithms if algorithm.critic == name]
         if not users:
-            yield f"critics.{name} has no effect: no algorithm here reads it"
+            yield f"critics.{name} has no effect: no algorithm here reads it; remove it"
             continue
         reads = users[0].critic_reads
         if reads and critic.base is None:
-            yield f"critics.{name}.base: say which model reads the conversation"
+            yield (
+                f"critics.{name}.base is missing: set it to the model that reads the conversation"
+            )
         if not reads and critic.base is not None:
-            yield f"critics.{name}.base has no effect: this critic has no own model"
+            yield f"critics.{name}.base has no effect: this critic has no own model; remove it"
     if not any(algorithm.needs_reference for algorithm in algorithms):
         for policy_name, policy in config.policies.items():
             if policy.reference is not None:
                 yield (
-                    f"policies.{policy_name}.reference has no effect: no algorithm here reads it"
+                    f"policies.{policy_name}.reference has no effect: no algorithm here reads it; "
+                    "remove it"
                 )
 
 
@@ -172,7 +175,7 @@ def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, An
 def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm]) -> Problems:
     number = num_candidates(config, flow)
     if number is not None and number < 1:
-        yield f"workflow.candidates: at least 1 (it is {number})"
+        yield f"workflow.candidates: write at least 1 (it is {number})"
     if number != 1 and not any(algorithm.compares_candidates for algorithm in algorithms):
         yield (
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "

@@ -62,22 +62,32 @@ def _check_effects(config: Config) -> Problems:
     for name, policy in config.policies.items():
         users = [a for a in config.team.values() if a.policy == name]
         if not users:
-            yield f"policies.{name}: no agent speaks with it"
+            yield (
+                f"policies.{name}: no agent speaks with it; remove it, or name it as "
+                "team.AGENT.policy"
+            )
         if name not in trained and policy.adapter is not None:
             yield (
-                f"policies.{name}.adapter has no effect: no agent that speaks with it is trainable"
+                f"policies.{name}.adapter has no effect: no agent that speaks with it is "
+                "trainable; remove it"
             )
     if not trained:
-        yield "team: no agent is trainable, so there is nothing to train"
+        yield (
+            "team: no agent is trainable, so there is nothing to train; "
+            "set team.AGENT.trainable=true for one"
+        )
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
     if config.metrics.grad_norm_every is not None and not shared:
         yield (
             "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
-            "gradient norm is an agent's own"
+            "gradient norm is an agent's own; remove it"
         )
     evaluation = config.evaluation
     if evaluation.tasks == 0 and evaluation.every:
-        yield "evaluation.every has no effect: evaluation.tasks is 0"
+        yield (
+            "evaluation.every has no effect: evaluation.tasks is 0; remove it, or write "
+            "evaluation.tasks above 0"
+        )
     if evaluation.validation and not evaluation.every:
         yield (
             "evaluation.validation has no effect: evaluation.every is 0, so nothing is evaluated "
@@ -137,11 +147,11 @@ def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
     if rollout.data is not None:
         for option in ("curriculum", "stratify"):
             if getattr(rollout, option):
-                yield f"rollout.{option} has no effect with rollout.data"
+                yield f"rollout.{option} has no effect with rollout.data; remove it"
     if rollout.groups > total:
         yield (
-            f"rollout.groups: a step of {rollout.groups} tasks cannot be drawn from {total} train "
-            "tasks"
+            f"rollout.groups: a step of {rollout.groups} tasks cannot be sampled from {total} "
+            f"train tasks; write at most {total}"
         )
     if rollout.curriculum is not None:
         yield from _check_curriculum(rollout.curriculum, sampler)
@@ -149,7 +159,7 @@ def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
         if name and most > len(sampler.parts[name]):
             yield (
                 f"rollout.groups: a step takes up to {most} tasks of {name!r}, which has "
-                f"{len(sampler.parts[name])}"
+                f"{len(sampler.parts[name])}; write a smaller number"
             )
 
 
@@ -167,11 +177,17 @@ def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Pro
     elif curriculum.by == "source":
         looked = [{task.source for task in part[:LOOKED_AT]} for part in parts.values()]
         if all(len(sources) < 2 for sources in looked):
-            yield "rollout.curriculum.by: source has no effect: there is one source to draw from"
+            yield (
+                "rollout.curriculum.by: source has no effect: there is one source to sample from; "
+                "use task"
+            )
     elif not (isinstance(sampler.train, Mixture) and sampler.train.label == "family"):
-        yield "rollout.curriculum.by: only a mixed environment has families"
+        yield "rollout.curriculum.by: only a mixed environment has families; use task or source"
     if sampler.groups == len(sampler.train):
-        yield "rollout.curriculum has no effect: every step takes all train tasks"
+        yield (
+            "rollout.curriculum has no effect: every step takes all train tasks; "
+            "remove it, or write a smaller rollout.groups"
+        )
 
 
 def _check_sampling(config: Config) -> Problems:
@@ -179,11 +195,11 @@ def _check_sampling(config: Config) -> Problems:
     filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.filtered]
     for name in filtered:
         if config.team[name].sampling.temperature == 0:
-            yield f"team.{name}.sampling.temperature: a trained agent must sample"
+            yield f"team.{name}.sampling.temperature: a trained agent must sample; write above 0"
         if not allowed:
             yield (
                 f"team.{name}.sampling: top_p and top_k make the sampler another distribution "
                 "than the one trained; set rollout.allow_filtered_sampling=true to do it anyway"
             )
     if allowed and not filtered:
-        yield "rollout.allow_filtered_sampling has no effect: nothing is filtered"
+        yield "rollout.allow_filtered_sampling has no effect: nothing is filtered; remove it"

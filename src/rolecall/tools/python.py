@@ -31,9 +31,11 @@ class Python:
         here can be imported; `unenforced`: limits that this machine need not hold.
         """
         if url is not None and (unenforced or not packages):
-            raise ValueError("packages and unenforced have no effect: the server decides")
+            raise ValueError(
+                "packages and unenforced have no effect with url: that server decides; remove them"
+            )
         if token_env is not None and url is None:
-            raise ValueError("token_env has no effect without url")
+            raise ValueError("token_env has no effect without url; remove it, or set url")
         self._token = "" if token_env is None else os.environ.get(token_env, "")
         if token_env is not None and not self._token:
             raise ValueError(f"token_env: the environment variable {token_env} is not set")

@@ -141,7 +141,11 @@ class Trainer:
         """The newest whole checkpoint; damaged ones that are newer are set aside."""
         found, passed = checkpoint.newest_whole(self.folder.checkpoints)
         for name, wrong in passed.items():
-            notices.warning("%s is passed over: %s", self.folder.checkpoints / name, wrong)
+            notices.warning(
+                "the checkpoint %s is damaged and not used: %s",
+                self.folder.checkpoints / name,
+                wrong,
+            )
         if found is None:
             self._refuse_to_start_again(damaged=bool(passed))
             return None
@@ -149,7 +153,7 @@ class Trainer:
             checkpoint.set_aside(self.folder.checkpoints / name)
         if passed:
             checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(found))
-            notices.warning("continuing from %s, and doing the steps after it again", found)
+            notices.warning("the run continues from %s, and does the steps after it again", found)
         return found
 
     def _refuse_to_start_again(self, *, damaged: bool) -> None:
