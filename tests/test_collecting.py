@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.algorithms.counterfactual import NOTE
 from rolecall.config.load import load
 from rolecall.rollout.episodes import Rollout, replay
 from rolecall.runtime.call_tree import task_factory
@@ -147,7 +146,7 @@ def replayed(folder, tmp_path, monkeypatch, *, concurrency: int, **changes):
     run_folder = RunFolder(tmp_path / "run")
     run_folder.start(loaded)
     rollout = collect(Collector(build(validate(loaded)), run_folder))
-    notes = {turn.id: turn.info[NOTE] for e in rollout.episodes for turn in e.turns}
+    notes = {turn.id: turn.replayed for e in rollout.episodes for turn in e.turns}
     return notes, counted
 
 
