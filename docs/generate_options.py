@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import types
 from pathlib import Path
@@ -17,6 +18,9 @@ from rolecall.environments.math import rows
 from rolecall.interfaces.environment import Observation
 from rolecall.types import Episode, Message, Task, Turn
 from rolecall.workflows.base import Workflow
+
+sys.path.insert(0, str(Path(__file__).parent))
+from page_text import shown
 
 HEAD = """# Options of what a config can name
 
@@ -107,7 +111,7 @@ def _section(kind: str, name: str, *, skip: int) -> str:
     fields = {} if alone else registry.options_model(call, skip=skip).model_fields
     said, meanings = _said(call, frozenset(fields))
     told = [_first_of_file(call)] if kind == "workflow" else []
-    lines += ["\n\n".join([*told, *said]), ""]
+    lines += [shown("\n\n".join([*told, *said])), ""]
     if not fields:
         return "\n".join([*lines, "No options."])
     explained = any(option in meanings for option in fields)
@@ -159,7 +163,7 @@ def _meanings(paragraph: str) -> dict[str, str]:
 
 def _fields(kept: type) -> str:
     """A dataclass as a table, its comments as meanings."""
-    lines = [f"\n### {kept.__name__}\n", " ".join((kept.__doc__ or "").split()), ""]
+    lines = [f"\n### {kept.__name__}\n", shown(" ".join((kept.__doc__ or "").split())), ""]
     lines += ["| field | type | meaning |", "|---|---|---|"]
     source = textwrap.dedent(inspect.getsource(kept))
     code = source.splitlines()
@@ -205,7 +209,7 @@ def _default(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return _escaped(" ".join(text.split()))
+    return _escaped(shown(" ".join(text.split())))
 
 
 def _escaped(text: str) -> str:
