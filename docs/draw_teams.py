@@ -33,6 +33,7 @@ from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.graph import Sees
 
 sys.path.insert(0, str(Path(__file__).parent))
+from generate_options import paragraphs_and_meanings
 from page_text import shown
 
 HERE = Path(__file__).resolve().parent
@@ -196,13 +197,14 @@ def page() -> str:
         flow = resolve("workflow", name, key="docs")
         module = inspect.getmodule(flow.play)
         options = list(inspect.signature(flow.play).parameters.values())[3:]
-        given = [f"{o.name}" if o.default is o.empty else f"{o.name}: {o.default}" for o in options]
+        named = ", ".join(f"`{option.name}`" for option in options)
+        paragraphs, _ = paragraphs_and_meanings(flow.play, frozenset(o.name for o in options))
         parts += [
             f"## {name}\n",
             f"{shown(textwrap.dedent(inspect.getdoc(module) or '').strip())}\n",
             f"![{name}](teams/{name}.svg)\n",
-            f"{shown(inspect.getdoc(flow.play) or '')}\n",
-            f"Options: `{{{', '.join(given)}}}`\n" if given else "No options.\n",
+            *(f"{shown(paragraph)}\n" for paragraph in paragraphs),
+            f"Options: [{named}](options.md#workflow-{name}).\n" if named else "No options.\n",
         ]
     return "\n".join(parts)
 
