@@ -2,8 +2,8 @@
 
 - ```python title="mine.py" and ```yaml title="team.yaml" are written to files of these names.
 - ```python without a title is run, in one namespace for the whole page.
-- ```console holds commands after `$ `, and below each what it prints: every line must be printed, in
-  this order; `...` stands for lines that are left out. A command that prints `rolecall: ...` fails.
+- ```console holds commands after `$ `, and below each what it prints: every line must be printed,
+  in this order; `...` stands for lines left out. A command that prints `rolecall: ...` fails.
 - ```text is an example of one run, and is not compared.
 """
 
