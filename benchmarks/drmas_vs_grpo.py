@@ -16,8 +16,8 @@ from statistics import fmean
 
 import yaml
 
-from rolecall.cli import commands
-from rolecall.config.schema import find
+from rolecall.cli import train as command
+from rolecall.config.load import find
 
 ROOT = Path(__file__).resolve().parents[1]
 BONUS = f"{ROOT / 'examples' / 'role_bonus.py'}:role_bonus"
@@ -43,7 +43,7 @@ def run(setting: str, algorithm: str, *, seed: int, steps: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{setting}-{algorithm}-{seed}.yaml"
         file.write_text(yaml.safe_dump(config(setting, algorithm, seed=seed, steps=steps)))
-        return commands.train(str(file), [], output=Path(folder) / "run", resume=False)
+        return command.train(str(file), [], output=Path(folder) / "run", resume=False)
 
 
 def table(found: dict[tuple[str, str], list[dict]]) -> str:

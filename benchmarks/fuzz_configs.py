@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import find, load, recipe_names
+from rolecall.config.load import find, load, recipe_names
 
 SMALL = (
     "trainer.steps=1", "rollout.groups=2", "rollout.group_size=2", "evaluation.tasks=1",
@@ -134,7 +134,7 @@ def tried(config: dict[str, Any], folder: Path) -> tuple[str, str]:
     file, out = folder / "config.yaml", folder / "out.txt"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     context = get_context("forkserver")
-    context.set_forkserver_preload(["rolecall.setup.build", "rolecall.cli.commands"])
+    context.set_forkserver_preload(["rolecall.setup.build", "rolecall.cli.train"])
     process = context.Process(target=run, args=(file, folder / "run", out))
     process.start()
     process.join(LONGEST_S)

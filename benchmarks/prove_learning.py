@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from rolecall.config.schema import find, recipe_names
+from rolecall.config.load import find, recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/learning.md"

@@ -90,11 +90,11 @@ MRLM: Names = [
     ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], "algorithm: grpo"),
     ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo"], "algorithm: dpo"),
     ("SFTTrainer", ["rolecall.algorithms.sft:Sft", "rollout.data"], "algorithm: sft"),
-    ("load_config", ["rolecall.config.schema:load"], ""),
+    ("load_config", ["rolecall.config.load:load"], ""),
     ("save_config", ["rolecall.storage.run_folder:resolved"], "a run folder holds config.yaml"),
     (
         "merge_configs",
-        ["rolecall.config.schema:load"],
+        ["rolecall.config.load:load"],
         "KEY.SUB=VALUE; what is not named stays as it is",
     ),
     (

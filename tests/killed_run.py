@@ -13,9 +13,10 @@ from pathlib import Path
 
 import torch
 
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.learners.optimizer import Stepper
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import Journal, RunFolder, write_aside
 from rolecall.training import trainer
@@ -76,7 +77,7 @@ def run(config_file: Path, folder: Path, point: str, count: int, threads: int = 
     config = load(config_file)
     run_folder = RunFolder(folder)
     run_folder.start(config)
-    made = assemble(config)
+    made = build(validate(config))
     arm(point, count)
     asyncio.run(trainer.Trainer(made, run_folder, display=Silent()).train())
     write_aside(run_folder.path / "finished", "yes")

@@ -12,10 +12,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.models.loading import locate
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
@@ -33,8 +34,8 @@ async def says(run: Run, policy: str) -> np.ndarray:
 @pytest.mark.parametrize("copy", [False, True], ids=["the same weights", "separate weights"])
 def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, tmp_path, copy):
     config = case(model_folder, "adapters", engine={"separate_weights": copy})
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
-    assert run.models["a"].model is run.models["b"].model
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
+    assert run.publisher.models["a"].model is run.publisher.models["b"].model
     folder = RunFolder(tmp_path / "run")
     folder.start(run.config)
 
@@ -57,7 +58,7 @@ def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, t
 
 def test_two_adapters_share_batches_and_have_learning_rates_of_their_own(model_folder, tmp_path):
     config = case(model_folder, "adapters")
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
     assert len(run.engine._distinct) == 1, "one decoder samples for both"
     rates = {name: learner.stepper.config.lr for name, learner in run.learners.items()}
     assert rates == {"a": 1e-3, "b": 3e-3}
@@ -68,7 +69,7 @@ def test_two_adapters_share_batches_and_have_learning_rates_of_their_own(model_f
 
 def test_a_trained_adapter_loads_into_plain_peft(model_folder, tmp_path):
     train(case(model_folder, "adapters"), tmp_path / "run")
-    run = assemble(load(tmp_path / "run.yaml"))
+    run = build(validate(load(tmp_path / "run.yaml")))
     run.restore(tmp_path / "run/checkpoints/step-3")
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     ids = torch.from_numpy(np.concatenate([PROMPT, TOKENS])).long()
@@ -97,10 +98,10 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
     config = load(
         write(tmp_path / "c.yaml", {**case(model_folder, "adapters"), "policies": policies})
     )
-    run = assemble(config)
+    run = build(validate(config))
     for policy in "ab":
         folder = tmp_path / policy
-        run.models[policy].save(folder)
+        run.publisher.models[policy].save(folder)
         named = json.loads((folder / "adapter_config.json").read_text())
         assert named["base_model_name_or_path"] == base
         layers = named["target_modules"]  # a set in PEFT, which each process orders anew
@@ -110,4 +111,4 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
         for file in (*folder.glob("*.json"), folder / "README.md"):
             assert str(locate("tiny:math")) not in file.read_text(), file
             assert str(tmp_path) not in file.read_text(), file
-        run.models[policy].load(folder)
+        run.publisher.models[policy].load(folder)

@@ -11,6 +11,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.runtime.call_tree import task_factory
 from rolecall.training import train_step
 from rolecall.training.run import Run
+from rolecall.training.train_step import annotate
 from tests.test_every_algorithm import Display, case, trainer_of
 
 
@@ -57,7 +58,7 @@ def test_the_log_probs_that_an_update_begins_with_are_those_of_a_pass_of_their_o
     for policy, learner in run.learners.items():
         turns = [turn for e in episodes for turn in e.turns if turn.policy == policy]
         budget = run.config.learner.tokens_per_batch
-        asyncio.run(learner.annotate(turns, {"prox_logprobs"}, budget=budget))
+        asyncio.run(annotate(learner, turns, {"prox_logprobs"}, budget=budget))
         expected |= {turn.id: turn.prox_logprobs for turn in turns}
         for turn in turns:
             turn.prox_logprobs = None

@@ -10,11 +10,12 @@ import pytest
 
 import rolecall
 from rolecall import api
-from rolecall.cli import commands
+from rolecall.cli import train as command
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.errors import StoppedError
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from tests.toy import relay_config, write
 
 
@@ -41,13 +42,13 @@ def test_in_a_notebook_a_loop_runs_already(model_folder, tmp_path):
 def test_a_run_in_a_thread_is_stopped_and_saves(model_folder, tmp_path):
     """As Ctrl-C in a notebook does it, also where it comes before the run has begun."""
     file = write(tmp_path / "team.yaml", relay_config(model_folder))
-    stop = commands.Stop()
+    stop = command.Stop()
     stop.now()
     told: list[BaseException] = []
 
     def work() -> None:
         try:
-            commands.train(str(file), [], output=tmp_path / "run", resume=False, stop=stop)
+            command.train(str(file), [], output=tmp_path / "run", resume=False, stop=stop)
         except BaseException as error:
             told.append(error)
 
@@ -56,7 +57,7 @@ def test_a_run_in_a_thread_is_stopped_and_saves(model_folder, tmp_path):
     thread.join()
     assert isinstance(told[0], StoppedError)
     assert not (tmp_path / "run/summary.json").exists()
-    assert commands.train(str(tmp_path / "run"), [], output=None, resume=False)["steps"] == 3
+    assert command.train(str(tmp_path / "run"), [], output=None, resume=False)["steps"] == 3
 
 
 def test_overrides_are_mappings_or_what_the_command_line_takes():
@@ -74,6 +75,6 @@ def test_no_module_stands_where_a_function_is_exported():
 
 
 def test_an_assembled_run_is_printed_in_a_line(model_folder, tmp_path):
-    run = assemble(load(write(tmp_path / "team.yaml", relay_config(model_folder))))
+    run = build(validate(load(write(tmp_path / "team.yaml", relay_config(model_folder)))))
     assert repr(run).startswith("<Run of left: a, right: a, last: b; ")
     assert len(repr(run)) < 300

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from rolecall.cli import main
-from rolecall.config.schema import find, load
-from rolecall.setup.build import assemble
+from rolecall.config.load import find, load
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.training.run import Run
 from tests.toy import command, relay_config, solo_config, write
 
@@ -186,7 +187,7 @@ def test_one_key_freezes_an_agent(config, tmp_path, capsys):
     recipe = load(find("math"), ["team.verifier.trainable=false"])
     assert recipe.team["verifier"].invalid_penalty == 0.0
     assert recipe.team["solver"].invalid_penalty == 0.1
-    assert isinstance(assemble(recipe), Run)
+    assert isinstance(build(validate(recipe)), Run)
 
 
 def test_a_run_without_shared_policies_is_evaluated_from_its_folder(model_folder, tmp_path, capsys):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rolecall.algorithms.counterfactual import NOTE
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.rollout.episodes import Rollout, replay
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
 from rolecall.training import collector
 from rolecall.training.collector import Collector
@@ -39,7 +40,7 @@ def collector_of(folder, tmp_path, reward: str, **changes) -> Collector:
     run_folder = RunFolder(tmp_path / "run")
     loaded = load(write(tmp_path / "c.yaml", config))
     run_folder.start(loaded)
-    return Collector(assemble(loaded), run_folder)
+    return Collector(build(validate(loaded)), run_folder)
 
 
 def collect(collector: Collector, step: int = 1) -> Rollout:
@@ -120,7 +121,7 @@ def test_replays_of_a_journalled_step_find_the_cache_that_those_of_a_played_one_
     folder.start(config)
     read = []
     for _ in range(2):  # the second finds the first one's journal whole
-        collector = Watched(assemble(config), folder)
+        collector = Watched(build(validate(config)), folder)
 
         async def collect(collector=collector) -> None:
             asyncio.get_running_loop().set_task_factory(task_factory)
@@ -145,7 +146,7 @@ def replayed(folder, tmp_path, monkeypatch, *, concurrency: int, **changes):
     loaded = load(write(tmp_path / "c.yaml", config))
     run_folder = RunFolder(tmp_path / "run")
     run_folder.start(loaded)
-    rollout = collect(Collector(assemble(loaded), run_folder))
+    rollout = collect(Collector(build(validate(loaded)), run_folder))
     notes = {turn.id: turn.info[NOTE] for e in rollout.episodes for turn in e.turns}
     return notes, counted
 

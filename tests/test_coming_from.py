@@ -12,8 +12,9 @@ from typer.main import get_command
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.cli.main import app
+from rolecall.config.load import find, load, recipe_names
 from rolecall.config.registry import BUILT_IN, imported, options_model, resolve
-from rolecall.config.schema import Config, Named, RewardConfig, find, load, recipe_names
+from rolecall.config.schema import Config, Named, RewardConfig
 
 FILE = Path(__file__).resolve().parents[1] / "docs/generate_coming_from.py"
 spec = importlib.util.spec_from_file_location("generate_coming_from", FILE)

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import CurriculumConfig, load
+from rolecall.config.load import load
+from rolecall.config.schema import CurriculumConfig
 from rolecall.environments.mixed import Labelled, Mixture
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.task_sampler import Shares, TaskSampler, drawn, rounded, weighted
 from rolecall.rows.sources import LazyTasks
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.types import Episode, Task
 from tests import toy
 from tests.toy import solo_config, write
@@ -252,4 +254,4 @@ def test_an_option_that_steers_nothing_is_refused(
     config = solo_config(model_folder, rollout=rollout)
     config["environment"] = environment
     with pytest.raises(ConfigError, match=said):
-        assemble(load(write(tmp_path / "c.yaml", config)))
+        build(validate(load(write(tmp_path / "c.yaml", config))))

@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import load
-from rolecall.learners.local import DivergedError, LocalLearner
-from rolecall.setup.build import assemble
+from rolecall.config.load import load
+from rolecall.interfaces.learner import DivergedError
+from rolecall.learners.local import LocalLearner
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
@@ -26,7 +28,7 @@ from tests.toy import changed, command, relay_config, solo_config, write
 def trainer_of(config: dict, folder: Path) -> Trainer:
     """A trainer that holds the folder's lock."""
     loaded = load(write(folder.with_suffix(".yaml"), config))
-    made, run_folder = assemble(loaded), RunFolder(folder)
+    made, run_folder = build(validate(loaded)), RunFolder(folder)
     run_folder.start(loaded)
     return Trainer(made, run_folder, display=Silent())
 
@@ -131,7 +133,7 @@ def test_a_damaged_checkpoint_is_not_evaluated(copied, capsys):
         ("config.yaml", b"team: [", "broken YAML"),
     ],
 )
-def test_a_damaged_config_is_one_line(copied, capsys, file, content, said):
+def test_a_damaged_config_is_told_in_plain_lines(copied, capsys, file, content, said):
     _, folder = copied
     (folder / file).write_bytes(content)
     for arguments in (
@@ -142,7 +144,7 @@ def test_a_damaged_config_is_one_line(copied, capsys, file, content, said):
         assert command(*arguments) == 2
         error = capsys.readouterr().err
         assert said in error
-        assert len(error.strip().splitlines()) == 1
+        assert all(line.startswith("rolecall: ") for line in error.strip().splitlines())
 
 
 def test_damaged_records_journals_and_stray_files_do_not_stop_a_run(copied, caplog):

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.critics.joint import JointCritic
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
@@ -47,7 +48,7 @@ def trainer_of(config: dict, folder: Path, display: Display) -> Trainer:
     loaded = load(write(folder.with_suffix(".yaml"), config))
     run_folder = RunFolder(folder)
     run_folder.start(loaded)
-    return Trainer(assemble(loaded), run_folder, display=display)
+    return Trainer(build(validate(loaded)), run_folder, display=display)
 
 
 def train(config: dict, folder: Path) -> Display:

@@ -99,7 +99,7 @@ def learnt(config: dict, folder: Path) -> dict[str, Tensor]:
 def weights(trainer: Trainer) -> dict[str, Tensor]:
     return {
         f"{policy}.{name}": (tensor.inner if isinstance(tensor, OnGpu) else tensor).clone()
-        for policy, model in trainer.run.models.items()
+        for policy, model in trainer.run.publisher.models.items()
         for name, tensor in model.weights().items()
     }
 

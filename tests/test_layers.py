@@ -14,7 +14,7 @@ drawing = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(drawing)
 
 # What a person writes for a team of their own, and what it must work without.
-WRITTEN = ("agents", "algorithms", "environments", "grading", "rewards", "tools", "workflows")
+WRITTEN = ("agents", "environments", "grading", "interfaces", "rewards", "tools", "workflows")
 TRAINS = ("models", "engines", "learners", "critics", "training", "setup", "storage", "cli", "api")
 
 

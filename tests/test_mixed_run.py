@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.config.schema import load
-from rolecall.setup.build import assemble
+from rolecall.config.load import load
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from rolecall.types import Episode
@@ -52,7 +53,7 @@ def folder(model_folder, tmp_path_factory) -> RunFolder:
     loaded = load(write(path / "c.yaml", config), ["environment.of.loud.weight=1"])
     found = RunFolder(path / "run")
     found.start(loaded)
-    asyncio.run(Trainer(assemble(loaded), found, display=Silent()).train())
+    asyncio.run(Trainer(build(validate(loaded)), found, display=Silent()).train())
     return found
 
 
@@ -108,8 +109,8 @@ def test_draws_ahead_of_updates_follow_from_the_episodes_before_their_bound(mode
     loaded = load(write(tmp_path / "c.yaml", config))
     folder = RunFolder(tmp_path / "run")
     folder.start(loaded)
-    asyncio.run(Trainer(assemble(loaded), folder, display=Silent()).train())
-    again = assemble(loaded).sampler
+    asyncio.run(Trainer(build(validate(loaded)), folder, display=Silent()).train())
+    again = build(validate(loaded)).sampler
     drawn = []
     for step in (1, 2, 3, 4):
         tasks = {task.id: task for task in again.sample(step)}

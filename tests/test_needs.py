@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.setup import weights
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, algorithm_cases, crew_config, write
 
@@ -131,7 +132,7 @@ CASES = {
 
 def refused(config: dict, folder: Path) -> str:
     with pytest.raises(ConfigError) as error:
-        assemble(load(write(folder / "c.yaml", config)))
+        build(validate(load(write(folder / "c.yaml", config))))
     return str(error.value)
 
 
@@ -141,7 +142,8 @@ def test_an_unmet_need_is_one_clear_error(model_folder, tmp_path, monkeypatch, n
     monkeypatch.setattr(weights, "load_model", lambda *_, **__: pytest.fail("weights were loaded"))
     error = refused(crew_config(model_folder, **changes), tmp_path)
     assert said in error
-    assert "\n" not in error
+    for line in error.split("\n"):
+        assert line.startswith(f"{tmp_path / 'c.yaml'}:"), "the file is named"
 
 
 def test_a_shared_policy_under_sequential_updates_is_refused(model_folder, tmp_path):
@@ -165,7 +167,9 @@ def test_two_losses_on_one_policy_are_refused_and_equal_ones_are_not(model_folde
     assert "team.second.algorithm.clip_high" in error
     assert "clip_high is 0.2 of 'first' and 0.3 of 'second'" in error
     assert "different losses" in refused(config("rloo"), tmp_path)
-    run = assemble(load(write(tmp_path / "c.yaml", config({"name": "grpo", "agg": "token"}))))
+    run = build(
+        validate(load(write(tmp_path / "c.yaml", config({"name": "grpo", "agg": "token"}))))
+    )
     assert {part.agents for part in run.algorithm_groups} == {
         frozenset({"first", "last"}),
         frozenset({"second"}),
@@ -210,4 +214,4 @@ def test_agents_on_one_policy_have_one_value_of_what_the_loss_reads(
 def test_agents_on_one_policy_may_differ_in_what_credit_alone_reads(model_folder, tmp_path):
     config = crew_config(model_folder, **algorithm_cases(model_folder)["ppo"])
     config["team"]["second"]["algorithm"] = {"name": "ppo", "lam": 0.5}
-    assert len(assemble(load(write(tmp_path / "c.yaml", config))).algorithm_groups) == 2
+    assert len(build(validate(load(write(tmp_path / "c.yaml", config)))).algorithm_groups) == 2

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import OpponentPoolConfig, load
+from rolecall.config.load import load
+from rolecall.config.schema import OpponentPoolConfig
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.rollout.opponent_pool import OpponentPool
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from tests.test_every_algorithm import Display
@@ -41,40 +43,43 @@ def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
         move(model)
         pool.finished(step)
     assert [step for step, _ in pool.pool] == [0, 6, 8]
-    assert same(pool.first[1], begun)
+    assert pool.first == 0
+    assert same(pool.weights_after(0), begun)
     assert not same(pool.pool[-1][1], model.weights()), "a copy, which no update reaches"
-    assert {pool.of(step)[0] for step in range(64)} == {0, 6, 8}
+    assert {pool.of(step) for step in range(64)} == {0, 6, 8}
     pool.save(tmp_path)
-    again = OpponentPool(model, pool.past, seed=0)
+    again = OpponentPool(model, pool.config, seed=0)
     again.load(tmp_path)
     assert all(
         a[0] == b[0] and same(a[1], b[1]) for a, b in zip(pool.pool, again.pool, strict=True)
     )
-    assert [again.of(step)[0] for step in range(64)] == [pool.of(step)[0] for step in range(64)]
+    assert [again.of(step) for step in range(64)] == [pool.of(step) for step in range(64)]
 
 
 def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_path, monkeypatch):
     case = algorithm_cases(model_folder)["earlier opponents"]
     config = relay_config(model_folder, **case, trainer={"steps": 6, "save_every": 9})
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
     played = []
     collect = Trainer._rollout
 
     async def noting(trainer, step):
         rollout = await collect(trainer, step)
-        played.append({name: t.clone() for name, t in run.models["b"].weights().items()})
+        played.append({name: t.clone() for name, t in run.publisher.models["b"].weights().items()})
         return rollout
 
     monkeypatch.setattr(Trainer, "_rollout", noting)
     display = Display()
     folder = RunFolder(tmp_path / "run")
     folder.start(run.config)
-    begun = {name: tensor.clone() for name, tensor in run.models["b"].weights().items()}
+    begun = {name: tensor.clone() for name, tensor in run.publisher.models["b"].weights().items()}
     asyncio.run(Trainer(run, folder, display=display).train())
     drawn = [r["policy/b/of_step"] for r in folder.read_metrics() if r["kind"] == "step"]
     assert len(set(drawn)) > 1
     assert [same(weights, begun) for weights in played] == [step == 0 for step in drawn]
-    assert same(run.models["b"].weights(), begun), "the last evaluation is played like the first"
+    assert same(run.publisher.models["b"].weights(), begun), (
+        "the last evaluation is played like the first"
+    )
     assert run.opponent_pools["b"].pool[-1][0] == 6
 
 
@@ -83,12 +88,15 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
     [
         ({"policies": {"b": {"opponent_pool": {"of": "c"}}}}, "'c' is no policy that is trained"),
         ({"policies": {"b": {"opponent_pool": {"of": "b"}}}}, "'b' is no policy that is trained"),
-        ({"team": {"last": {"policy": "b"}}}, "is not trainable; set trainable: false"),
+        ({"team": {"last": {"policy": "b"}}}, "set trainable: false for each agent with policy"),
         ({"policies": {"b": {"base": "tiny:math"}}}, "must be that of 'a'"),
-        ({"policies": {"a": {"adapter": {"rank": 2}}}}, "of an adapter no past is kept"),
+        (
+            {"policies": {"a": {"adapter": {"rank": 2}}}},
+            "of an adapter are not kept",
+        ),
         (
             {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}},
-            "max_staleness must be 0",
+            "set trainer.max_staleness=0",
         ),
     ],
 )
@@ -100,4 +108,4 @@ def test_a_past_that_cannot_be_played_is_refused(model_folder, tmp_path, changes
             merged = {**old, **value} if isinstance(old, dict) and section != "team" else value
             config[section][name] = merged
     with pytest.raises(ConfigError, match=told):
-        assemble(load(write(tmp_path / "c.yaml", config)))
+        build(validate(load(write(tmp_path / "c.yaml", config))))

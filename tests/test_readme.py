@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rolecall.config.load import load
 from rolecall.config.registry import BUILT_IN
-from rolecall.config.schema import load
 from tests.docs.pages import bodies
 from tests.toy import command
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall.config.schema import find, recipe_names
+from rolecall.config.load import find, recipe_names
 from tests import toy
 from tests.sandbox.places import working_sandbox
 from tests.toy import command

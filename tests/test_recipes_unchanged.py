@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.config.schema import find, load
+from rolecall.config.load import find, load
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.episodes import play
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from tests.rewards.coach.server import serving
 from tests.test_recipes import REAL
 
@@ -91,7 +92,7 @@ def built(name, model_folder, folder):
         rows = folder / "rows.json"
         changes += [f"environment.{key}={rows}" for key in ("train", "test")]
         changes.append(f"environment.root={folder}")
-    return assemble(load(find(name), changes))
+    return build(validate(load(find(name), changes)))
 
 
 @pytest.mark.parametrize("name", REAL)

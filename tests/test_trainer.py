@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall.config.schema import load
-from rolecall.setup.build import assemble
+from rolecall.config.load import load
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import NothingTrainsError, Trainer
 from tests.toy import relay_config, solo_config, write
@@ -29,13 +30,13 @@ def train(config: dict, folder: Path) -> Trainer:
     loaded = load(write(folder.with_suffix(".yaml"), config))
     run_folder = RunFolder(folder)
     run_folder.start(loaded)
-    trainer = Trainer(assemble(loaded), run_folder, display=Silent())
+    trainer = Trainer(build(validate(loaded)), run_folder, display=Silent())
     asyncio.run(trainer.train())
     return trainer
 
 
 def weights(trainer: Trainer, policy: str) -> torch.Tensor:
-    parameters = [p for _, p in trainer.run.models[policy].named_parameters()]
+    parameters = [p for _, p in trainer.run.publisher.models[policy].named_parameters()]
     return torch.cat([p.detach().flatten() for p in parameters]).clone()
 
 
@@ -67,13 +68,13 @@ def test_frozen_policy_never_moves(model_folder, tmp_path):
     config = relay_config(model_folder)
     config["team"]["last"]["trainable"] = False
     del config["policies"]["b"]["optimizer"]
-    fresh = assemble(load(write(tmp_path / "c.yaml", config)))
-    before = {n: p.clone() for n, p in fresh.models["b"].model.state_dict().items()}
+    fresh = build(validate(load(write(tmp_path / "c.yaml", config))))
+    before = {n: p.clone() for n, p in fresh.publisher.models["b"].model.state_dict().items()}
     trainer = train(config, tmp_path / "run")
-    after = trainer.run.models["b"].model.state_dict()
+    after = trainer.run.publisher.models["b"].model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    moved = fresh.models["a"].model.state_dict()
-    current = trainer.run.models["a"].model.state_dict()
+    moved = fresh.publisher.models["a"].model.state_dict()
+    current = trainer.run.publisher.models["a"].model.state_dict()
     assert any(not torch.equal(moved[name], current[name]) for name in moved)
     rows = pq.read_table(tmp_path / "run" / "episodes").to_pylist()
     frozen = [r for r in rows if r["agent"] == "last"]
@@ -87,23 +88,25 @@ def test_two_adapters_on_one_base_train_apart(model_folder, tmp_path):
         config["policies"][policy]["adapter"] = {"rank": 4, "alpha": 8}
         config["policies"][policy]["optimizer"] = {"lr": 0.01}
     trainer = train(config, tmp_path / "run")
-    a, b = trainer.run.models["a"], trainer.run.models["b"]
+    a, b = trainer.run.publisher.models["a"], trainer.run.publisher.models["b"]
     assert a.model is b.model
     base = torch.cat(
         [p.detach().flatten() for n, p in a.model.named_parameters() if "lora" not in n]
     )
-    fresh = assemble(load(tmp_path / "run.yaml"))
+    fresh = build(validate(load(tmp_path / "run.yaml")))
     untouched = torch.cat(
         [
             p.detach().flatten()
-            for n, p in fresh.models["a"].model.named_parameters()
+            for n, p in fresh.publisher.models["a"].model.named_parameters()
             if "lora" not in n
         ]
     )
     assert torch.equal(base, untouched)
     assert not torch.equal(weights(trainer, "a"), weights(trainer, "b"))
     for policy in ("a", "b"):
-        start = torch.cat([p.flatten() for _, p in fresh.models[policy].named_parameters()])
+        start = torch.cat(
+            [p.flatten() for _, p in fresh.publisher.models[policy].named_parameters()]
+        )
         assert not torch.equal(weights(trainer, policy), start)
     saved = tmp_path / "run" / "checkpoints" / "step-2" / "a"
     assert (saved / "adapter_model.safetensors").is_file()
@@ -116,7 +119,7 @@ def test_exported_policies_load_with_transformers(model_folder, tmp_path):
     saved = tmp_path / "run" / "checkpoints" / "step-1" / "a"
     model = AutoModelForCausalLM.from_pretrained(saved)
     assert AutoTokenizer.from_pretrained(saved).chat_template
-    ours = trainer.run.models["a"].model.state_dict()
+    ours = trainer.run.publisher.models["a"].model.state_dict()
     assert all(torch.equal(value, ours[name]) for name, value in model.state_dict().items())
 
 

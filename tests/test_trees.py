@@ -26,6 +26,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.training.train_step import annotate
 from rolecall.types import Turn
 from tests.toy import CPU, alike, language_model, turn
 
@@ -152,7 +153,7 @@ def test_micro_batches_of_trees_equal_whole(model_folder, algorithm):
 def test_tree_equals_flat_in_log_probs_of_every_family(any_model_folder):
     learner = LocalLearner(language_model(any_model_folder), Optimizer(lr=1.0), total_updates=1)
     turns = conversation(seed=2)
-    asyncio.run(learner.annotate(turns, {"new_logprobs"}, budget=10_000))
+    asyncio.run(annotate(learner, turns, {"new_logprobs"}, budget=10_000))
     for each in turns:
         [alone] = pack([each], budget=10_000)
         found = learner.forward(alone).logprobs[alone.mask > 0].detach().numpy()

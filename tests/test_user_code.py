@@ -13,14 +13,15 @@ import torch
 
 from rolecall.agents.parsers import one_of
 from rolecall.config import registry
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import ContextFullError, Request, Sampling
 from rolecall.interfaces.environment import Observation, World
 from rolecall.monitor import metrics
 from rolecall.rollout.episodes import collect, play
 from rolecall.rollout.evaluation import evaluate
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from rolecall.types import Episode, Task, Turn
@@ -404,7 +405,7 @@ def test_a_tracker_that_fails_ends_no_run_and_is_left_out(model_folder, tmp_path
     config = load(write(tmp_path / "c.yaml", solo_config(model_folder)))
     folder = RunFolder(tmp_path / "run")
     with folder.started(config), caplog.at_level(logging.WARNING, "rolecall.notices"):
-        trainer = Trainer(assemble(config), folder, display=Silent(), trackers=[Broken()])
+        trainer = Trainer(build(validate(config)), folder, display=Silent(), trackers=[Broken()])
         asyncio.run(trainer.train())
     assert Broken.calls == 1
     assert "tracker Broken failed and gets nothing more: ConnectionError" in caplog.text

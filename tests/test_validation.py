@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.mixed import Mixture
 from rolecall.environments.validation import identity, split
@@ -17,7 +17,8 @@ from rolecall.interfaces.environment import ENDLESS
 from rolecall.monitor import report, summary
 from rolecall.monitor.comparison import compare
 from rolecall.monitor.live import evaluation_line
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.types import Task
 from tests.monitor.runs_for_tests import evaluation_record, make_run, step_record
@@ -111,7 +112,7 @@ def test_a_resumed_run_holds_the_same_tasks_out_and_makes_up_for_lost_validation
 
 def test_an_environments_own_validation_split_is_used_and_train_stays_whole(model_folder, tmp_path):
     config = words_config(model_folder, kind="WithValidation", environment={"size": 20})
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
     assert [task.id for task in run.validation] == [f"validation-{i}" for i in range(4)]
     assert len(run.sampler.train) == 20
 
@@ -119,7 +120,7 @@ def test_an_environments_own_validation_split_is_used_and_train_stays_whole(mode
 def test_without_a_validation_split_train_is_whole_and_test_is_all_there_is(model_folder, tmp_path):
     config = words_config(model_folder, environment={"size": 20})
     del config["evaluation"]["validation"]
-    run = assemble(load(write(tmp_path / "c.yaml", config)))
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
     assert (run.validation, len(run.sampler.train)) == ([], 20)
 
 
@@ -159,14 +160,14 @@ def test_each_part_of_a_mixture_holds_out_its_own():
 def test_a_split_that_is_too_small_is_refused_by_its_source(model_folder, tmp_path):
     config = words_config(model_folder, environment={"size": 4})
     with pytest.raises(ConfigError, match=r"evaluation\.validation: .*'letters'.*only 4"):
-        assemble(load(write(tmp_path / "c.yaml", config)))
+        build(validate(load(write(tmp_path / "c.yaml", config))))
 
 
 def test_a_validation_split_that_nothing_reads_is_refused(model_folder, tmp_path):
     config = words_config(model_folder)
     config["evaluation"]["every"] = 0
     with pytest.raises(ConfigError, match=r"evaluation.validation has no effect.*evaluation.every"):
-        assemble(load(write(tmp_path / "c.yaml", config)))
+        build(validate(load(write(tmp_path / "c.yaml", config))))
 
 
 def test_the_split_may_not_change_when_a_run_goes_on(model_folder, tmp_path):

@@ -35,12 +35,12 @@ def train(
     run's summary.json. Raises ConfigError for what does not fit, and RunFailedError where nothing
     was trained.
     """
-    from rolecall.cli import commands
+    from rolecall.cli import train as command
 
-    stop = commands.Stop()
+    stop = command.Stop()
     with _named(config) as source:
         return _outside_of_loops(
-            lambda: commands.train(
+            lambda: command.train(
                 source,
                 _listed(overrides),
                 output=None if output is None else Path(output),
@@ -59,11 +59,11 @@ def evaluate(
 
     Returns {"avg@8": .., "avg@8_margin": .., "pass@8": .., "by_source": {..}, ...}.
     """
-    from rolecall.cli import commands
+    from rolecall.cli import evaluate as command
 
     with _named(config) as source:
         return _outside_of_loops(
-            lambda: commands.evaluate(source, _listed(overrides), checkpoint_name=checkpoint)
+            lambda: command.evaluate(source, _listed(overrides), checkpoint_name=checkpoint)
         )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rolecall.algorithms.base import Algorithm, Outputs
+from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.dpo import Dpo
 from rolecall.config import registry
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from rolecall.types import Batch, Episode, Turn
 from tests.toy import episode, turn

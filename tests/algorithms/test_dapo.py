@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.dapo import Dapo, length_penalty
 from rolecall.algorithms.grpo import Grpo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.dpo import Dpo, pair_loss
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join, pack
 from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, turn

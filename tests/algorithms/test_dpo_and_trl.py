@@ -20,6 +20,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.rollout.offline_data import preferences
+from rolecall.training.train_step import annotate
 from tests.conftest import make_model
 from tests.toy import agent, language_model
 
@@ -41,7 +42,7 @@ def test_loss_and_gradient_agree_with_trl(model_folder, tmp_path, budget):
     turns = [turn for group in groups for episode in group for turn in episode.turns]
 
     learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1, reference=reference)
-    asyncio.run(learner.annotate(turns, {"ref_logprobs"}, budget=budget))
+    asyncio.run(annotate(learner, turns, {"ref_logprobs"}, budget=budget))
     algorithm = Dpo(beta=0.3)
     algorithm.credit([episode for group in groups for episode in group])
     batches = pack(turns, budget=budget, pairs=algorithm.pairs(turns))

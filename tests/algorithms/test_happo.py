@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import floats, team_step
 from tests.toy import episode, turn

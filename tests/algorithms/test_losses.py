@@ -9,7 +9,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.corrections import correct
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.dpo import Dpo
@@ -18,6 +17,7 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import clipped_objective, kl_estimate, value_loss
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.rloo import Rloo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from rolecall.types import Batch
 from tests.algorithms.small import Unigram, floats

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 
 import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.mappo import Mappo
 from rolecall.algorithms.ppo import Ppo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import floats, said
 from tests.toy import episode, turn
@@ -133,7 +134,7 @@ class Means:
     def __init__(self) -> None:
         self.table = {}
 
-    def annotate(self, episodes) -> None:
+    async def annotate(self, episodes) -> None:
         for e in episodes:
             for k, one in enumerate(e.turns):
                 values = self.table.get(history(e, k), dict.fromkeys(self.agents, 0.0))
@@ -168,12 +169,12 @@ def test_the_central_value_becomes_that_of_the_matrix_game(lam, rounds):
             episodes.append(e)
     algorithm, critic = Mappo(whiten=False, lam=lam, critic_epochs=3), Means()
     for _ in range(rounds):
-        critic.annotate(episodes)
+        asyncio.run(critic.annotate(episodes))
         algorithm.credit(episodes)
         assert algorithm.fit(episodes, critic) == {"epochs": 3.0}
     values = {key: found["a"] for key, found in critic.table.items()}
     assert values == pytest.approx({(): 0.75, (0,): 0.6, (1,): 1.1}, abs=1e-6)
-    critic.annotate(episodes)
+    asyncio.run(critic.annotate(episodes))
     algorithm.credit(episodes)
     for e in episodes:  # the advantage lemma of 2.13: A1 + A2 = R - V
         if lam == 0.0:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.rloo import Rloo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats, said, singles
 from tests.toy import episode, turn

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rolecall.agents.agent import Policy
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.sft import Sft
 from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.rollout.offline_data import demonstrations
@@ -154,7 +154,9 @@ def test_a_run_learns_the_demonstrations_and_another_one_starts_from_its_weights
     warm = tmp_path / "warm/checkpoints/step-12/a"
     config["policies"]["a"]["base"] = str(warm)
     begun = dict(
-        trainer_of(config, tmp_path / "warmed", Display()).run.models["a"].named_parameters()
+        trainer_of(config, tmp_path / "warmed", Display())
+        .run.publisher.models["a"]
+        .named_parameters()
     )
     saved = load_file(warm / "model.safetensors")
     assert saved.keys() & begun.keys()

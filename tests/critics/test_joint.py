@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 import torch
@@ -106,7 +108,7 @@ def test_long_and_empty_episodes_are_valued_and_learned_from(model_folder):
     critic = critic_of(model_folder)
     critic.model.max_length = 60
     said = [long_talk(0, 9), episode(1, [], {}), long_talk(2, 2)]
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     assert all(t.values is not None for e in said for t in e.turns)
     algorithm = Mappo()
     algorithm.credit(said)
@@ -119,7 +121,7 @@ def test_agents_of_one_stage_share_its_value_and_spread_it_over_their_ids(model_
     critic = critic_of(model_folder)
     torch.nn.init.normal_(critic.head.weight)
     said = [talk(0, "abc", "def", "ghi", 1.0), talk(1, "a", "b", "c", 0.0)]
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     for each in said:
         left, right, last, unplayed = each.turns
         assert left.info["values"] == right.info["values"]
@@ -136,11 +138,11 @@ def test_the_value_equals_the_tabular_one_of_a_matrix_game(model_folder):
     critic = critic_of(model_folder)
     said = [talk(i, "good" if i < 3 else "bad", "x", "y", float(i < 3)) for i in range(4)]
     targets = [np.full((2, 3), e.rewards["team"]) for e in said]
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     assert [e.turns[0].values[0] for e in said] == [0.0] * 4
     for _ in range(60):
         critic.fit(said, targets, epochs=2)
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     assert [e.turns[0].values[0] for e in said] == pytest.approx([0.75] * 4, abs=0.05)
     assert [e.turns[2].values[0] for e in said] == pytest.approx([1, 1, 1, 0], abs=0.05)
 
@@ -152,7 +154,7 @@ def test_a_budget_changes_no_value_and_no_fit(model_folder):
     for budget in (40, 10_000):
         critic = critic_of(model_folder, budget=budget)
         critic.fit(said, targets, epochs=3)
-        critic.annotate(said)
+        asyncio.run(critic.annotate(said))
         found.append([t.values[0] for e in said for t in e.turns if t.values is not None])
     assert found[0] == pytest.approx(found[1], abs=1e-4)
 

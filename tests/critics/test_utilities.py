@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 import torch
@@ -34,14 +36,14 @@ def critic_of(folder, mixer: str) -> UtilityCritic:
 def test_credit_goes_to_the_agent_that_earned_it(model_folder, mixer):
     critic = critic_of(model_folder, mixer)
     said = [pair(2 * a + b, a, b) for a in (0, 1) for b in (0, 1)]
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     before = [turn.info["gain"] for e in said for turn in e.turns]
     if mixer == "vdn":
         assert before == [0.0] * 8, "an untrained critic gives nobody credit"
     for _ in range(15):
-        critic.annotate(said)
+        asyncio.run(critic.annotate(said))
         critic.fit(said, [[e.rewards["team"]] for e in said], epochs=40)
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     gains = np.array([[turn.info["gain"] for turn in e.turns] for e in said])
     assert gains[:2, 0] == pytest.approx([-0.5, -0.5], abs=0.1)
     assert gains[2:, 0] == pytest.approx([0.5, 0.5], abs=0.1)
@@ -59,7 +61,7 @@ def test_policies_are_read_and_never_moved(model_folder):
     model = critic.models["p"].model
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     said = [pair(0, 1, 0), pair(1, 0, 1)]
-    critic.annotate(said)
+    asyncio.run(critic.annotate(said))
     critic.fit(said, [[1.0], [0.0]], epochs=5)
     assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
     assert all(p.grad is None for p in model.parameters())
@@ -68,12 +70,12 @@ def test_policies_are_read_and_never_moved(model_folder):
 def test_a_saved_mixer_goes_on_bit_for_bit(model_folder, tmp_path):
     said = [pair(0, 1, 0), pair(1, 0, 1)]
     one, other = critic_of(model_folder, "qmix"), critic_of(model_folder, "qmix")
-    one.annotate(said)
+    asyncio.run(one.annotate(said))
     one.fit(said, [[1.0], [0.0]], epochs=3)
     one.save(tmp_path)
     other.load(tmp_path)
     for critic in (one, other):
-        critic.annotate(said)
+        asyncio.run(critic.annotate(said))
         critic.fit(said, [[1.0], [0.0]], epochs=3)
     for a, b in zip(one.stepper.parameters, other.stepper.parameters, strict=True):
         assert torch.equal(a, b)

@@ -98,4 +98,4 @@ def _run_command(line: str, shown: list[str]) -> None:
 
 def _plain(text: str) -> str:
     """Without what depends on the width of a terminal: frames and the number of blanks."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text).split())

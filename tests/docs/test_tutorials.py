@@ -66,10 +66,10 @@ def test_each_command_reads_the_files_of_a_page_anew(tmp_path, monkeypatch):
         "```\n"
         '```python title="mine.py"\n```\n'
         "```console\n$ rolecall train team.yaml\n"
-        "rolecall: workflow.name: mine.py has no 'mine'\n```\n"
+        "rolecall: team.yaml:3: workflow.name: mine.py has no 'mine'\n```\n"
         '```python title="mine.py"\nmine = open("none")\n```\n'
         "```console\n$ rolecall train team.yaml\n"
-        "rolecall: workflow.name: 'mine.py:mine' cannot be imported\n```\n"
+        "rolecall: team.yaml:3: workflow.name: 'mine.py:mine' cannot be imported\n```\n"
     )
     run(page)
 

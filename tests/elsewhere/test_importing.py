@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall.config.schema import load
-from rolecall.importers.importing import check_whole
+from rolecall.config.load import load
+from rolecall.setup.plan import load_plan
 from tests.toy import command
 
 MRLM = """
@@ -78,7 +78,7 @@ def test_a_file_is_known_by_what_it_says_and_becomes_a_config_that_fits(text, ca
     status, written, error = imported(text, capsys=capsys)
     assert status == 0, error
     assert "???" not in written
-    check_whole(load(Path("out.yaml")))
+    load_plan(Path("out.yaml"))
 
 
 def test_a_script_gives_what_its_variables_hold_and_steps_by_its_rows(capsys):

@@ -124,7 +124,7 @@ def test_other_weights_share_nothing(model_folder):
         before = made._schedulers["p"].num_shared
         await made.generate(ask(2, TASK))
         shared = made._schedulers["p"].num_shared
-        await made.load("p", 1, None)
+        made.load("p", 1, None)
         await made.generate(ask(3, TASK))
         return before, shared, made._schedulers["p"].num_shared
 
@@ -259,7 +259,7 @@ def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, mo
             while slept and not any(row.num_read for row in held.waiting):
                 await asyncio.sleep(0)
             if slept:
-                await made.sleep()
+                await made.sleep(weights=False)
             return await task
 
         return asyncio.run(main())

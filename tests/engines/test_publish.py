@@ -36,7 +36,7 @@ def generate_and_load(
             await asyncio.sleep(0)
         for _ in range(3):
             await asyncio.sleep(0)
-        await made.load(policy, version, weights)
+        made.load(policy, version, weights)
         said = await asyncio.gather(*tasks)
         return {request.id: one for request, [one] in zip(asked, said, strict=True)}
 
@@ -93,5 +93,5 @@ def test_weights_that_do_not_fit_are_an_error_and_change_nothing(model_folder):
     learners = adapters(model_folder, "a", "b")
     made = engine(copies(learners))
     with pytest.raises(ValueError, match="lack"):
-        asyncio.run(made.load("a", 4, learners["b"].weights()))
+        made.load("a", 4, learners["b"].weights())
     assert made._schedulers["a"].versions == {"a": 0, "b": 0}

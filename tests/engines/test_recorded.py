@@ -142,7 +142,7 @@ def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, r
     asyncio.run(made.forget())
     assert cache() is decoder.allocator.cache, "nothing is freed to forget"
     assert (decoder._recorded is not None) == records
-    asyncio.run(made.sleep())
+    asyncio.run(made.sleep(weights=False))
     assert (cache() is not None) == kept
     assert (decoder._recorded is not None) == kept
     read = decoder.num_read

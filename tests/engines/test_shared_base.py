@@ -129,8 +129,8 @@ def test_changing_one_adapter_changes_only_its_own_samples(model_folder):
 
 def test_each_row_records_the_version_of_its_own_policy(model_folder):
     made = engine(adapters(model_folder, "a", "b"))
-    asyncio.run(made.load("a", 3, None))
-    asyncio.run(made.load("b", 8, None))
+    made.load("a", 3, None)
+    made.load("b", 8, None)
     said = generate(made, requests("a", "b"))
     for name, one in said.items():
         assert set(one.versions.tolist()) == {3 if name.startswith("a") else 8}

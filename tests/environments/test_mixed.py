@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rolecall.config.errors import ConfigError
+from rolecall.config.registry import checked_options
 from rolecall.config.schema import Named
 from rolecall.environments.math.environment import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.evaluation import held_out
-from rolecall.setup.algorithms import check_options
 from rolecall.types import Episode, Task
 from tests import toy
 
@@ -38,7 +38,7 @@ class Closing(toy.Letters):
 def mixed(**of) -> MixedEnvironment:
     """As the config makes it."""
     named = Named(name="mixed", of=of)
-    options = check_options("environment", named, MixedEnvironment, skip=0)
+    options = checked_options(MixedEnvironment, named.options, key="environment", skip=0)
     return MixedEnvironment(**options)
 
 

@@ -6,9 +6,9 @@ from statistics import fmean
 
 import pytest
 
-from rolecall.cli.commands import demonstrating
-from rolecall.config.schema import find, load
-from rolecall.setup.parts import make_environment
+from rolecall.cli.tiny import demonstrating
+from rolecall.config.load import find
+from rolecall.setup.plan import load_plan
 from rolecall.tiny.demonstrations import data_science
 from rolecall.tiny.demonstrations.mathchat import program
 from rolecall.tiny.demonstrations.registered import of_workflow
@@ -26,7 +26,7 @@ GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mat
 def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
-    context = demonstrating(load(find(recipe)))
+    context = demonstrating(load_plan(find(recipe)))
     tags = of_workflow(context.workflow.name).tags
     tokenizer = fit([], size=300 + len(tags), tags=tags)
     return play_all(context, tokenizer, context.environment.tasks("test")[:number], seed=0)
@@ -47,7 +47,7 @@ def test_all_habits_together_leave_much_to_be_learned(recipe):
 
 
 def test_every_task_of_the_recipes_has_programs_that_come_to_its_answer():
-    tasks = make_environment(load(find("mathchat"))).tasks("train")[:300]
+    tasks = load_plan(find("mathchat")).environment.make().tasks("train")[:300]
     for task in tasks:
         lines = program(task.info["steps"], random=None, habit="codes")
         names: dict[str, int] = {}
@@ -65,7 +65,7 @@ def test_a_program_of_the_data_team_is_made_of_declared_lines(monkeypatch):
 
 def test_a_task_that_was_not_generated_is_refused(shared):
     path = shared / "data" / "gsm8k_train_1000.jsonl"
-    context = demonstrating(load(find("math"), [f"environment.train={path}"]))
+    context = demonstrating(load_plan(find("math"), [f"environment.train={path}"]))
     tokenizer = fit([], size=300, tags=())
     with pytest.raises(ValueError, match="no worked steps to demonstrate"):
         play_all(context, tokenizer, context.environment.tasks("train")[:1], seed=0)

@@ -14,7 +14,8 @@ from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
-from rolecall.learners.local import DivergedError, LocalLearner
+from rolecall.interfaces.learner import DivergedError
+from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
@@ -63,13 +64,17 @@ def test_measuring_agents_apart_holds_two_gradients_however_many_agents_share(mo
     learner = learner_of(model_folder)
     largest = max(learner.parameters, key=lambda p: p.numel())
     alike = [p for p in learner.parameters if p.shape == largest.shape]
-    own = {p.data_ptr() for p in alike}
     held = []
+
+    def tensors() -> list[torch.Tensor]:
+        found = [x for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)]
+        return [x for x in found if x.shape == largest.shape]
+
+    own = {x.data_ptr() for x in tensors()}  # and those of earlier tests
 
     def count(_: torch.Tensor) -> None:
         current = [p.grad for p in alike if p.grad is not None]  # so that Python sees them
-        alive = [x for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)]
-        alive = [*current, *(x for x in alive if x.shape == largest.shape)]
+        alive = [*current, *tensors()]
         held.append(len({x.data_ptr() for x in alive} - own) / len(alike))
 
     hook = largest.register_post_accumulate_grad_hook(count)

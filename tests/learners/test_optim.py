@@ -11,6 +11,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.learners import local
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
+from rolecall.training.train_step import annotate
 from tests.test_packing import turns_of
 from tests.toy import language_model
 
@@ -55,6 +56,6 @@ def test_log_probs_are_annotated_with_shared_prefixes_only_where_they_are_shared
         return batches
 
     monkeypatch.setattr(local, "pack", watched)
-    asyncio.run(learner.annotate(turns, {"prox_logprobs"}, budget=1000))
+    asyncio.run(annotate(learner, turns, {"prox_logprobs"}, budget=1000))
     apart = sum(len(turn.prompt) + len(turn.tokens) for turn in turns)
     assert (sum(asked) == apart) == (not share)

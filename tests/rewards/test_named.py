@@ -7,30 +7,37 @@ import pytest
 from rolecall.config.errors import ConfigError
 from rolecall.config.registry import BUILT_IN
 from rolecall.config.schema import RewardConfig
-from rolecall.setup.parts import make_reward
+from rolecall.setup.rewards import make_reward, reward_part
 
 WEIGHTS = {"planner_form": 0.1, "planner_correct": 0.9, "worker_form": 0.1, "worker_planner": 0.9}
+
+
+def made_of(name, given):
+    part, weight = reward_part(name, given)
+    return make_reward(part), weight
+
+
 NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo"})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reward_has_defaults_and_refuses_what_it_does_not_know(name):
-    made, weight = make_reward(name, 1.0)
+    made, weight = made_of(name, 1.0)
     assert callable(made)
     assert weight == 1.0
     with pytest.raises(ConfigError, match="surprise"):
-        make_reward(name, RewardConfig(surprise=1))
+        made_of(name, RewardConfig(surprise=1))
 
 
 def test_mgrpo_asks_for_its_weights_and_takes_no_other():
-    made, _ = make_reward("mgrpo", RewardConfig(**WEIGHTS))
+    made, _ = made_of("mgrpo", RewardConfig(**WEIGHTS))
     assert made.worker_planner == 0.9
     with pytest.raises(ConfigError, match="planner_form"):
-        make_reward("mgrpo", 1.0)
+        made_of("mgrpo", 1.0)
     with pytest.raises(ConfigError, match="weight has no effect"):
-        make_reward("mgrpo", RewardConfig(weight=0.5, **WEIGHTS))
+        made_of("mgrpo", RewardConfig(weight=0.5, **WEIGHTS))
 
 
 def test_a_share_that_is_none_is_an_error_of_the_config():
     with pytest.raises(ConfigError, match=r"rewards.proposals: own is a share"):
-        make_reward("proposals", RewardConfig(own=2.0))
+        made_of("proposals", RewardConfig(own=2.0))

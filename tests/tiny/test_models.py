@@ -9,13 +9,15 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from rolecall.agents.agent import Agent, Policy
-from rolecall.config.schema import find, load
+from rolecall.config.load import find, load
 from rolecall.environments.math.generated import Generated
 from rolecall.models import embedded
 from rolecall.rollout.episodes import RolloutContext, collect
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
-from rolecall.tiny.build import Size, build
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
+from rolecall.tiny.build import Size
+from rolecall.tiny.build import build as build_model
 from rolecall.tiny.tokenizer import fit
 from rolecall.workflows.base import workflow
 from rolecall.workflows.single import single
@@ -25,7 +27,7 @@ from rolecall.workflows.solver_verifier import solver_verifier
 @pytest.fixture(scope="module")
 def played():
     """The untrained team of the recipe on held-out problems."""
-    run = assemble(load(find("math")))
+    run = build(validate(load(find("math"))))
 
     async def play():
         asyncio.get_running_loop().set_task_factory(task_factory)
@@ -107,14 +109,16 @@ def test_one_model_is_built_for_several_teams(tmp_path):
         context(single, solver="Alone."),
         context(solver_verifier, solver="S.", verifier="V."),
     )
-    build(tmp_path / "m", [alone, both], size=size, log=said.append)
+    build_model(tmp_path / "m", [alone, both], size=size, log=said.append)
     [told] = [line for line in said if "demonstrations" in line]
     assert int(re.search(r"(\d+) turns", told)[1]) > 40 + 2 * 40
 
 
 def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
     size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.05, num_episodes=100)
-    build(tmp_path / "m", [context(solver_verifier, solver="Solve.", verifier="Check.")], size=size)
+    build_model(
+        tmp_path / "m", [context(solver_verifier, solver="Solve.", verifier="Check.")], size=size
+    )
     config = AutoConfig.from_pretrained(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
     assert config.vocab_size == len(tokenizer)
@@ -127,7 +131,7 @@ def test_a_workflow_without_demonstrations_is_refused(tmp_path):
         return await team.solver(task.prompt)
 
     with pytest.raises(ValueError, match="has no demonstrations"):
-        build(tmp_path, [context(silent, solver="Solve.")])
+        build_model(tmp_path, [context(silent, solver="Solve.")])
 
 
 def test_the_tokenizer_keeps_digits_apart():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,6 +24,9 @@ from rolecall.algorithms.losses import (
     clipped_objective,
     kl_estimate,
 )
+from rolecall.critics.parts import CriticParts
+from rolecall.interfaces.algorithm import Loss, Outputs
+from rolecall.interfaces.critic import Critic
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
@@ -37,24 +39,6 @@ OF_CLIPPED_LOSS = (
 Replay = Callable[[Episode, Swap | None], Coroutine[Any, Any, Episode]]
 
 
-@dataclass(slots=True)
-class Outputs:
-    """What the learner's forward pass says of a batch."""
-
-    logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
-    entropies: Tensor | None = None  # [N] of the distribution each id was sampled from
-    values: Tensor | None = None  # [N] before each sampled id, of a head on the policy's model
-
-
-@dataclass(slots=True)
-class Loss:
-    """A sum and what to divide it by; the learner adds both over micro-batches first."""
-
-    total: Tensor  # scalar, not normalised
-    count: float
-    sums: dict[str, float] = field(default_factory=dict)  # metrics, with the same normaliser
-
-
 class Algorithm(BaseModel, ABC):
     """Hyperparameters that every algorithm here has, the hooks, and the clipped policy loss."""
 
@@ -62,9 +46,11 @@ class Algorithm(BaseModel, ABC):
 
     min_group: ClassVar[int] = 2
     """Fewest episodes of a task that can be compared."""
-    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = None
-    """The critic it needs: a value head on each policy, one that reads the whole conversation, or
-    utilities of single agents that a mixer adds up."""
+    critic: ClassVar[str | None] = None
+    """Name of the critic it needs, under which `critics` of a config describes it: `agent` is a
+    value head on each policy, which the learner makes; any other one comes of `make_critic`."""
+    critic_reads: ClassVar[bool] = False
+    """Whether the critic has a model of its own, `critics.NAME.base`."""
     compares_candidates: ClassVar[bool] = False
     """Whether it trains on candidates that were not played."""
     needs_candidates: ClassVar[bool] = False
@@ -72,7 +58,7 @@ class Algorithm(BaseModel, ABC):
     one_policy_at_a_time: ClassVar[bool] = False
     """Policies are updated in random order, each followed by `after_update`."""
     filters_groups: ClassVar[bool] = False
-    """Its `admit` may refuse groups, which are then replaced by new tasks."""
+    """Its `keep_group` may refuse groups, which are then replaced by new tasks."""
     takes_data: ClassVar[Rows | None] = None
     """The rows of a file on which it can train instead of turns that its policies sampled."""
     keep_together: ClassVar[bool] = False
@@ -158,6 +144,10 @@ class Algorithm(BaseModel, ABC):
         )
 
     # --- hooks, in the order of a step ---
+
+    def make_critic(self, parts: CriticParts) -> Critic | None:
+        """The critic of that name, made once as the run is built."""
+        return None
 
     def keep_group(self, group: Group) -> bool:
         """False: the group is refused, and the step draws a new task instead."""

@@ -13,9 +13,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
+from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
 from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
+from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
 
 

@@ -6,7 +6,7 @@ advantage. Degenerate: one agent with one turn is PPO with a value for the turn.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -14,6 +14,8 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
+from rolecall.critics.parts import CriticParts
+from rolecall.interfaces.critic import Critic
 from rolecall.types import Episode, Turn, joint_steps, spread
 
 
@@ -31,7 +33,8 @@ class Mappo(Algorithm):
     """Credit of a turn: what the team earned after it, less what the team critic expected."""
 
     min_group: ClassVar[int] = 1
-    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "team"
+    critic: ClassVar[str | None] = "team"
+    critic_reads: ClassVar[bool] = True
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_epochs"})
 
@@ -72,6 +75,17 @@ class Mappo(Algorithm):
         values = np.array([value_at(step, agent) for step in chain])
         discounts = np.full(len(chain), self.gamma)
         return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
+
+    def make_critic(self, parts: CriticParts) -> Critic:
+        from rolecall.critics.joint import JointCritic
+
+        return JointCritic(
+            parts.load(),
+            parts.optimizer,
+            agents=parts.agents,
+            budget=parts.budget,
+            total_updates=parts.steps * self.critic_epochs,
+        )
 
     def fit(self, episodes: list[Episode], critic: TeamCritic) -> dict[str, float]:
         """Regress the critic on the returns, [stages, agents] of each episode."""

@@ -15,6 +15,8 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
+from rolecall.critics.parts import CriticParts
+from rolecall.interfaces.critic import Critic
 from rolecall.types import Episode, group_by, joint_steps, spread
 
 
@@ -30,7 +32,7 @@ class Vdn(Algorithm):
     """Credit of a turn: the mixed value with its q less the same with its v."""
 
     min_group: ClassVar[int] = 1
-    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "mixer"
+    critic: ClassVar[str | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_epochs"})
@@ -72,6 +74,21 @@ class Vdn(Algorithm):
         following = [joint_step[0].info["mixed_q"] for joint_step in chain[1:]]
         return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
+    def make_critic(self, parts: CriticParts) -> Critic:
+        from rolecall.critics.utilities import UtilityCritic
+
+        return UtilityCritic(
+            parts.models,
+            parts.optimizer,
+            agents=parts.agents,
+            mixer=self.mixer,
+            reader=parts.load() if self.critic_reads else None,
+            budget=parts.budget,
+            total_updates=parts.steps * self.critic_epochs,
+            seed=parts.seed,
+            share_prefixes=parts.share_prefixes,
+        )
+
     def fit(self, episodes: list[Episode], critic: Utilities) -> dict[str, float]:
         """Regress the mixed q on the targets, and each v on its own q."""
         targets = [self.targets(episode) for episode in episodes]
@@ -82,3 +99,4 @@ class Qmix(Vdn):
     """The same with a mix that is monotone in every utility and depends on the conversation."""
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
+    critic_reads: ClassVar[bool] = True

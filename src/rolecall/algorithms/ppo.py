@@ -6,7 +6,7 @@ skipped. Degenerate: lam = gamma = 1 gives A = G - V.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rolecall.algorithms import gae
-from rolecall.algorithms.base import Algorithm, Outputs
+from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.types import Batch, Episode, group_by
 
 
@@ -25,7 +26,7 @@ class Ppo(Algorithm):
     """Credit of an id: what came after it, less what the agent's value head expected."""
 
     min_group: ClassVar[int] = 1
-    critic: ClassVar[Literal["agent", "team", "mixer"] | None] = "agent"
+    critic: ClassVar[str | None] = "agent"
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "gamma_turn", "lam", "whiten"})
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Loss, Outputs, Rows
+from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
+from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.types import Batch, Episode, spread
 
 

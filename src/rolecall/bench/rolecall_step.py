@@ -17,7 +17,8 @@ from rolecall.config.schema import Config
 from rolecall.interfaces.environment import World
 from rolecall.rollout.episodes import collect
 from rolecall.runtime.call_tree import task_factory
-from rolecall.setup.build import assemble
+from rolecall.setup.build import build
+from rolecall.setup.plan import validate
 from rolecall.training import train_step
 from rolecall.training.run import Run
 from rolecall.types import Episode, Task, Turn
@@ -48,7 +49,7 @@ async def one_answer(team: Team, task: Task, world: World) -> Turn:
 
 
 def set_up(size: StepSize, folder: Path) -> Measure:
-    run = assemble(_config(size, random_model(folder, size.model)))
+    run = build(validate(_config(size, random_model(folder, size.model))))
     runner = asyncio.Runner()
     runner.get_loop().set_task_factory(task_factory)
 
@@ -65,9 +66,9 @@ async def _step(run: Run, step: int) -> int:
     tasks, size = run.sampler.sample(step), run.config.rollout.group_size
     rollout = await collect(run.context, tasks, step=step, group_size=size)
     await train_step.credit(run, rollout.episodes)
-    await run.engine.sleep()
+    await run.engine.sleep(weights=False)
     updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)
-    await run.engine.wake()
+    await run.engine.wake("weights")
     await train_step.publish(run, list(updates))
     assert not rollout.failures, rollout.first_error
     assert not updates["policy"].skipped

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rolecall.config import registry
-from rolecall.config.schema import recipe_names
+from rolecall.config.load import recipe_names
 from rolecall.models import embedded
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")

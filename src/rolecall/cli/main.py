@@ -60,12 +60,22 @@ def train(
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
-    from rolecall.cli.commands import train as command
+    from rolecall.cli.train import train as command
 
     with people_elsewhere(json_file):
         found = command(
             source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
         )
+    emit(found, json_file)
+
+
+@app.command()
+def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
+    """Say what a config would do, with its effective values and memory; all mistakes at once."""
+    from rolecall.cli.check import check as command
+
+    with people_elsewhere(json_file):
+        found = command(source, overrides or [])
     emit(found, json_file)
 
 
@@ -80,7 +90,7 @@ def evaluate(
     json_file: Json = None,
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""
-    from rolecall.cli.commands import evaluate as command
+    from rolecall.cli.evaluate import evaluate as command
 
     with people_elsewhere(json_file):
         found = command(source, overrides or [], checkpoint_name=checkpoint)
@@ -266,7 +276,7 @@ def tiny_build(
     seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
 ) -> None:
     """Make a small model from the demonstrations that the workflows of recipes register."""
-    from rolecall.cli.commands import build_tiny
+    from rolecall.cli.tiny import build_tiny
     from rolecall.tiny.build import Size
 
     size = Size(minutes=minutes, num_episodes=episodes)
@@ -382,7 +392,7 @@ def main() -> None:
     try:
         app(args=with_json_value(sys.argv[1:]), standalone_mode=True)
     except ConfigError as error:
-        fail(str(error), status=2)
+        fail(*error.problems, status=2)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except StoppedError as stopped:
@@ -391,7 +401,8 @@ def main() -> None:
         fail(str(error), status=1)
 
 
-def fail(message: str, *, status: int) -> None:
-    """One line on stderr."""
-    print(f"rolecall: {' '.join(message.split())}", file=sys.stderr)
+def fail(*problems: str, status: int) -> None:
+    """A line on stderr for each problem."""
+    for problem in problems:
+        print(f"rolecall: {' '.join(problem.split())}", file=sys.stderr)
     sys.exit(status)

@@ -1,12 +1,14 @@
-"""Pydantic's findings in, one line that names the key out."""
+"""What a user can put right: problems of a config, each a line that names its key."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 # Keys that had another name before; `*` stands for any one part of a key.
 RENAMED = {
@@ -22,25 +24,64 @@ REMOVED = {"cluster": "a run has one process; leave the key out"}
 
 
 class ConfigError(ValueError):
-    """A key, file or name that the user can put right; shown as one line, exit status 2."""
+    """Keys, files or names that the user can put right: a line for each problem, exit status 2."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
-def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> ConfigError:
-    """`policies.small.optimiser: unknown key; did you mean optimizer?`"""
-    found = error.errors()[0]
-    place = [str(part) for part in found["loc"]]
-    key = ".".join([prefix, *place] if prefix else place)
+def explain(
+    error: ValidationError, model: type[BaseModel], given: Any, *, prefix: str = ""
+) -> ConfigError:
+    """Pydantic's findings about `given`, as `policies.small.optimiser: unknown key; did you ...`.
+
+    Of the branches of a union that all fail, the first one speaks.
+    """
+    told: dict[str, str] = {}
+    for found in error.errors():
+        place = _place(found, given)
+        key = ".".join([prefix, *place] if prefix else place)
+        told.setdefault(key, f"{key}: {_said(found, model, place, key)}")
+    return ConfigError(*told.values())
+
+
+def wrong_entries(error: ValidationError, given: Any) -> Iterator[list[str]]:
+    """Where each wrong entry stands; what is missing has no place."""
+    for found in error.errors():
+        if found["type"] != "missing":
+            yield _place(found, given)
+
+
+def _place(found: ErrorDetails, given: Any) -> list[str]:
+    """The path of an entry in what was given, without pydantic's names for branches of unions."""
+    place: list[str] = []
+    here = given
+    for part in found["loc"]:
+        inside = range(len(here)) if isinstance(here, list) else here
+        if isinstance(here, Mapping | list) and part in inside:
+            here = here[part]  # type: ignore[index]
+        elif found["type"] == "missing":
+            place.append(str(part))
+            break
+        else:
+            break
+        place.append(str(part))
+    return place
+
+
+def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: str) -> str:
     if found["type"] == "extra_forbidden":
         if answer := successor(key):
-            return ConfigError(f"{key}: {answer}")
+            return answer
         known = _keys(model, place[:-1])
         close = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
-        return ConfigError(f"{key}: unknown key; {hint}")
+        return f"unknown key; {hint}"
     if found["type"] == "missing":
-        return ConfigError(f"{key}: missing")
+        return "missing"
     message = found["msg"].removeprefix("Value error, ")
-    return ConfigError(f"{key}: {message} (it is {_short(found['input'])})")
+    return f"{message} (it is {_short(found['input'])})"
 
 
 def successor(key: str) -> str:

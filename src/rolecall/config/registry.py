@@ -94,6 +94,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },
+    "engine": {"local": "rolecall.engines.local:LocalEngine"},
+    "learner": {"local": "rolecall.learners.local:LocalLearner"},
     "parser": {},
     "tracker": {
         "mlflow": "rolecall.monitor.trackers:MLflow",
@@ -171,5 +173,5 @@ def checked_options(
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        raise explain(error, model, prefix=key) from error
+        raise explain(error, model, options, prefix=key) from error
     return {name: getattr(checked, name) for name in options}

@@ -1,22 +1,15 @@
-"""YAML and dotted overrides in, one checked configuration out.
-
-Every field has a docstring line; `docs/config.md` is generated from them.
-"""
+"""The keys of a config, their types and defaults; `docs/config.md` is generated from them."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from yaml import YAMLError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from rolecall.config import registry
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
+from rolecall.config.places import Places
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
 
@@ -25,6 +18,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 
 
@@ -260,8 +254,11 @@ class EvaluationConfig(Section):
 class EngineConfig(Section):
     """What samples."""
 
-    name: Literal["local"] = "local"
-    """local: the embedded engine, in this process, over the very weights being trained."""
+    name: str = "local"
+    """local: the embedded engine, in this process, over the very weights being trained; or your own
+    `path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
+    options: dict[str, Any] = {}
+    """Options of an engine of your own."""
     max_rows: int = Field(256, ge=1, le=1_000_000)
     """Most completions sampled at once for one policy."""
     cache_gb: float = Field(2.0, gt=0, le=1e5)
@@ -277,8 +274,11 @@ class EngineConfig(Section):
 class LearnerConfig(Section):
     """What trains."""
 
-    name: Literal["local"] = "local"
-    """local: in this process."""
+    name: str = "local"
+    """local: in this process; or your own `path/to/file.py:name`, a class with the methods of
+    `rolecall.interfaces.learner.Learner`."""
+    options: dict[str, Any] = {}
+    """Options of a learner of your own."""
     tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
     """Most prompt and sampled ids in one forward and backward pass."""
     device: str = "auto"
@@ -292,9 +292,6 @@ class LearnerConfig(Section):
     """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
-
-
 class Config(Section):
     """One run."""
 
@@ -302,9 +299,10 @@ class Config(Section):
     """The agents, by name."""
     policies: dict[Name, PolicyConfig] = Field(min_length=1)
     """The weights, by name."""
-    critics: dict[Literal["agent", "team", "mixer"], CriticConfig] = {}
-    """Critics that the algorithm needs: `agent`, a value head on each policy; `team`, a model that
-    reads the whole conversation; `mixer`, utilities that VDN or QMIX adds up."""
+    critics: dict[Name, CriticConfig] = {}
+    """Critics that the algorithm needs, by the name it asks for: `agent`, a value head on each
+    policy; `team`, a model that reads the whole conversation; `mixer`, utilities that VDN or QMIX
+    adds up; or the critic of an algorithm of your own."""
     workflow: Named
     """How the agents talk."""
     environment: Named
@@ -330,6 +328,7 @@ class Config(Section):
     trackio, weave."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
+    _places: Places = PrivateAttr(default_factory=Places)  # where its keys stand
 
     @property
     def trained(self) -> set[str]:
@@ -340,6 +339,10 @@ class Config(Section):
     def deterministic(self) -> bool:
         chosen = self.trainer.deterministic
         return self.trainer.max_staleness == 0 if chosen is None else chosen
+
+    def located(self, problems: Iterable[str]) -> ConfigError:
+        """One error of all problems, each with the line of the file where its key stands."""
+        return ConfigError(*map(self._places.located, problems))
 
     @model_validator(mode="after")
     def _fill_in_optimizers(self) -> Config:
@@ -363,90 +366,3 @@ class Config(Section):
                 optimizer = optimizer.model_copy(update={"lr": lr})
             policy.optimizer = optimizer
         return self
-
-
-NAMED = ("workflow", "environment", "algorithm")
-RECIPES = Path(str(files("rolecall.recipes")))
-
-
-def recipe_names() -> list[str]:
-    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
-
-
-def find(source: str) -> Path:
-    """A recipe name or a YAML file. Raises ConfigError with the nearest names."""
-    recipe = RECIPES / f"{source}.yaml"
-    if recipe.is_file():
-        return recipe
-    if Path(source).is_file():
-        return Path(source)
-    if source.endswith((".yaml", ".yml")) or "/" in source:
-        raise ConfigError(f"there is no file {source}")
-    raise ConfigError(f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}")
-
-
-def load(path: Path, overrides: list[str] | None = None) -> Config:
-    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
-
-    A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
-    `rewards={} rewards.coach=1` replaces it.
-    """
-    for override in overrides or []:
-        if "=" not in override:
-            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
-    try:
-        loaded = OmegaConf.load(path)
-        if not isinstance(loaded, DictConfig):
-            raise ConfigError(f"{path}: not a mapping of keys to values")
-        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
-        if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(f"{', '.join(missing)}: yours to say (??? in the file)")
-        plain = OmegaConf.to_container(merged, resolve=True)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(
-            f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
-        ) from error
-    except (OmegaConfBaseException, TypeError) as error:
-        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply") from error
-    try:
-        return Config.model_validate(plain)
-    except ValidationError as error:
-        raise explain(error, Config) from error
-
-
-def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
-    """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
-    for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
-        if OmegaConf.select(loaded, key) is not None:
-            OmegaConf.update(loaded, key, {}, merge=False)
-    named = [(loaded, key, key) for key in NAMED]
-    environment = loaded.get("environment")
-    parts = environment.get("of") if isinstance(environment, DictConfig) else None
-    if isinstance(parts, DictConfig):  # of a mixed environment
-        named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
-    for where, key, dotted in named:
-        if isinstance(where.get(key), str):
-            where[key] = {"name": where[key]}
-        if any(override.startswith(f"{dotted}=") for override in overrides):
-            where.pop(key, None)
-    places = {dotted for _, _, dotted in named}
-    return [
-        f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
-        for override in overrides
-        for key, _, value in [_parts(override)]
-        if not _empty(value)
-    ]
-
-
-def _parts(override: str) -> tuple[str, str, str]:
-    return override.partition("=")
-
-
-def _empty(value: str) -> bool:
-    return "".join(value.split()) == "{}"

@@ -66,7 +66,7 @@ class JointCritic:
         parameters = [p for _, p in model.named_parameters()] + list(self.head.parameters())
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=model.model)
 
-    def annotate(self, episodes: list[Episode]) -> None:
+    async def annotate(self, episodes: list[Episode]) -> None:
         """Write `values` [T] of every played turn, and `info["values"]` of its stage by agent."""
         with torch.no_grad():
             for batch in self._batches(episodes):

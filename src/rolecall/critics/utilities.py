@@ -65,7 +65,7 @@ class UtilityCritic:
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=self.whole)
         self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
 
-    def annotate(self, episodes: list[Episode]) -> None:
+    async def annotate(self, episodes: list[Episode]) -> None:
         """Write `values` [T + 1] (v first, q last) of every played turn, and what the mixer says.
 
         `info["gain"]`: mixed q less the same with the turn's v in place of its q; of the turn's

@@ -17,15 +17,17 @@ import torch
 from torch import Tensor
 
 from rolecall.engines.scheduler import Scheduler, Sequence
-from rolecall.interfaces.engine import Completion, Request
+from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime import call_tree
 from rolecall.types import Floats, Ids
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """The embedded engine: one process, models that transformers loads, no weights of its own."""
+
+    can = frozenset({"adapters", "exact", "score_at_temperature", "sleep"})
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class LocalEngine:
             for policies in sharing.values()
         ]
         self._schedulers = {name: d for d in self._distinct for name in d.policies}  # by policy
-        self._quiet = barrier
+        self._barrier = barrier
         self._deterministic = deterministic
         self._free_on_update = free_on_update
         self._rows: dict[str, list[Sequence]] = {}  # request id -> its completions
@@ -74,7 +76,7 @@ class LocalEngine:
         while any(d.waiting or d.active for d in self._distinct):
             try:
                 if self._deterministic:
-                    await self._quiet.wait()
+                    await self._barrier.wait()
             except RuntimeError as error:  # an engine belongs to one event loop
                 for scheduler in self._distinct:
                     scheduler.fail(error)
@@ -91,7 +93,11 @@ class LocalEngine:
         """Those without a row in flight; a waiting one may be read in part."""
         return [d for d in self._distinct if not d.active and not d.waiting]
 
-    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+    def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        """Take new weights; None: they are the learner's own tensors, which have moved.
+
+        Rows in flight go on with the new weights; `versions` say which token came from which.
+        """
         scheduler = self._schedulers[policy]
         if weights is not None:
             scheduler.policies[policy].take(weights)
@@ -111,10 +117,9 @@ class LocalEngine:
         for scheduler in self._idle:
             scheduler.clear(free=False)
 
-    async def sleep(self) -> None:
-        """What recorded steps read stays where it is, unless asked for: they need its address."""
+    async def sleep(self, *, weights: bool = False) -> None:
+        """The weights stay, which are the learner's. So does what recorded steps read, unless asked
+        for: they need it at its address.
+        """
         for scheduler in self._idle:
             scheduler.clear(free=self._free_on_update or not scheduler.records)
-
-    async def wake(self) -> None:
-        return None

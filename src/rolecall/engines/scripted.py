@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from torch import Tensor
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.interfaces.engine import Completion, Request
+from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.types import Floats, Ids
 
 Reply = Callable[[Request], str]
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Says what `reply(request)` returns, as ids of the tokenizer plus its end token."""
 
     def __init__(self, tokenizer: Tokenizer, reply: Reply) -> None:
@@ -39,17 +38,5 @@ class ScriptedEngine:
     async def cancel(self, request_id: str) -> None:
         return None
 
-    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
-        return None
-
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         return np.zeros(len(tokens), dtype=np.float32)
-
-    async def forget(self) -> None:
-        return None
-
-    async def sleep(self) -> None:
-        return None
-
-    async def wake(self) -> None:
-        return None

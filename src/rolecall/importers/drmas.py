@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from rolecall.config.schema import find
+from rolecall.config.load import find
 from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, ROLLOUT
 from rolecall.importers.keys import Framework, Given, Tree, is_unknown, put, shown
 

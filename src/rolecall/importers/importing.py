@@ -11,15 +11,13 @@ import yaml
 from rich.console import Console
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.registry import nearest, resolve
-from rolecall.config.schema import NAMED, Config, load
+from rolecall.config.load import NAMED
+from rolecall.config.registry import nearest
+from rolecall.config.schema import Config
 from rolecall.importers.keys import Framework, Tree, at, put
 from rolecall.importers.reading import guess, read_text, read_values, value_of
 from rolecall.importers.translating import FRAMEWORKS, Translation, count_rows, edits_of, translate
-from rolecall.setup.algorithms import check_options, make_algorithms
-from rolecall.setup.parts import resolve_workflow
-from rolecall.setup.validate_algorithms import check_needs
-from rolecall.setup.validate_options import check_effects, check_sampling, check_team
+from rolecall.setup.plan import load_plan
 
 # What stands for values that are still to be given while the rest is checked, by last part.
 STAND_INS: dict[str, Any] = {
@@ -118,21 +116,7 @@ def check(config: Tree) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(whole))
-        checked = load(file)
-    check_whole(checked)
-
-
-def check_whole(config: Config) -> None:
-    """The team, its workflow and its algorithm fit, and every option has an effect."""
-    flow = resolve_workflow(config.workflow)
-    check_options("workflow", config.workflow, flow.play, skip=3)
-    environment = resolve("environment", config.environment.name, key="environment.name")
-    check_options("environment", config.environment, environment, skip=0)
-    algorithms = make_algorithms(config)
-    check_team(config, flow)
-    check_effects(config)
-    check_sampling(config)
-    check_needs(config, flow, algorithms)
+        load_plan(file)
 
 
 def render(found: Translation, files: list[Path]) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rolecall.types import Floats, Ids
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Sampling(BaseModel):
@@ -68,7 +65,14 @@ class ContextFullError(ValueError):
 
 
 class Engine(Protocol):
-    """Samples for many policies. Calls arrive one by one; the engine forms its own batches."""
+    """Samples for many policies. Calls arrive one by one; the engine forms its own batches.
+
+    A class that names this one as its base needs `generate`, `cancel` and `score` alone.
+    """
+
+    can: frozenset[str] = frozenset()
+    """What it is able to do: `adapters`, `sleep`, `pause`, `score_at_temperature`, and `exact`: the
+    same seed gives the same tokens, whatever is sampled beside them."""
 
     async def generate(self, request: Request) -> list[Completion]:
         """Raises ContextFullError if the prompt leaves no room."""
@@ -78,23 +82,33 @@ class Engine(Protocol):
         """Forget a request and free its memory; unknown ids are ignored."""
         ...
 
-    async def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
-        """Publish weights. None: the engine samples with the learner's own tensors.
-
-        Rows in flight go on with the new weights; `versions` say which id came from which.
-        """
-        ...
-
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         """Log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would report it."""
         ...
 
+    async def pause(self, *, keep: bool) -> None:
+        """Sample nothing until `resume`. `keep`: requests under way go on then; else they end."""
+        return
+
+    async def resume(self) -> None:
+        return None
+
     async def forget(self) -> None:
         """Let no request find what earlier ones have read, as if the engine had just started."""
-        ...
+        return
 
-    async def sleep(self) -> None:
-        """Forget, and free what sampling holds (the caches) while a learner needs the memory."""
-        ...
+    async def sleep(self, *, weights: bool) -> None:
+        """Forget, and free the caches while a learner needs the memory; the `weights` too."""
+        return
 
-    async def wake(self) -> None: ...
+    async def wake(self, part: Literal["weights", "cache"]) -> None:
+        """Take back the memory of one part; weights before a publication, the cache after it."""
+        return
+
+    async def check(self) -> None:
+        """Raises InfrastructureError where the engine cannot be reached or has failed."""
+        return
+
+    async def close(self) -> None:
+        """End what the engine has started."""
+        return

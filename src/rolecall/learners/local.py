@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
@@ -12,29 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.algorithms.base import Algorithm, Outputs
 from rolecall.config.optimizer import Optimizer
+from rolecall.interfaces.algorithm import Objective, Outputs
+from rolecall.interfaces.learner import Annotation, DivergedError, Learner, Update
 from rolecall.learners import logprobs
 from rolecall.learners.activations import recomputed
 from rolecall.learners.exact import select_rows
 from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
-from rolecall.learners.updates import Update
-from rolecall.models.attention.layouts import layout_of
+from rolecall.models.attention.layouts import Rows, layout_of
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
-from rolecall.types import Batch, Turn
+from rolecall.types import Batch, Floats, Ids, Turn
 
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
-Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]
 
 
-class DivergedError(RuntimeError):
-    """Several updates in a row had no finite loss or gradient."""
-
-
-class LocalLearner:
+class LocalLearner(Learner):
     """Trains one policy, and its value head if it has one.
 
     `model` is the handle that the engine samples from, unless the engine has a copy. `reference`
@@ -107,11 +103,19 @@ class LocalLearner:
             found.values = whole(self.head(hidden.float())[:, 0])
         return found
 
-    async def annotate(self, turns: list[Turn], what: set[Annotation], *, budget: int) -> None:
-        """Write the named arrays [T] of these turns, of this policy, with the weights as they are.
+    @property
+    def num_steps(self) -> int:
+        return self.stepper.num_steps
 
-        Raises ValueError for `ref_logprobs` without a reference.
-        """
+    @property
+    def exact(self) -> bool:
+        """The same kernels compute what is sampled and what is trained."""
+        return self.model.device.type == "cpu" and self.model.is_float32
+
+    async def annotate(
+        self, turns: list[Turn], what: set[Annotation], *, budget: int
+    ) -> dict[str, dict[Annotation, Floats]]:
+        noted: dict[str, dict[Annotation, Floats]] = {turn.id: {} for turn in turns}
         if "ref_logprobs" in what and self.reference is None:
             raise ValueError("the policy has no reference")
         own = what - {"ref_logprobs"}
@@ -129,10 +133,23 @@ class LocalLearner:
                         columns["values"] = found.values
                 if "ref_logprobs" in what:
                     columns["ref_logprobs"] = self.forward(batch, reference=True).logprobs
-                _write(turns, batch, {name: c.cpu().numpy() for name, c in columns.items()})
+                for name, column in columns.items():
+                    for turn_id, part in _by_turn(batch, column.cpu().numpy()):
+                        noted[turn_id][name] = part
+        return noted
+
+    async def probe(self, tokens: Ids) -> Floats:
+        ids = torch.from_numpy(tokens).long().to(self.model.device)
+        layout = Rows([len(ids)], device=self.model.device)
+        with torch.no_grad():
+            logits = self.model.logits(
+                ids, layout.position, layout=layout, keep=torch.arange(len(ids) - 1).to(ids)
+            )
+            found = logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
     async def update(
-        self, steps: list[list[Batch]], algorithm: Algorithm, *, per_agent: bool
+        self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
     ) -> list[Update]:
         """One optimizer step for each list of micro-batches.
 
@@ -145,7 +162,7 @@ class LocalLearner:
         self.version += any(not update.skipped for update in updates)
         return updates
 
-    def _step(self, batches: list[Batch], algorithm: Algorithm, *, per_agent: bool) -> Update:
+    def _step(self, batches: list[Batch], algorithm: Objective, *, per_agent: bool) -> Update:
         sums: dict[str, Sums] = defaultdict(Sums)
         summed: list[Tensor] | None = None
         by_agent = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
@@ -185,7 +202,7 @@ class LocalLearner:
             self._skip(batches, algorithm, update)
         return update
 
-    def _backward(self, batch: Batch, algorithm: Algorithm, sums: dict[str, Sums]) -> None:
+    def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
         with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
             outputs = self.forward(batch, entropy=algorithm.entropy > 0)
         losses = []
@@ -205,7 +222,7 @@ class LocalLearner:
         self.stepper.optimizer.zero_grad(set_to_none=True)
         return taken
 
-    def _skip(self, batches: list[Batch], algorithm: Algorithm, update: Update) -> None:
+    def _skip(self, batches: list[Batch], algorithm: Objective, update: Update) -> None:
         update.skipped = self._find_broken(batches, algorithm)
         if self.num_skipped >= MOST_SKIPPED:
             raise DivergedError(
@@ -213,7 +230,7 @@ class LocalLearner:
                 f"the last one broke on turn {update.skipped}"
             )
 
-    def _find_broken(self, batches: list[Batch], algorithm: Algorithm) -> str:
+    def _find_broken(self, batches: list[Batch], algorithm: Objective) -> str:
         """The first turn whose own loss or gradient is not finite."""
         for part in [part for batch in batches for part in batch.parts or [batch]]:
             for number, turn_id in enumerate(part.turn_ids):
@@ -269,14 +286,12 @@ def _repeated(rows: Tensor, again: Tensor | None) -> Tensor:
     return rows if again is None else select_rows(rows, again)
 
 
-def _write(turns: list[Turn], batch: Batch, columns: dict[Annotation, np.ndarray]) -> None:
-    by_id = {turn.id: turn for turn in turns}
+def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:
+    """The sampled tokens' numbers [T] of each turn of a batch, from a column [N]."""
     sampled = np.flatnonzero(batch.mask)  # those of one turn stand together, in the turns' order
     ends = np.bincount(batch.turn[sampled]).cumsum()[:-1]
-    for name, column in columns.items():
-        parts = np.split(column[sampled].astype(np.float32), ends)
-        for turn_id, part in zip(batch.turn_ids, parts, strict=True):
-            setattr(by_id[turn_id], name, part)
+    parts = np.split(column[sampled].astype(np.float32), ends)
+    yield from zip(batch.turn_ids, parts, strict=True)
 
 
 def _norm(gradient: list[Tensor]) -> float:

@@ -10,7 +10,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from rolecall.algorithms.base import Loss
+from rolecall.interfaces.algorithm import Loss
 from rolecall.types import Batch
 
 RATIO_LOW, RATIO_HIGH = 0.5, 2.0

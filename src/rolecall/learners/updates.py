@@ -1,22 +1,12 @@
-"""What optimizer steps did, one record each, in; one record of an update out."""
+"""Merges what several optimizer steps did into one record of an update."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 import numpy as np
 
-
-@dataclass(slots=True)
-class Update:
-    """What one optimizer step did."""
-
-    grad_norm: float = 0.0  # of the policy, before clipping
-    agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
-    lr: float = 0.0
-    agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    skipped: str = ""  # the turn that had no finite loss or gradient
+from rolecall.interfaces.learner import Update
 
 
 def merged(updates: list[Update]) -> Update:

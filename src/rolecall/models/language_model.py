@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, float32
 from torch.nn import Module, Parameter
 from transformers import AutoModelForCausalLM
 
@@ -44,6 +44,11 @@ class LanguageModel:
         self.num_layers: int = self.config.num_hidden_layers
         self.num_kv_heads, self.head_size = heads_of(self.config)
         self.max_length: int = self.config.max_position_embeddings
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether it computes in float32."""
+        return next(self.model.parameters()).dtype == float32
 
     @property
     def hidden_size(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rolecall.learners.updates import Update
+from rolecall.interfaces.learner import Update
 from rolecall.monitor.coached import is_dropped, of_coach
 from rolecall.rollout.episodes import Rollout
 from rolecall.types import Episode, Turn

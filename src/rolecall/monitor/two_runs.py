@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.config.schema import load
+from rolecall.config.load import load
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.monitor.dialogue import safe
 from rolecall.storage.run_folder import RunFolder, differences, resolved

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from rolecall.algorithms.base import Outputs
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.proofs import Claim
 from rolecall.proofs.matrix_game import (
     AGENTS,

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from rolecall.algorithms.base import Algorithm, Outputs
+from rolecall.algorithms.base import Algorithm
+from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import pack
 from rolecall.types import Batch, Episode, Task, Turn
 

@@ -25,24 +25,28 @@ class OpponentPool:
     They lie in the computer's memory; only the policy that plays has weights on the device.
     """
 
-    def __init__(self, model: LanguageModel, past: OpponentPoolConfig, *, seed: int) -> None:
-        self.model, self.past, self.seed = model, past, seed
+    def __init__(self, model: LanguageModel, config: OpponentPoolConfig, *, seed: int) -> None:
+        self.model, self.config, self.seed = model, config, seed
         self.pool: list[Kept] = [self._now(0)]
 
     def finished(self, step: int) -> None:
         """Keep the weights after a step whose turn it is; the oldest but the first give way."""
-        if step % self.past.every == 0:
+        if step % self.config.every == 0:
             self.pool.append(self._now(step))
-            del self.pool[1 : len(self.pool) - self.past.keep + 1]
+            del self.pool[1 : len(self.pool) - self.config.keep + 1]
 
-    def of(self, step: int) -> Kept:
-        """Drawn for a step's rollouts; the same again in a resumed run."""
-        return Random(seed_of(self.seed, "opponents", step)).choice(self.pool)
+    def of(self, step: int) -> int:
+        """After which step the weights were kept that a step plays; the same in a resumed run."""
+        return Random(seed_of(self.seed, "opponents", step)).choice(self.pool)[0]
 
     @property
-    def first(self) -> Kept:
-        """For evaluations, which compare."""
-        return self.pool[0]
+    def first(self) -> int:
+        """The step of those that evaluations play against, so that these can be compared."""
+        return self.pool[0][0]
+
+    def weights_after(self, step: int) -> dict[str, Tensor]:
+        """Those that were kept after a step."""
+        return dict(self.pool)[step]
 
     def save(self, folder: Path) -> None:
         for step, weights in self.pool:

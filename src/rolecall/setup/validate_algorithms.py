@@ -1,7 +1,4 @@
-"""A config, its workflow and its algorithms in; a ConfigError out where a need is not met.
-
-Each message says what is missing and how to get it.
-"""
+"""Says what the algorithms of a config need and do not have, and how to get it."""
 
 from __future__ import annotations
 
@@ -9,41 +6,41 @@ import inspect
 from typing import Any
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import Environment, World
+from rolecall.setup.validate_options import Problems
 from rolecall.types import Task
 from rolecall.workflows.base import Workflow
 
 
-def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> None:
+def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
     """`algorithms` by trainable agent; what can be said before tasks are read."""
     for agent, algorithm in algorithms.items():
         named = config.team[agent].algorithm or config.algorithm
-        _check_groups(config, flow, algorithm, named.name)
-        _check_reference(config, config.team[agent].policy, algorithm, named.name)
+        yield from _check_groups(config, flow, algorithm, named.name)
+        yield from _check_reference(config, config.team[agent].policy, algorithm, named.name)
         if algorithm.critic is not None and algorithm.critic not in config.critics:
-            base = "" if algorithm.critic == "agent" else "{base: ...}"
-            raise ConfigError(
+            base = "{base: ...}" if algorithm.critic_reads else ""
+            yield (
                 f"critics.{algorithm.critic}: {named.name} needs this critic; "
                 f"set critics.{algorithm.critic}: {base or '{}'}"
             )
-    _check_data(config, algorithms)
-    _check_unused(config, list(algorithms.values()))
-    _check_sharing(config, algorithms)
-    _check_candidates(config, flow, list(algorithms.values()))
-    _check_staleness(config)
+    yield from _check_data(config, algorithms)
+    yield from _check_unused(config, list(algorithms.values()))
+    yield from _check_sharing(config, algorithms)
+    yield from _check_candidates(config, flow, list(algorithms.values()))
+    yield from _check_staleness(config)
 
 
 def check_fork(
     config: Config, flow: Workflow, environment: Environment, task: Task, number: int
-) -> None:
+) -> Problems:
     """A workflow that tries candidates out needs a world whose state can be copied."""
     if number == 1 or not flow.forks:
         return
     world = environment.open(task, seed=0)
     if type(world).fork is World.fork:
-        raise ConfigError(
+        yield (
             f"environment: workflow {config.workflow.name!r} tries candidates out in forks of the "
             f"world, but {type(world).__name__} cannot fork; give it an async `fork` method that "
             "returns a world in the same state"
@@ -60,23 +57,23 @@ def num_candidates(config: Config, flow: Workflow) -> int | None:
     return int(config.workflow.options.get("candidates", option.default))
 
 
-def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: str) -> None:
+def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: str) -> Problems:
     size = config.rollout.group_size
     if config.rollout.data is not None:
         if algorithm.takes_data is None:
-            raise ConfigError(
+            yield (
                 f"rollout.data: {name} needs turns that its own policies sampled; use sft for "
                 "demonstrations, or dpo for preferences"
             )
         return
     if size < algorithm.min_group:
-        raise ConfigError(
+        yield (
             f"rollout.group_size: {name} compares attempts at one task and needs "
             f"at least {algorithm.min_group} (it is {size})"
         )
     alone = num_candidates(config, flow) == 1
     if algorithm.needs_candidates and alone:
-        raise ConfigError(
+        yield (
             f"workflow: {name} compares candidates of one call, and workflow "
             f"{config.workflow.name!r} draws one; "
             + (
@@ -86,60 +83,62 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
             )
         )
     if algorithm.keep_together and alone and size < 2:
-        raise ConfigError(
+        yield (
             f"rollout.group_size: {name} pairs answers to one prompt and needs at least 2 "
             f"attempts or candidates (it is {size})"
         )
 
 
-def _check_data(config: Config, algorithms: dict[str, Algorithm]) -> None:
+def _check_data(config: Config, algorithms: dict[str, Algorithm]) -> Problems:
     kinds = {algorithm.takes_data for algorithm in algorithms.values()}
     if config.rollout.data is not None and len(kinds) > 1:
-        raise ConfigError(
+        yield (
             "rollout.data: one file cannot hold both demonstrations and preferences; give all "
             "agents one algorithm"
         )
 
 
-def _check_reference(config: Config, policy: str, algorithm: Algorithm, name: str) -> None:
-    if algorithm.needs_reference and config.policies[policy].reference is None:
+def _check_reference(config: Config, policy: str, algorithm: Algorithm, name: str) -> Problems:
+    known = config.policies.get(policy)  # an unknown policy is another check's problem
+    if algorithm.needs_reference and known is not None and known.reference is None:
         off = "" if algorithm.keep_together else ", or algorithm.kl=0 to do without"
-        raise ConfigError(
+        yield (
             f"policies.{policy}.reference: {name} compares with a reference and there is none; "
             f"set policies.{policy}.reference=initial{off}"
         )
 
 
-def _check_unused(config: Config, algorithms: list[Algorithm]) -> None:
+def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
     for name, critic in config.critics.items():
         users = [algorithm for algorithm in algorithms if algorithm.critic == name]
         if not users:
-            raise ConfigError(f"critics.{name} has no effect: no algorithm here reads it")
-        reads = name == "team" or getattr(users[0], "mixer", None) == "qmix"
+            yield f"critics.{name} has no effect: no algorithm here reads it"
+            continue
+        reads = users[0].critic_reads
         if reads and critic.base is None:
-            raise ConfigError(f"critics.{name}.base: say which model reads the conversation")
+            yield f"critics.{name}.base: say which model reads the conversation"
         if not reads and critic.base is not None:
-            raise ConfigError(f"critics.{name}.base has no effect: this critic has no own model")
+            yield f"critics.{name}.base has no effect: this critic has no own model"
     if not any(algorithm.needs_reference for algorithm in algorithms):
         for policy_name, policy in config.policies.items():
             if policy.reference is not None:
-                raise ConfigError(
+                yield (
                     f"policies.{policy_name}.reference has no effect: no algorithm here reads it"
                 )
 
 
-def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> None:
+def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems:
     by_policy: dict[str, tuple[str, Algorithm]] = {}
     for agent, algorithm in algorithms.items():
         policy = config.team[agent].policy
         other, first = by_policy.setdefault(policy, (agent, algorithm))
         if _loss_of(first) != _loss_of(algorithm):
-            raise ConfigError(
+            yield (
                 f"team.{agent}.algorithm: {other!r} and {agent!r} share policy {policy!r}, but "
                 "their algorithms have different losses; give them policies of their own"
             )
         for name, (one, two) in _settings_apart(first, algorithm).items():
-            raise ConfigError(
+            yield (
                 f"team.{agent}.algorithm.{name}: {other!r} and {agent!r} share policy {policy!r}, "
                 f"but {name} is {one!r} of {other!r} and {two!r} of {agent!r}; a policy has one "
                 "loss, so give both the same value, or policies of their own"
@@ -147,7 +146,7 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> None:
     sequential = [a for a, algorithm in algorithms.items() if algorithm.one_policy_at_a_time]
     if sequential and len(by_policy) == 1:
         [policy] = by_policy
-        raise ConfigError(
+        yield (
             f"policies: {', '.join(sequential)} are updated one policy after another, but all "
             f"share policy {policy!r}; give each a policy of its own, or use mappo"
         )
@@ -169,34 +168,34 @@ def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, An
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
-def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm]) -> None:
+def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm]) -> Problems:
     if flow.draws and not flow.chooses:
-        raise ConfigError(
+        yield (
             f"workflow: {config.workflow.name!r} draws candidates and never chooses one; "
             "say which is played with `team.choose(turn)`"
         )
     number = num_candidates(config, flow)
     if number is not None and number < 1:
-        raise ConfigError(f"workflow.candidates: at least 1 (it is {number})")
+        yield f"workflow.candidates: at least 1 (it is {number})"
     if number != 1 and not any(algorithm.compares_candidates for algorithm in algorithms):
-        raise ConfigError(
+        yield (
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "
             "set workflow.candidates=1"
         )
 
 
-def _check_staleness(config: Config) -> None:
+def _check_staleness(config: Config) -> Problems:
     if config.trainer.max_staleness == 0:
         return
     if not config.engine.separate_weights:
-        raise ConfigError(
+        yield (
             "trainer.max_staleness: rollouts of later steps need weights that the update does not "
             "move; set engine.separate_weights=true"
         )
     if config.trainer.deterministic:
-        raise ConfigError(
+        yield (
             "trainer.deterministic: with max_staleness above 0 latency decides which weights "
             "sample; leave it out, or set trainer.max_staleness=0"
         )
     if config.rollout.data is not None:
-        raise ConfigError("trainer.max_staleness has no effect with rollout.data")
+        yield "trainer.max_staleness has no effect with rollout.data"

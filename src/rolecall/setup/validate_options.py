@@ -1,85 +1,101 @@
-"""A config in; a ConfigError out where its parts do not fit or an option would have no effect."""
+"""Says where the parts of a config do not fit, and which options would have no effect.
+
+Each check yields a line for each problem: the key, what is wrong, and what to write instead.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
 from rolecall.environments.mixed import Mixture
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.workflows.base import RESERVED, Workflow
 
+Problems = Iterator[str]
+
 LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
 
 
-def check_team(config: Config, flow: Workflow) -> None:
+def check_config(config: Config) -> Problems:
+    """What can be said without knowing the workflow and the algorithms."""
     for name, agent in config.team.items():
         if agent.policy not in config.policies:
-            raise ConfigError(
+            yield (
                 f"team.{name}.policy: there is no policy {agent.policy!r}; "
                 f"{registry.nearest(agent.policy, list(config.policies))}"
             )
     for name in RESERVED:
         if name in config.team:
-            raise ConfigError(f"team.{name}: workflows need this name themselves; choose another")
+            yield f"team.{name}: workflows need this name themselves; choose another"
+    yield from _check_effects(config)
+    yield from _check_opponents(config)
+    yield from check_coach(config)
+    yield from _check_sampling(config)
+
+
+def check_roles(config: Config, flow: Workflow) -> Problems:
+    """The team has the roles that the workflow calls, and no others."""
     roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)
-    for role in flow.roles:
-        if role not in roles:
-            raise ConfigError(
-                f"team: workflow {config.workflow.name!r} calls agent {role!r}, which the team "
-                f"lacks (it has: {', '.join(config.team)})"
-            )
+    lacking = [role for role in flow.roles if role not in roles]
+    if lacking:  # others may be superfluous only because these have other names
+        yield (
+            f"team: workflow {config.workflow.name!r} calls {', '.join(lacking)}, which the team "
+            f"lacks (it has: {', '.join(config.team)}); add them, or give an agent that role"
+        )
+        return
     if flow.calls_others:
         return
     for name, agent in config.team.items():
         if not {name, agent.role or name} & set(flow.roles):
-            raise ConfigError(
+            yield (
                 f"team.{name}: workflow {config.workflow.name!r} never calls it "
                 f"(it calls: {', '.join(flow.roles)})"
             )
 
 
-def check_effects(config: Config) -> None:
+def _check_effects(config: Config) -> Problems:
     """An option without effect is an error: it says something about the run that is not so."""
     trained = config.trained
     for name, policy in config.policies.items():
         users = [a for a in config.team.values() if a.policy == name]
         if not users:
-            raise ConfigError(f"policies.{name}: no agent speaks with it")
+            yield f"policies.{name}: no agent speaks with it"
         if name not in trained and policy.adapter is not None:
-            raise ConfigError(
+            yield (
                 f"policies.{name}.adapter has no effect: no agent that speaks with it is trainable"
             )
     if not trained:
-        raise ConfigError("team: no agent is trainable, so there is nothing to train")
+        yield "team: no agent is trainable, so there is nothing to train"
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
     if config.metrics.grad_norm_every is not None and not shared:
-        raise ConfigError(
+        yield (
             "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
             "gradient norm is an agent's own"
         )
     evaluation = config.evaluation
     if evaluation.tasks == 0 and evaluation.every:
-        raise ConfigError("evaluation.every has no effect: evaluation.tasks is 0")
+        yield "evaluation.every has no effect: evaluation.tasks is 0"
     if evaluation.validation and not evaluation.every:
-        raise ConfigError(
+        yield (
             "evaluation.validation has no effect: evaluation.every is 0, so nothing is evaluated "
             "during the run; set evaluation.every to the steps between validations"
         )
     if evaluation.pass_k > evaluation.samples:
-        raise ConfigError(
+        yield (
             f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "
             f"{evaluation.k} (it is {evaluation.samples})"
         )
     if evaluation.greedy and evaluation.samples > 1:
-        raise ConfigError(
+        yield (
             "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
             "same: set evaluation.samples=1"
         )
 
 
-def check_coach(config: Config) -> None:
+def check_coach(config: Config) -> Problems:
     """A coach's options name agents."""
     given = config.rewards.get("coach")
     options = given.options if isinstance(given, RewardConfig) else {}
@@ -87,58 +103,63 @@ def check_coach(config: Config) -> None:
         for name in options.get(key) or ():
             if name not in config.team:
                 near = registry.nearest(name, [*config.team])
-                raise ConfigError(f"rewards.coach.{key}: there is no agent {name!r}; {near}")
+                yield f"rewards.coach.{key}: there is no agent {name!r}; {near}"
 
 
-def check_opponents(config: Config) -> None:
+def _check_opponents(config: Config) -> Problems:
     """Whether weights of the past can be kept and played."""
     for name, policy in config.policies.items():
         if policy.opponent_pool is None:
             continue
         key, of = f"policies.{name}.past", policy.opponent_pool.of
         if name in config.trained:
-            raise ConfigError(f"{key}: who plays the past is not trainable; set trainable: false")
-        if of not in config.trained:
-            raise ConfigError(f"{key}.of: {of!r} is no policy that is trained")
-        if policy.base != config.policies[of].base:
-            raise ConfigError(f"policies.{name}.base must be that of {of!r}, whose past it plays")
-        if config.policies[of].adapter is not None:
-            raise ConfigError(f"{key}: of an adapter no past is kept; train all weights")
-        if config.trainer.max_staleness:
-            raise ConfigError(
-                f"{key}: rollouts that run ahead know no past; max_staleness must be 0"
+            yield (
+                f"{key}: agents that play earlier weights cannot be trained; set trainable: false "
+                f"for each agent with policy {name!r}"
             )
+        if of not in config.trained or of not in config.policies:
+            yield f"{key}.of: {of!r} is no policy that is trained"
+            continue
+        if policy.base != config.policies[of].base:
+            yield f"policies.{name}.base: must be that of {of!r}, whose earlier weights it plays"
+        if config.policies[of].adapter is not None:
+            yield (
+                f"{key}: earlier weights of an adapter are not kept; remove "
+                f"policies.{of}.adapter to train all weights"
+            )
+        if config.trainer.max_staleness:
+            yield f"{key}: rollouts that run ahead have no opponents; set trainer.max_staleness=0"
 
 
-def check_task_sampler(config: Config, sampler: TaskSampler) -> None:
+def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
     """A step must find the tasks that it is to take, and what is to steer the draw must do so."""
     rollout, total = config.rollout, len(sampler.train)
     if rollout.data is not None:
         for option in ("curriculum", "stratify"):
             if getattr(rollout, option):
-                raise ConfigError(f"rollout.{option} has no effect with rollout.data")
+                yield f"rollout.{option} has no effect with rollout.data"
     if rollout.groups > total:
-        raise ConfigError(
+        yield (
             f"rollout.groups: a step of {rollout.groups} tasks cannot be drawn from {total} train "
             "tasks"
         )
     if rollout.curriculum is not None:
-        _check_curriculum(rollout.curriculum, sampler)
+        yield from _check_curriculum(rollout.curriculum, sampler)
     for name, most in sampler.most(min(config.trainer.steps, 1000)).items():
         if name and most > len(sampler.parts[name]):
-            raise ConfigError(
+            yield (
                 f"rollout.groups: a step takes up to {most} tasks of {name!r}, which has "
                 f"{len(sampler.parts[name])}"
             )
 
 
-def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> None:
+def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Problems:
     """`by: task` needs tasks that come again, the others something to tell apart."""
     parts = sampler.parts
     if curriculum.by == "task":
         endless = [name for name, part in parts.items() if len(part) >= ENDLESS]
         if endless:
-            raise ConfigError(
+            yield (
                 "rollout.curriculum.by: train tasks without end"
                 + (f" (those of {', '.join(endless)})" if endless != [""] else "")
                 + " do not come again, so none has a pass rate of its own; use source or family"
@@ -146,25 +167,23 @@ def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Non
     elif curriculum.by == "source":
         looked = [{task.source for task in part[:LOOKED_AT]} for part in parts.values()]
         if all(len(sources) < 2 for sources in looked):
-            raise ConfigError(
-                "rollout.curriculum.by: source has no effect: there is one source to draw from"
-            )
+            yield "rollout.curriculum.by: source has no effect: there is one source to draw from"
     elif not (isinstance(sampler.train, Mixture) and sampler.train.label == "family"):
-        raise ConfigError("rollout.curriculum.by: only a mixed environment has families")
+        yield "rollout.curriculum.by: only a mixed environment has families"
     if sampler.groups == len(sampler.train):
-        raise ConfigError("rollout.curriculum has no effect: every step takes all train tasks")
+        yield "rollout.curriculum has no effect: every step takes all train tasks"
 
 
-def check_sampling(config: Config) -> None:
+def _check_sampling(config: Config) -> Problems:
     allowed = config.rollout.allow_filtered_sampling
     filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.filtered]
     for name in filtered:
         if config.team[name].sampling.temperature == 0:
-            raise ConfigError(f"team.{name}.sampling.temperature: a trained agent must sample")
+            yield f"team.{name}.sampling.temperature: a trained agent must sample"
         if not allowed:
-            raise ConfigError(
+            yield (
                 f"team.{name}.sampling: top_p and top_k make the sampler another distribution "
                 "than the one trained; set rollout.allow_filtered_sampling=true to do it anyway"
             )
     if allowed and not filtered:
-        raise ConfigError("rollout.allow_filtered_sampling has no effect: nothing is filtered")
+        yield "rollout.allow_filtered_sampling has no effect: nothing is filtered"

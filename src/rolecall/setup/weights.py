@@ -1,4 +1,4 @@
-"""A config in, all that has weights out: models, references, learners, critics."""
+"""Makes all that has weights: models, references, learners, critics."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.mixing import Vdn
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.critics.joint import JointCritic
-from rolecall.critics.utilities import UtilityCritic
+from rolecall.critics.parts import CriticParts
+from rolecall.interfaces.critic import Critic
+from rolecall.interfaces.learner import Learner
 from rolecall.learners.local import LocalLearner
+from rolecall.learners.parts import LearnerParts
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.seeding import seed_of
-from rolecall.training.algorithm_group import Critic
+from rolecall.setup.plan import Plan
 
 
 def make_models(config: Config) -> dict[str, LanguageModel]:
@@ -63,21 +64,25 @@ def _tokenizer(base: str, key: str) -> Tokenizer:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def make_learner(
-    config: Config, name: str, models: dict[str, LanguageModel], algorithms: dict[str, Algorithm]
-) -> LocalLearner:
+def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel]) -> Learner:
+    """The learner of a policy: the embedded one, or the config's own. Raises ConfigError."""
+    config = plan.config
     policy = config.policies[name]
-    algorithm = next(a for agent, a in algorithms.items() if config.team[agent].policy == name)
+    algorithm = next(a for n, a in plan.algorithms.items() if config.team[n].policy == name)
     assert policy.optimizer is not None, "the config fills it in"
-    return LocalLearner(
-        models[name],
-        policy.optimizer,
+    parts = LearnerParts(
+        model=models[name],
+        optimizer=policy.optimizer,
         total_updates=config.trainer.steps * algorithm.epochs * algorithm.minibatches,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
         checkpoint_activations=config.learner.checkpoint_activations,
         share_prefixes=config.learner.share_prefixes,
     )
+    if plan.learner is not None:
+        made: Learner = plan.learner.make(parts)
+        return made
+    return LocalLearner(**parts.as_arguments())
 
 
 def _reference(
@@ -98,24 +103,25 @@ def _reference(
 def make_critic(
     config: Config, algorithm: Algorithm, models: dict[str, LanguageModel]
 ) -> Critic | None:
-    if algorithm.critic in (None, "agent"):
-        return None  # a value head belongs to its policy's learner
-    critic = config.critics[algorithm.critic]
-    epochs = getattr(algorithm, "critic_epochs", 1)
-    shared: dict[str, Any] = {
-        "agents": list(config.team),
-        "budget": config.learner.tokens_per_batch,
-        "total_updates": config.trainer.steps * epochs,
-    }
-    reader = None
-    if critic.base is not None:
-        key = f"critics.{algorithm.critic}.base"
-        reader = _load(critic.base, key, config, tokenizer=None)
-    if isinstance(algorithm, Vdn):
-        return UtilityCritic(
-            models, critic.optimizer, mixer=algorithm.mixer, reader=reader,
+    """The algorithm's own; a value head on each policy belongs to the policies' learners."""
+    name = algorithm.critic
+    if name is None or name == "agent":
+        return None
+    section = config.critics[name]
+
+    def load() -> LanguageModel:
+        assert section.base is not None, "checked before"
+        return _load(section.base, f"critics.{name}.base", config, tokenizer=None)
+
+    return algorithm.make_critic(
+        CriticParts(
+            agents=list(config.team),
+            models=models,
+            load=load,
+            optimizer=section.optimizer,
+            budget=config.learner.tokens_per_batch,
+            steps=config.trainer.steps,
             seed=seed_of(config.trainer.seed, "critic") % 2**31,
-            share_prefixes=config.learner.share_prefixes, **shared,
-        )  # fmt: skip
-    assert reader is not None, "checked before"
-    return JointCritic(reader, critic.optimizer, **shared)
+            share_prefixes=config.learner.share_prefixes,
+        )
+    )

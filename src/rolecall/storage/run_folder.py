@@ -15,7 +15,8 @@ from typing import Any, TextIO
 import yaml
 
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import Config, EvaluationConfig, load
+from rolecall.config.load import load
+from rolecall.config.schema import Config, EvaluationConfig
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.types import Episode
 

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.interfaces.critic import Critic
 from rolecall.types import Episode
-
-
-class Critic(Protocol):
-    """Expects rewards; the algorithm that needs it says what it should have expected."""
-
-    def annotate(self, episodes: list[Episode]) -> None: ...
-    def save(self, folder: Path) -> None: ...
-    def load(self, folder: Path) -> None: ...
 
 
 @dataclass(slots=True)

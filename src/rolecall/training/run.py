@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.schema import Config
-from rolecall.engines.local import LocalEngine
-from rolecall.learners.local import LocalLearner
-from rolecall.models.language_model import LanguageModel
+from rolecall.interfaces.engine import Engine
+from rolecall.interfaces.learner import Learner
+from rolecall.interfaces.publisher import Publisher
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.rollout.task_sampler import TaskSampler
@@ -27,9 +27,9 @@ class Run:
     sampler: TaskSampler  # of train tasks
     test: list[Task]  # the held-out tasks that are evaluated before and after
     validation: list[Task]  # those that are evaluated during the run; without any, test is
-    engine: LocalEngine
-    models: dict[str, LanguageModel]
-    learners: dict[str, LocalLearner]  # by policy; policies that nobody trains have none
+    engine: Engine
+    publisher: Publisher
+    learners: dict[str, Learner]  # by policy; policies that nobody trains have none
     opponent_pools: dict[str, OpponentPool]  # by the policy that plays them
     algorithm_groups: list[AlgorithmGroup]
     data: list[Group]  # what is trained on instead of episodes, if anything

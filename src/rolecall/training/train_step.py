@@ -16,20 +16,13 @@ import torch
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
-from rolecall.learners.local import Annotation
+from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.packing import pack, split
-from rolecall.learners.updates import Update, merged
+from rolecall.learners.updates import merged
 from rolecall.seeding import seed_of
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
 from rolecall.types import Batch, Episode, Turn
-
-PROBE = 16  # ids whose log-probs are compared after a publication
-LARGEST_PROBE_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
-
-
-class PublishError(RuntimeError):
-    """The engine's copy does not say what the learner's weights say."""
 
 
 async def credit(run: Run, episodes: list[Episode]) -> None:
@@ -50,9 +43,9 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 if turn.policy == policy and turn.trained and turn.tokens is not None
                 if turn.chosen or algorithm.compares_candidates
             ]
-            await learner.annotate(turns, what, budget=run.config.learner.tokens_per_batch)
+            await annotate(learner, turns, what, budget=run.config.learner.tokens_per_batch)
         if part.critic is not None:
-            part.critic.annotate(seen)
+            await part.critic.annotate(seen)
             part.seen = seen
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
@@ -102,13 +95,13 @@ async def _update_policy(
     if not turns:
         return None
     if algorithm.needs_prox and algorithm.critic != "agent":  # else `credit` has noted them
-        await learner.annotate(turns, {"prox_logprobs"}, budget=budget)
+        await annotate(learner, turns, {"prox_logprobs"}, budget=budget)
     per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)
     steps = optimizer_steps(run, turns, algorithm, seed=seed, by_agent=per_agent)
     done = await learner.update(steps, algorithm, per_agent=per_agent)
     if algorithm.one_policy_at_a_time:
-        await learner.annotate(turns, {"new_logprobs"}, budget=budget)
+        await annotate(learner, turns, {"new_logprobs"}, budget=budget)
     if not done:
         return None
     merged_update = merged(done)
@@ -116,6 +109,16 @@ async def _update_policy(
         silent = {turn.agent: 0.0 for turn in turns}
         merged_update.agent_grad_norms = silent | merged_update.agent_grad_norms
     return merged_update
+
+
+async def annotate(
+    learner: Learner, turns: list[Turn], what: set[Annotation], *, budget: int
+) -> None:
+    """Write what the learner says on the turns."""
+    noted = await learner.annotate(turns, what, budget=budget)
+    for turn in turns:
+        for name, values in noted[turn.id].items():
+            setattr(turn, name, values)
 
 
 def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) -> list[Turn]:
@@ -154,31 +157,9 @@ def optimizer_steps(
 
 
 async def publish(run: Run, policies: list[str]) -> None:
-    """Give the engine the new weights. Raises PublishError where its copy then says otherwise."""
-    copied = run.config.engine.separate_weights
+    """Give the engine the new weights. Raises PublishError where it then says otherwise."""
     for policy in policies:
-        learner = run.learners[policy]
-        weights = learner.model.weights() if copied else None
-        await run.engine.load(policy, learner.version, weights)
-        if copied:
-            gap = await _probe(run, policy)
-            if not gap <= LARGEST_PROBE_GAP and run.config.learner.dtype == "float32":
-                raise PublishError(
-                    f"after publishing {policy!r} version {learner.version} the sampler's "
-                    f"log-probs are off by {gap:.3g} nats from the learner's"
-                )
-
-
-async def _probe(run: Run, policy: str) -> float:
-    """Largest distance of the engine's log-probs from the learner's on some fixed ids."""
-    model = run.learners[policy].model
-    ids = (np.arange(PROBE) * 7919 % len(model.tokenizer)).astype(np.int32)
-    prompt, tokens = ids[:1], ids[1:]
-    sampler = await run.engine.score(policy, prompt, tokens, temperature=1.0)
-    turn = Turn("probe", "", "", "", policy, (0,), prompt=prompt, tokens=tokens)
-    await run.learners[policy].annotate([turn], {"new_logprobs"}, budget=PROBE)
-    assert turn.new_logprobs is not None
-    return float(np.abs(sampler - turn.new_logprobs).max())
+        await run.publisher.publish(policy, run.learners[policy].version)
 
 
 def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episode]:

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rolecall.environments.validation import SPLIT
-from rolecall.learners.local import DivergedError
+from rolecall.interfaces.learner import DivergedError, Update
 from rolecall.learners.mismatch import Alarm
-from rolecall.learners.updates import Update
 from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.rollout.episodes import Rollout
 from rolecall.rollout.evaluation import evaluate
-from rolecall.rollout.opponent_pool import Kept
 from rolecall.runtime import held_loop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage import checkpoint
@@ -80,8 +78,8 @@ class Trainer:
         self.idle = 0  # steps in a row without anything to train on
         self.best = -1.0
         self.started = time.monotonic()
-        devices = {model.device.type for model in run.models.values()}
-        self.alarm = Alarm(exact=self.config.learner.dtype == "float32" and devices == {"cpu"})
+        exact = "exact" in run.engine.can and all(one.exact for one in run.learners.values())
+        self.alarm = Alarm(exact=exact)
         self._compared = False  # whether sampler and learner were, in this process
         self.earlier_s = 0.0
 
@@ -190,19 +188,20 @@ class Trainer:
         self,
         step: int,
         rollout: Rollout,
-        opponents: dict[str, Kept],
+        opponents: dict[str, int],
         *,
         clock: tuple[float, float, float],
     ) -> dict[str, Update]:
         """Hops 6 and 7: weights move, and the step is done and recorded."""
         run = self.run
-        await run.engine.sleep()
+        await run.engine.sleep(weights=False)
         updates, learned = await train_step.update(
             run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
         )
         updated = time.monotonic()
-        await run.engine.wake()
+        await run.engine.wake("weights")
         await train_step.publish(run, list(updates))
+        await run.engine.wake("cache")
         self.done, self.moves = step, self._num_moves()
         run.sampler.finished(step, [*rollout.episodes, *rollout.unused])
         for pool in run.opponent_pools.values():
@@ -210,18 +209,19 @@ class Trainer:
         record = metrics.of_rollout(rollout) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
-        record |= {f"policy/{name}/of_step": kept for name, (kept, _) in opponents.items()}
+        record |= {f"policy/{name}/of_step": kept for name, kept in opponents.items()}
         record |= _pace(rollout, *clock, updated)
         record["time/run_s"] = self._elapsed()
         self._report(record, error=rollout.first_error)
         return updates
 
     def _num_moves(self) -> int:
-        return sum(learner.stepper.num_steps for learner in self.run.learners.values())
+        return sum(learner.num_steps for learner in self.run.learners.values())
 
-    async def _play_against(self, opponents: dict[str, Kept]) -> None:
-        for name, (kept, weights) in opponents.items():
-            await self.run.engine.load(name, kept, weights)
+    async def _play_against(self, opponents: dict[str, int]) -> None:
+        """`opponents`: the step whose weights each policy with an opponent pool plays."""
+        for name, kept in opponents.items():
+            await self.run.publisher.publish(name, kept)
 
     async def _rollout(self, step: int) -> Rollout:
         """This step's groups; those of up to `max_staleness` later steps are under way meanwhile.

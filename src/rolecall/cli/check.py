@@ -1,0 +1,140 @@
+"""`rolecall check`: says what a config would do. It reads data and model configs, and no weight."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rolecall.cli.run_paths import is_run
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import find
+from rolecall.interfaces.environment import ENDLESS
+from rolecall.setup.memory import memory_of
+from rolecall.setup.open import Opened, open_parts
+from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.validate_algorithms import num_candidates
+from rolecall.storage.run_folder import RunFolder
+
+SETTINGS = ("epochs", "minibatches", "clip_low", "clip_high", "agg", "kl", "entropy")
+
+
+def check(source: str, overrides: list[str]) -> dict[str, Any]:
+    """Print and return the resolved team.
+
+    Raises ConfigError with all problems; where data, rewards or tools are missing, after the rest
+    was printed.
+    """
+    path = Path(source)
+    plan = load_plan(RunFolder.existing(path).config if is_run(path) else find(source), overrides)
+    try:
+        opened = open_parts(plan)
+    except ConfigError:
+        show(described(plan, None))
+        raise
+    found = described(plan, opened)
+    show(found)
+    return found
+
+
+def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
+    """What the plan comes to, with effective values."""
+    config = plan.config
+    return {
+        "workflow": {
+            "name": config.workflow.name,
+            "about": " ".join((inspect.getdoc(plan.workflow.play) or "").split("\n\n")[0].split()),
+            "roles": list(plan.workflow.roles),
+        },
+        "agents": {name: _agent(plan, name) for name in config.team},
+        "step": _step(plan, opened),
+        "memory": [asdict(part) for part in memory_of(config)],
+    }
+
+
+def _agent(plan: Plan, name: str) -> dict[str, Any]:
+    agent = plan.config.team[name]
+    sampling = agent.sampling
+    found: dict[str, Any] = {
+        "role": agent.role or name,
+        "policy": agent.policy,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
+        "tools": [named.name for named in agent.tools.use] if agent.tools else [],
+    }
+    if name not in plan.algorithms:
+        return found | {"trained": "no"}
+    algorithm, policy = plan.algorithms[name], plan.config.policies[agent.policy]
+    assert policy.optimizer is not None, "the config fills it in"
+    named = agent.algorithm or plan.config.algorithm
+    settings = {key: getattr(algorithm, key) for key in SETTINGS if hasattr(algorithm, key)}
+    return found | {
+        "trained": "adapter" if policy.adapter else "all weights",
+        "algorithm": named.name,
+        **settings,
+        "critic": algorithm.critic or "none",
+        "reference": policy.reference or "none",
+        "lr": policy.optimizer.lr,
+        "schedule": policy.optimizer.schedule,
+    }
+
+
+def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
+    rollout, evaluation = plan.config.rollout, plan.config.evaluation
+    counts: dict[str, Any] = dict.fromkeys(("train", "test", "validation"), "unknown")
+    if opened is not None:
+        tasks = opened.tasks
+        number = len(tasks.sampler.train)
+        counts["train"] = "without end" if number >= ENDLESS else number
+        counts |= {"test": len(tasks.test), "validation": len(tasks.validation)}
+    return {
+        "tasks": rollout.groups,
+        "attempts": rollout.group_size,
+        "candidates": num_candidates(plan.config, plan.workflow),
+        "episodes": rollout.groups * rollout.group_size,
+        "steps": plan.config.trainer.steps,
+        "available_tasks": counts,
+        "evaluation_attempts": evaluation.samples,
+        "rewards": {name: weight for name, (_, weight) in plan.rewards.items()},
+    }
+
+
+def show(found: dict[str, Any], console: Console | None = None) -> None:
+    """Tables of what `described` found."""
+    console = console or Console()
+    flow, step = found["workflow"], found["step"]
+    roles = ", then ".join(flow["roles"]) or "agents by name"
+    console.print(f"Workflow {flow['name']}: {roles}. {flow['about']}", highlight=False)
+    agents = found["agents"]
+    table = Table("", *agents, title="Agents", title_justify="left")
+    rows = list(dict.fromkeys(key for values in agents.values() for key in values))
+    for row in rows:
+        table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))
+    console.print(table)
+    console.print(
+        f"A step: {step['tasks']} tasks x {step['attempts']} attempts = {step['episodes']} "
+        f"episodes; {step['steps']} steps. Tasks: "
+        + ", ".join(f"{split} {number}" for split, number in step["available_tasks"].items())
+        + f"; {step['evaluation_attempts']} attempts at each in an evaluation. Rewards: "
+        + ", ".join(f"{name} x {weight:g}" for name, weight in step["rewards"].items())
+        + ".",
+        highlight=False,
+    )
+    memory = Table("part", "parameters", "memory", title="Memory", title_justify="left")
+    for part in found["memory"]:
+        count, size = part["parameters"], part["num_bytes"]
+        memory.add_row(
+            part["part"],
+            "unknown: not on this machine" if count is None else f"{count:,}" if count else "",
+            "" if size is None else f"{size / 1e9:,.3f} GB",
+        )
+    console.print(memory)
+    console.print("Activations come on top; they grow with learner.tokens_per_batch.")
+
+
+def _cell(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

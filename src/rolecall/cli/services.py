@@ -1,0 +1,39 @@
+"""Tries out what a run needs beside its models: tools, and servers that the environment asks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rich.console import Console
+
+from rolecall.config.errors import ConfigError
+from rolecall.errors import InfrastructureError
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.tools.use import check_kits
+from rolecall.training.run import Run
+
+console = Console()
+
+
+def check_services(run: Run) -> None:
+    """Raises ConfigError where a tool or what the environment asks cannot start, before anything
+    is played or written.
+    """
+    uses = {name: agent.tools for name, agent in run.context.agents.items() if agent.tools}
+    environment, part = run.context.environment, next(iter(run.sampler.parts.values()))
+
+    async def check() -> None:
+        if hasattr(environment, "check"):
+            try:
+                await environment.check()
+            except (InfrastructureError, OSError) as error:
+                raise ConfigError(f"environment: {error}") from error
+        await check_kits(uses, world=lambda: environment.open(part[0], seed=0))
+
+    asyncio.run(check())
+
+
+def close(context: RolloutContext) -> None:
+    close = getattr(context.environment, "close", None)
+    if close is not None:
+        asyncio.run(close())

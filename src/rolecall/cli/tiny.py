@@ -1,0 +1,57 @@
+"""`rolecall tiny build`: makes a small model that can take part in the teams of some recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from rolecall.agents.agent import Policy
+from rolecall.cli.services import close
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import find
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.setup.agents import make_agents, make_tools
+from rolecall.setup.plan import Plan, load_plan
+from rolecall.tiny.build import Size
+from rolecall.tiny.build import build as build_model
+from rolecall.tiny.tokenizer import fit
+
+console = Console()
+
+
+def build_tiny(
+    sources: list[str],
+    overrides: list[str],
+    *,
+    output: Path,
+    size: Size,
+    seed: int,
+) -> None:
+    """Make a model folder from what the teams of some recipes demonstrate."""
+    contexts = [demonstrating(load_plan(find(source), overrides)) for source in sources]
+    try:
+        build_model(output, contexts, size=size, seed=seed, log=console.print)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    finally:
+        for context in contexts:
+            close(context)
+    console.print(f"Wrote {output}; use it as base: {output}")
+
+
+def demonstrating(plan: Plan) -> RolloutContext:
+    """The team without its models: its workflow says what it says."""
+    config = plan.config
+    nobody = fit([], size=300, tags=())
+    silent = ScriptedEngine(nobody, lambda request: "")
+    policies = {name: Policy(name, nobody, silent) for name in config.policies}
+    tools = make_tools(config, plan.tools)
+    return RolloutContext(
+        agents=make_agents(config, policies, parsers=plan.parsers, tools=tools),
+        workflow=plan.workflow,
+        options=plan.options,
+        environment=plan.environment.make(),
+        rewards={},
+    )

@@ -1,0 +1,140 @@
+"""Reads a config: a recipe or a YAML file, with dotted overrides of the command line."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+from yaml import YAMLError
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError, explain, wrong_entries
+from rolecall.config.places import Places, places_of
+from rolecall.config.schema import Config
+
+NAMED = ("workflow", "environment", "algorithm")
+RECIPES = Path(str(files("rolecall.recipes")))
+
+
+class UnreadableError(ConfigError):
+    """Entries of a config have wrong names or types.
+
+    `keys`: the dotted keys of these entries; `rest`: the config without them, if there is one.
+    """
+
+    def __init__(self, *problems: str, keys: list[str], rest: Config | None) -> None:
+        super().__init__(*problems)
+        self.keys, self.rest = keys, rest
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def find(source: str) -> Path:
+    """A recipe name or a YAML file. Raises ConfigError with the nearest names."""
+    recipe = RECIPES / f"{source}.yaml"
+    if recipe.is_file():
+        return recipe
+    if Path(source).is_file():
+        return Path(source)
+    if source.endswith((".yaml", ".yml")) or "/" in source:
+        raise ConfigError(f"there is no file {source}")
+    raise ConfigError(f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}")
+
+
+def load(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
+
+    A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
+    `rewards={} rewards.coach=1` replaces it.
+    """
+    for override in overrides or []:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+    try:
+        loaded = OmegaConf.load(path)
+        if not isinstance(loaded, DictConfig):
+            raise ConfigError(f"{path}: not a mapping of keys to values")
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise ConfigError(f"{', '.join(missing)}: yours to say (??? in the file)")
+        plain = OmegaConf.to_container(merged, resolve=True)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(
+            f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
+        ) from error
+    except (OmegaConfBaseException, TypeError) as error:
+        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
+    places = places_of(path.name if path.parent == RECIPES else str(path), path, overrides or [])
+    try:
+        config = Config.model_validate(plain)
+    except ValidationError as error:
+        found = explain(error, Config, plain)
+        raise UnreadableError(
+            *map(places.located, found.problems),
+            keys=[".".join(place) for place in wrong_entries(error, plain)],
+            rest=_without_wrong(error, plain, places),
+        ) from error
+    config._places = places
+    return config
+
+
+def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config | None:
+    """What the config is without its wrong entries; None where something is missing then."""
+    rest = deepcopy(plain)
+    for place in sorted(wrong_entries(error, plain), reverse=True):
+        here = rest
+        for part in place[:-1]:
+            here = here[int(part)] if isinstance(here, list) else here.get(part, {})
+        if isinstance(here, dict):
+            here.pop(place[-1], None)
+    try:
+        config = Config.model_validate(rest)
+    except ValidationError:
+        return None
+    config._places = places
+    return config
+
+
+def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
+    """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
+    for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
+        if OmegaConf.select(loaded, key) is not None:
+            OmegaConf.update(loaded, key, {}, merge=False)
+    named = [(loaded, key, key) for key in NAMED]
+    environment = loaded.get("environment")
+    parts = environment.get("of") if isinstance(environment, DictConfig) else None
+    if isinstance(parts, DictConfig):  # of a mixed environment
+        named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
+    for where, key, dotted in named:
+        if isinstance(where.get(key), str):
+            where[key] = {"name": where[key]}
+        if any(override.startswith(f"{dotted}=") for override in overrides):
+            where.pop(key, None)
+    places = {dotted for _, _, dotted in named}
+    return [
+        f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
+        for override in overrides
+        for key, _, value in [_parts(override)]
+        if not _empty(value)
+    ]
+
+
+def _parts(override: str) -> tuple[str, str, str]:
+    return override.partition("=")
+
+
+def _empty(value: str) -> bool:
+    return "".join(value.split()) == "{}"

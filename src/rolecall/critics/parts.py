@@ -1,0 +1,26 @@
+"""What an algorithm may make its critic of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rolecall.config.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from rolecall.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class CriticParts:
+    """The models of a run, and what `critics.NAME` of its config says."""
+
+    agents: list[str]  # of the team, in its order
+    models: dict[str, LanguageModel]  # by policy
+    load: Callable[[], LanguageModel]  # loads the critic's own model, critics.NAME.base
+    optimizer: Optimizer
+    budget: int  # most tokens in one forward pass
+    steps: int  # of the run
+    seed: int
+    share_prefixes: bool

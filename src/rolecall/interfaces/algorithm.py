@@ -1,0 +1,39 @@
+"""What a learner computes for an algorithm's loss, and what it gets back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rolecall.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What the learner's forward pass says of a batch."""
+
+    logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
+    entropies: Tensor | None = None  # [N] of the distribution each id was sampled from
+    values: Tensor | None = None  # [N] before each sampled id, of a head on the policy's model
+
+
+@dataclass(slots=True)
+class Loss:
+    """A sum and what to divide it by; the learner adds both over micro-batches first."""
+
+    total: Tensor  # scalar, not normalised
+    count: float
+    sums: dict[str, float] = field(default_factory=dict)  # metrics, with the same normaliser
+
+
+class Objective(Protocol):
+    """What a learner asks of an algorithm."""
+
+    entropy: float  # above 0 the outputs have entropies
+
+    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
+        """The loss of one micro-batch, summed and not yet divided."""
+        ...

@@ -1,0 +1,81 @@
+"""What trains one policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rolecall.interfaces.algorithm import Objective
+from rolecall.types import Batch, Floats, Ids, Turn
+
+Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]
+
+
+class DivergedError(RuntimeError):
+    """Several updates in a row had no finite loss or gradient."""
+
+
+@dataclass(slots=True)
+class Update:
+    """What one optimizer step did."""
+
+    grad_norm: float = 0.0  # of the policy, before clipping
+    agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
+    lr: float = 0.0
+    agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    skipped: str = ""  # the turn that had no finite loss or gradient
+
+
+class Learner(Protocol):
+    """Trains one policy. Every method may be answered by another process.
+
+    A class that names this one as its base needs no `offload` and `load_back`.
+    """
+
+    version: int  # updates that changed the weights
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that moved the weights."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether its log-probs are those of the embedded engine, to rounding of float32."""
+        ...
+
+    async def annotate(
+        self, turns: list[Turn], what: set[Annotation], *, budget: int
+    ) -> dict[str, dict[Annotation, Floats]]:
+        """The named arrays [T] by turn id, with the weights as they are; no turn is changed.
+
+        `budget`: most tokens in one forward pass. Raises ValueError for `ref_logprobs` without a
+        reference.
+        """
+        ...
+
+    async def update(
+        self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
+    ) -> list[Update]:
+        """One optimizer step for each list of micro-batches.
+
+        `per_agent`: also measure the norm of each agent's gradient. Raises DivergedError after
+        several steps in a row without a finite gradient.
+        """
+        ...
+
+    async def probe(self, tokens: Ids) -> Floats:
+        """Log-probs [N - 1] of each token after those before it, at temperature 1."""
+        ...
+
+    async def offload(self) -> None:
+        """Free the device's memory while another part needs it."""
+        return
+
+    async def load_back(self) -> None:
+        """Undo `offload`."""
+        return
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...

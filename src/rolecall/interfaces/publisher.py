@@ -1,0 +1,34 @@
+"""How the engine gets new weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from rolecall.interfaces.engine import Engine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PublishError(RuntimeError):
+    """The engine does not say what the learner's weights say."""
+
+
+class Publisher(Protocol):
+    """Gives an engine the weights of policies; tensors need not pass through the trainer."""
+
+    async def publish(self, policy: str, version: int) -> None:
+        """Let the engine sample `policy` with its weights of this version.
+
+        The version of a policy that plays an opponent pool is the step that its weights were kept
+        after. Raises PublishError where the engine then says otherwise.
+        """
+        ...
+
+
+class EmbeddedEngine(Engine, Protocol):
+    """An engine in the trainer's process, which takes weights as they are."""
+
+    def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        """Sample with these weights from now on; None: with the learner's own tensors."""
+        ...

@@ -1,0 +1,25 @@
+"""What a learner is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from rolecall.config.optimizer import Optimizer
+from rolecall.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerParts:
+    """Of one policy. A learner of your own is a class that is called with these and its options."""
+
+    model: LanguageModel  # the handle that the embedded engine samples from
+    optimizer: Optimizer
+    total_updates: int  # optimizer steps of the whole run
+    reference: LanguageModel | Literal["base"] | None  # for KL; "base": the adapter switched off
+    head: Optimizer | None  # of a value head, where the algorithm needs one
+    checkpoint_activations: bool
+    share_prefixes: bool
+
+    def as_arguments(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,91 @@
+"""The agents of a config, with their parsers and tools."""
+
+from __future__ import annotations
+
+from rolecall.agents.agent import Agent, Parser, Policy
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import AgentConfig, Config, Named
+from rolecall.interfaces.tool import Tool
+from rolecall.setup.part import Part
+from rolecall.tools.functions import tool
+from rolecall.tools.use import Stateless, Toolkit, ToolUse
+from rolecall.workflows.base import Workflow
+
+TOOL_LIMITS = (
+    "format", "max_calls", "calls_per_turn", "timeout_s", "result_chars", "chars_per_turn",
+)  # fmt: skip
+
+
+def parser_of(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
+    """The agent's own parser, or the workflow's for its role. Raises ConfigError."""
+    parser = flow.parsers.get(config.role or name)
+    if config.parser is not None:
+        parser = registry.resolve("parser", config.parser, key=f"team.{name}.parser")
+    if config.invalid_penalty and parser is None and config.tools is None:
+        raise ConfigError(
+            f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "
+            f"team.{name}.parser"
+        )
+    return parser
+
+
+def tool_parts(config: Config) -> dict[str, Part | Toolkit]:
+    """By name and options: agents that name a tool with the same options share it."""
+    found: dict[str, Part | Toolkit] = {}
+    for name, agent in config.team.items():
+        for number, named in enumerate(agent.tools.use if agent.tools else []):
+            if repr(named) not in found:
+                found[repr(named)] = _tool_part(named, key=f"team.{name}.tools.use[{number}]")
+    return found
+
+
+def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
+    """A kit of tools, or what makes it. Raises ConfigError."""
+    found = registry.resolve("tool", named.name, key=key)
+    if isinstance(found, Tool):
+        if named.options:
+            raise ConfigError(f"{key}: tool {named.name!r} has no options")
+        return Stateless(found)
+    if not isinstance(found, type):
+        return Stateless(tool(found))
+    return Part(key, found, registry.checked_options(found, named.options, key="tool", skip=0))
+
+
+def make_tools(config: Config, parts: dict[str, Part | Toolkit]) -> dict[str, ToolUse]:
+    """What each agent that has tools may call. Raises ConfigError."""
+    kits: dict[str, Toolkit] = {
+        name: part.make() if isinstance(part, Part) else part for name, part in parts.items()
+    }
+    return {
+        name: ToolUse(
+            kits=tuple(kits[repr(named)] for named in agent.tools.use),
+            **{field: getattr(agent.tools, field) for field in TOOL_LIMITS},
+        )
+        for name, agent in config.team.items()
+        if agent.tools is not None
+    }
+
+
+def make_agents(
+    config: Config,
+    policies: dict[str, Policy],
+    *,
+    parsers: dict[str, Parser | None],
+    tools: dict[str, ToolUse],
+) -> dict[str, Agent]:
+    return {
+        name: Agent(
+            name=name,
+            policy=policies[agent.policy],
+            role=agent.role or name,
+            system=agent.system,
+            sampling=agent.sampling,
+            parser=parsers[name],
+            memory=agent.memory,
+            trainable=agent.trainable,
+            invalid_penalty=agent.invalid_penalty,
+            tools=tools.get(name),
+        )
+        for name, agent in config.team.items()
+    }

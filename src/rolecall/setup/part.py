@@ -1,0 +1,38 @@
+"""Something that a config names: an environment, a reward, a tool, a tracker, an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Named
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a name resolves to, and options of the types that its signature asks for."""
+
+    key: str  # of the config
+    call: Any  # a class or a function
+    options: dict[str, Any]
+
+    def make(self, *arguments: Any) -> Any:
+        """Raises ConfigError that names the key where the options do not fit after all."""
+        try:
+            return self.call(*arguments, **self.options)
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{self.key}: {error}") from error
+
+
+def part_of(kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0) -> Part:
+    """Resolve a name and check its options; the first `skip` arguments are no options.
+
+    `name_key`: what an error about the name itself names; by default `key`.name. Raises
+    ConfigError.
+    """
+    call = registry.resolve(kind, named.name, key=name_key or f"{key}.name")
+    return Part(key, call, registry.checked_options(call, named.options, key=key, skip=skip))

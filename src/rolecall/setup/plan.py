@@ -1,0 +1,131 @@
+"""Checks a config as a whole, before data is read and weights are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolecall.agents.agent import Parser
+from rolecall.algorithms.base import Algorithm
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import UnreadableError, load
+from rolecall.config.schema import Config, Named
+from rolecall.rollout.episodes import Reward
+from rolecall.setup import validate_algorithms, validate_options
+from rolecall.setup.agents import parser_of, tool_parts
+from rolecall.setup.algorithms import make_algorithms
+from rolecall.setup.attempts import Attempts
+from rolecall.setup.part import Part, part_of
+from rolecall.setup.rewards import reward_part
+from rolecall.tools.use import Toolkit
+from rolecall.workflows.base import Workflow, workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A config whose parts fit, and what its names resolve to. Nothing is made yet."""
+
+    config: Config
+    workflow: Workflow
+    options: dict[str, Any]  # of the workflow
+    environment: Part
+    algorithms: dict[str, Algorithm]  # by trainable agent
+    parsers: dict[str, Parser | None]  # by agent
+    rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
+    tools: dict[str, Part | Toolkit]  # by name and options
+    trackers: list[Part]
+    engine: Part | None  # None: the embedded one
+    learner: Part | None  # the same
+
+
+def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
+    """Read a file and check it. Raises ConfigError with a line for each problem.
+
+    A wrong entry does not hide what else does not fit, except in its own section, whose problems
+    may come from it.
+    """
+    try:
+        return validate(load(path, overrides))
+    except UnreadableError as error:
+        if error.rest is None:
+            raise
+        _, problems = _examined(error.rest)
+        sections = tuple(key.rpartition(".")[0] or key for key in error.keys)
+        more = error.rest.located(line for line in problems if not line.startswith(sections))
+        raise ConfigError(*error.problems, *more.problems) from error
+
+
+def validate(config: Config) -> Plan:
+    """Resolve all names and check that the parts fit. Raises ConfigError with all problems."""
+    plan, problems = _examined(config)
+    if plan is None:
+        raise config.located(problems)
+    return plan
+
+
+def _examined(config: Config) -> tuple[Plan | None, list[str]]:
+    """The plan, or all that does not fit."""
+    attempts = Attempts()
+    flow = attempts.of(resolve_workflow, config.workflow)
+    options = attempts.of(_options_of, flow, config.workflow) if flow else None
+    environment = attempts.of(part_of, "environment", config.environment, key="environment")
+    algorithms = attempts.of(make_algorithms, config)
+    tools = attempts.of(tool_parts, config)
+    rewards = {n: attempts.of(reward_part, n, given) for n, given in config.rewards.items()}
+    parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
+    trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
+    engine = attempts.of(_own_part, "engine", config.engine.name, config.engine.options)
+    learner = attempts.of(_own_part, "learner", config.learner.name, config.learner.options)
+    attempts.note(validate_options.check_config(config))
+    if flow is not None:
+        attempts.note(validate_options.check_roles(config, flow))
+    if flow is not None and algorithms is not None:
+        attempts.note(validate_algorithms.check_needs(config, flow, algorithms))
+    if flow is None or options is None or environment is None or attempts.problems:
+        return None, attempts.problems
+    assert algorithms is not None
+    assert tools is not None
+    plan = Plan(
+        config=config,
+        workflow=flow,
+        options=options,
+        environment=environment,
+        algorithms=algorithms,
+        parsers=parsers,
+        rewards={name: reward for name, reward in rewards.items() if reward is not None},
+        tools=tools,
+        trackers=[tracker for tracker in trackers if tracker is not None],
+        engine=engine,
+        learner=learner,
+    )
+    return plan, []
+
+
+def resolve_workflow(named: Named) -> Workflow:
+    """Raises ConfigError for a name that there is not, and for what is no workflow."""
+    found = registry.resolve("workflow", named.name, key="workflow.name")
+    try:
+        return found if isinstance(found, Workflow) else workflow(found)
+    except ValueError as error:
+        raise ConfigError(f"workflow.name: {error}") from error
+
+
+def _options_of(flow: Workflow, named: Named) -> dict[str, Any]:
+    return registry.checked_options(flow.play, named.options, key="workflow", skip=3)
+
+
+def _tracker_of(named: Named) -> Part:
+    return part_of("tracker", named, key="trackers", name_key="trackers", skip=1)
+
+
+def _own_part(kind: str, name: str, options: dict[str, Any]) -> Part | None:
+    """An engine or learner that the config brings along; None for the embedded one."""
+    if name == "local":
+        if options:
+            raise ConfigError(f"{kind}.options has no effect with {kind}.name: local; remove it")
+        return None
+    call = registry.resolve(kind, name, key=f"{kind}.name")
+    checked = registry.checked_options(call, options, key=f"{kind}.options", skip=1)
+    return Part(f"{kind}.options", call, checked)

@@ -1,0 +1,32 @@
+"""The rewards of a config by name, with their weights."""
+
+from __future__ import annotations
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Named, RewardConfig
+from rolecall.rollout.episodes import Reward
+from rolecall.setup.part import Part
+
+
+def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, float]:
+    """A class with its options, or a function, and its weight. Raises ConfigError."""
+    weight = given if isinstance(given, float) else given.weight
+    options = {} if isinstance(given, float) else given.options
+    found = registry.resolve("reward", name, key="rewards")
+    if not isinstance(found, type):
+        if options:
+            raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect")
+        function: Reward = found
+        return function, weight
+    named = Named(name=name, **options)
+    checked = registry.checked_options(found, named.options, key=f"rewards.{name}", skip=0)
+    if getattr(found, "weighs_itself", False) and weight != 1.0:
+        raise ConfigError(f"rewards.{name}.weight has no effect: it has weights of its own")
+    return Part(f"rewards.{name}", found, checked), weight
+
+
+def make_reward(part: Part | Reward) -> Reward:
+    """Raises ConfigError where its options do not fit after all."""
+    made: Reward = part.make() if isinstance(part, Part) else part
+    return made

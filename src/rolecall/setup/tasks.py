@@ -1,0 +1,94 @@
+"""The environment's tasks: what is trained on, validated on and tested on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
+from rolecall.environments import validation
+from rolecall.environments.math.rows import duplicate_questions
+from rolecall.environments.mixed import Mixture, by_source
+from rolecall.interfaces.environment import ENDLESS, Environment
+from rolecall.rollout.curriculum import PassRates
+from rolecall.rollout.evaluation import held_out
+from rolecall.rollout.task_sampler import TaskSampler
+from rolecall.rollout.user_code import check_tasks
+from rolecall.setup.validate_options import check_task_sampler
+from rolecall.types import Task
+
+log = logging.getLogger("rolecall")
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What a run plays."""
+
+    sampler: TaskSampler  # of train tasks
+    test: list[Task]
+    validation: list[Task]
+
+
+def read_tasks(config: Config, environment: Environment) -> Tasks:
+    """Raises ConfigError for tasks that are no tasks, or from which no step can be sampled."""
+    train, test = _splits(config, environment)
+    train, chosen_on = _validation(config, environment, train)
+    held = [*test, *chosen_on]
+    for part in train.parts.values() if isinstance(train, Mixture) else [train]:
+        shared = duplicate_questions(part, held) if len(part) < ENDLESS else []
+        if shared:
+            log.warning(
+                "train and held-out tasks share questions count=%d first=%s", len(shared), shared[0]
+            )
+    return Tasks(_sampler(config, train), test, chosen_on)
+
+
+def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:
+    try:
+        train = environment.tasks("train")
+        check_tasks(train, split="train")
+        asked = config.evaluation.tasks
+        test = environment.tasks("test") if asked else []
+        check_tasks(test, split="test")
+        return train, held_out(test, per_source=asked) if asked else []
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"environment: {error}") from error
+
+
+def _validation(
+    config: Config, environment: Environment, train: Sequence[Task]
+) -> tuple[Sequence[Task], list[Task]]:
+    """What is left to train on, and the validation tasks: the environment's own, or held out."""
+    number = config.evaluation.validation
+    if not number:
+        return train, []
+    try:
+        if not validation.has_validation(environment):
+            return validation.split(train, per_source=number)
+        own = environment.tasks(validation.SPLIT)
+        check_tasks(own, split=validation.SPLIT)
+        return train, held_out(own, per_source=number)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"evaluation.validation: {error}") from error
+
+
+def _sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
+    rollout = config.rollout
+    if rollout.stratify:
+        try:
+            train = by_source(train)
+        except ValueError as error:
+            raise ConfigError(f"rollout.stratify {error}") from error
+    rates = None
+    if rollout.curriculum is not None:
+        rates = PassRates(rollout.curriculum, lag=config.trainer.max_staleness)
+    sampler = TaskSampler(train, groups=rollout.groups, seed=config.trainer.seed, rates=rates)
+    if problems := list(check_task_sampler(config, sampler)):
+        raise ConfigError(*problems)
+    return sampler
