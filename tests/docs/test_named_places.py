@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rolecall.config.errors import RENAMED
 from tests.test_layers import drawing
@@ -57,8 +58,22 @@ def test_links_of_pages_beside_the_site_lead_somewhere(page):
     assert [link for link in found if "://" not in link and not (ROOT / link).exists()] == []
 
 
-def test_commands_of_make_that_pages_and_workflows_name_are_in_the_makefile():
-    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
+def test_commands_of_make_that_pages_name_are_in_the_makefile():
+    targets = make_targets()
     for page in ("README.md", "CONTRIBUTING.md", ".ci/run", "docs/learning.md"):
         named = set(re.findall(r"(?:^|`)(?:\w+=\w+ )*make ([\w-]+)", text(page), re.MULTILINE))
+        assert named, page
         assert named <= targets, page
+
+
+def test_the_workflow_runs_commands_of_the_makefile():
+    jobs = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    made = [line.removeprefix("make ") for line in commands if line.startswith("make ")]
+    assert {"lint", "test", "docs", "wheel"} == set(made)
+    assert set(made) <= make_targets()
+    assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
