@@ -175,9 +175,9 @@ def draw(name: str, path: Path) -> None:
         x, y = place[turn.id]
         colour = COLOURS[lanes.index(turn.agent) % len(COLOURS)]
         axes.plot([x], [y], "o", ms=15, color=colour, zorder=2)
-        if "calls" in turn.info:
+        if turn.calls:
             axes.text(x, y - 0.33, "calls a tool", ha="center", va="center", fontsize=8)
-        elif turn.info.get("observation") and turn.agent != "executor":
+        elif turn.observation and turn.agent != "executor":
             axes.text(x, y - 0.33, "sees the world", ha="center", va="center", fontsize=8)
     axes.set_xlim(-2.2, width - 0.5)
     axes.set_ylim(-height + 0.35, 0.8)

@@ -318,7 +318,7 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
 ):
     if "mcp" in named:
         pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
-    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    monkeypatch.setattr("rolecall.sandbox.fusion.FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("rolecall.retrieval.client.MOST_TRIAL_S", 0.5)
     server = Path(__file__).parent / "tools/mcp_server.py"
     named = named.replace("SERVER", f"{sys.executable}, {server}")
@@ -346,7 +346,7 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
 def test_a_server_of_the_environment_that_is_down_is_told_before_the_first_step(
     model_folder, tmp_path, capsys, monkeypatch, environment, said
 ):
-    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01,))
+    monkeypatch.setattr("rolecall.sandbox.fusion.FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("rolecall.retrieval.client.MOST_TRIAL_S", 0.5)
     file = write(tmp_path / "c.yaml", solo_config(model_folder, environment={}))
     changes = [f"environment={environment}", "--output", tmp_path / "run"]

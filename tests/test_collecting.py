@@ -60,9 +60,9 @@ def test_refused_groups_are_replaced_by_tasks_that_the_step_has_not_played(model
     used = tasks_of(rollout)
     assert len(used) == 3 == len(set(used))
     assert all(int(task.removeprefix("train-")) % 2 for task in used)
-    assert rollout.num_refused > 0
+    assert rollout.num_filtered > 0
     refused = {episode.task.id for episode in rollout.unused}
-    assert len(refused) == rollout.num_refused
+    assert len(refused) == rollout.num_filtered
     assert not refused & set(used)
 
 
@@ -71,14 +71,14 @@ def test_a_step_without_signal_ends_after_ten_rounds_and_says_so(model_folder, t
     with caplog.at_level(logging.WARNING, logger="rolecall"):
         rollout = collect(collector)
     assert rollout.groups == []
-    assert rollout.num_refused == 30
+    assert rollout.num_filtered == 30
     assert len({episode.task.id for episode in rollout.unused}) == 30
     assert "step=1 groups=0 wanted=3" in caplog.text
 
 
 def test_a_finite_split_that_runs_out_of_tasks_ends_the_search(model_folder, tmp_path):
     collector = collector_of(model_folder, tmp_path, "constant", environment={"size": 7})
-    assert collect(collector).num_refused == 7
+    assert collect(collector).num_filtered == 7
 
 
 @pytest.mark.parametrize("kept", [0, 5, 12, 17, 24])

@@ -125,14 +125,14 @@ def test_replacements_come_from_the_part_that_lacks_them_and_are_new():
     sampler = TaskSampler(mixture({"a": 1, "b": 1}, a=Endless(), b=some(8)), groups=6, seed=0)
     first = sampler.sample(1)
     refused = [task for task in first if task.family == "b"][:2]
-    admitted = [task for task in first if task not in refused]
+    kept = [task for task in first if task not in refused]
     seen = {task.id for task in first}
-    more = sampler.sample(1, number=1, admitted=admitted, seen=seen)
+    more = sampler.sample(1, number=1, kept=kept, seen=seen)
     assert [task.family for task in more] == ["b", "b"]
     assert not {task.id for task in more} & seen
     seen |= {task.id for task in more}
-    assert len(sampler.sample(1, number=2, admitted=admitted, seen=seen)) == 2
-    assert sampler.sample(1, number=2, admitted=admitted, seen={f"b/{i}" for i in range(8)}) == []
+    assert len(sampler.sample(1, number=2, kept=kept, seen=seen)) == 2
+    assert sampler.sample(1, number=2, kept=kept, seen={f"b/{i}" for i in range(8)}) == []
 
 
 def test_a_lone_split_is_drawn_as_a_whole():
@@ -220,7 +220,7 @@ def test_a_curriculum_keeps_the_shares_of_parts_and_of_replacements():
     first = sampler.sample(1)
     assert Counter(task.family for task in first) == {"a": 3, "b": 1}
     seen = {task.id for task in first}
-    more = sampler.sample(1, number=1, admitted=first[2:], seen=seen)
+    more = sampler.sample(1, number=1, kept=first[2:], seen=seen)
     assert [task.family for task in more] == ["a", "a"]
     assert not {task.id for task in more} & seen
 

@@ -11,17 +11,9 @@ from rolecall.config.load import load
 from rolecall.setup import weights
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.workflows.base import workflow
 from tests.toy import Letters, algorithm_cases, crew_config, write
 
 HERE = Path(__file__).resolve()
-
-
-@workflow
-async def undecided(team, task, world):
-    await team.first.candidates(2)(task.prompt)
-    await team.second(task.prompt)
-    return await team.last(task.prompt)
 
 
 class Rigid(Letters):
@@ -88,10 +80,6 @@ CASES = {
         "would train nobody; use at_grpo",
     ),
     "no candidates at all": ({"workflow": {"candidates": 0}}, "at least 1 (it is 0)"),
-    "candidates without a choice": (
-        {"algorithm": "at_grpo", "workflow": {"name": f"{HERE}:undecided"}},
-        "draws candidates and never chooses one",
-    ),
     "a world that cannot fork": (
         {
             "algorithm": "at_grpo",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
+
+import pytest
 
 from rolecall.runtime import call_tree
 
@@ -119,3 +123,92 @@ def test_a_cancelled_episode_leaves_nothing_running():
         return barrier.running
 
     assert asyncio.run(main()) == 0
+
+
+def test_work_outside_of_an_episode_has_no_path_and_the_barrier_does_not_wait_for_it():
+    async def main() -> tuple[tuple[int, ...], bool, list[str]]:
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        barrier, events = call_tree.IdleBarrier(), []
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def shared() -> None:
+            await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))  # tasks of a library
+            await answered
+            events.append("shared work ended")
+
+        async def episode() -> tuple[int, ...]:
+            with call_tree.entered((), barrier=barrier):
+                call_tree.outside(shared())
+                await asyncio.sleep(0.01)
+                return call_tree.current().next_path()
+
+        path = await asyncio.create_task(episode())
+        await asyncio.wait_for(barrier.wait(), 1.0)
+        waited = bool(events)
+        answered.set_result(None)
+        await asyncio.sleep(0.01)
+        return path, waited, events
+
+    assert asyncio.run(main()) == ((0,), False, ["shared work ended"])
+
+
+def test_who_awaits_work_outside_of_an_episode_still_counts_as_running():
+    async def main() -> tuple[int, str, int]:
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        barrier = call_tree.IdleBarrier()
+
+        async def shared() -> str:
+            await asyncio.sleep(0.02)
+            return "answer"
+
+        async def episode() -> str:
+            with call_tree.entered((), barrier=barrier):
+                return await call_tree.outside(shared())
+
+        running = asyncio.create_task(episode())
+        await asyncio.sleep(0.01)
+        return barrier.running, await running, barrier.running
+
+    assert asyncio.run(main()) == (1, "answer", 0)
+
+
+def test_an_error_of_work_outside_is_raised_where_it_is_awaited_and_else_logged(caplog):
+    async def fails(told: str) -> None:
+        raise OSError(told)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
+        with pytest.raises(OSError, match="the disk is full"):
+            await call_tree.outside(fails("the disk is full"))
+        call_tree.outside(fails("nobody waits for this"))
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    asyncio.run(main())
+    logged = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert logged == ["nobody waits for this"]
+
+
+def test_work_outside_that_nobody_holds_is_not_thrown_away():
+    async def main() -> list[str]:
+        done: list[str] = []
+
+        async def waits_for_itself() -> None:
+            # Only the task refers to this future, and only the future to the task.
+            gate = asyncio.get_running_loop().create_future()
+            reference = weakref.ref(gate)
+            asyncio.get_running_loop().call_later(0.02, lambda: _open(reference))
+            await gate
+            done.append("ended")
+
+        def _open(reference: weakref.ref[asyncio.Future[None]]) -> None:
+            if (gate := reference()) is not None:
+                gate.set_result(None)
+
+        call_tree.outside(waits_for_itself())
+        await asyncio.sleep(0.01)
+        gc.collect()
+        await asyncio.sleep(0.03)
+        return done
+
+    assert asyncio.run(main()) == ["ended"]

@@ -147,7 +147,7 @@ async def _after_pause(world, member, task):
     return await member(task.prompt)
 
 
-@workflow
+@workflow(candidates=True, forks=True)
 async def crew(team, task, world, candidates: int = 1):
     """Parallel workers of one role, then one who reads them all; the last word is the answer."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rolecall.agents.team import Team as Team
     from rolecall.algorithms.base import Algorithm as Algorithm
     from rolecall.api import evaluate as evaluate
+    from rolecall.api import load_run as load_run
     from rolecall.api import train as train
     from rolecall.interfaces.environment import Observation as Observation
     from rolecall.interfaces.environment import World as World
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "evaluate": "api",
+    "load_run": "api",
     "train": "api",
     "Lock": "runtime.call_tree",
     "Semaphore": "runtime.call_tree",

@@ -1,4 +1,4 @@
-"""Training and evaluating from Python: what the commands do, with values in and values out.
+"""Trains and evaluates from Python, as the commands do, with plain arguments and return values.
 
 Where an event loop runs already, as in a notebook, the work has a thread of its own.
 """
@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from rolecall.storage.loaded_run import LoadedRun
 
 Source = str | Path | Mapping[str, Any]
 Overrides = Mapping[str, Any] | Iterable[str]
@@ -28,12 +31,13 @@ def train(
     output: str | Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
+    **sections: Any,
 ) -> dict[str, Any]:
     """Train a recipe, a YAML file, a config as a mapping, or go on with a run folder.
 
-    `overrides` are {"trainer.steps": 5} or ["trainer.steps=5"]. Returns the summary, as in the
-    run's summary.json. Raises ConfigError for what does not fit, and RunFailedError where nothing
-    was trained.
+    `train("math", trainer={"steps": 5})` overrides sections of the config by name; `overrides` are
+    {"trainer.steps": 5} or ["trainer.steps=5"]. Returns the summary, as in the run's summary.json.
+    Raises ConfigError for what does not fit, and RunFailedError where nothing was trained.
     """
     from rolecall.cli import train as command
 
@@ -42,7 +46,7 @@ def train(
         return _outside_of_loops(
             lambda: command.train(
                 source,
-                _listed(overrides),
+                [*_listed(overrides), *_listed(_dotted(sections))],
                 output=None if output is None else Path(output),
                 resume=resume,
                 allow_changes=allow_changes,
@@ -53,7 +57,7 @@ def train(
 
 
 def evaluate(
-    config: Source, overrides: Overrides = (), *, checkpoint: str = "latest"
+    config: Source, overrides: Overrides = (), *, checkpoint: str = "latest", **sections: Any
 ) -> dict[str, Any]:
     """Score a run folder's checkpoint (latest, best or step-N), or a config's untrained team.
 
@@ -63,8 +67,34 @@ def evaluate(
 
     with _named(config) as source:
         return _outside_of_loops(
-            lambda: command.evaluate(source, _listed(overrides), checkpoint_name=checkpoint)
+            lambda: command.evaluate(
+                source,
+                [*_listed(overrides), *_listed(_dotted(sections))],
+                checkpoint_name=checkpoint,
+            )
         )
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """What a run folder holds: `.config`, `.summary`, `.metrics()`, `.episodes()`.
+
+    The last two give tables: `load_run("runs/math").episodes(split="test", frame="pandas")`; frames
+    are arrow, pandas and polars. Raises ConfigError where there is no run.
+    """
+    from rolecall.storage.loaded_run import LoadedRun
+
+    return LoadedRun(path)
+
+
+def _dotted(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"trainer": {"steps": 5}, "output": "x"} -> {"trainer.steps": 5, "output": "x"}."""
+    found: dict[str, Any] = {}
+    for name, value in sections.items():
+        if isinstance(value, Mapping) and value:
+            found |= _dotted(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 def _listed(overrides: Overrides) -> list[str]:

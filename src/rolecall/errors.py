@@ -1,4 +1,4 @@
-"""What a boundary raises when a part that the work depends on has failed."""
+"""The errors that a boundary raises when a part that the work depends on has failed."""
 
 import signal
 
@@ -23,8 +23,18 @@ class StoppedError(Exception):
         self.status = 128 + number  # as shells report it
 
 
+class TooLongError(ValueError):
+    """A message of more bytes than are read."""
+
+
 def first(error: BaseException) -> BaseException:
     """What went wrong first, where several tasks failed together."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for a message of one line; its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,21 +1,36 @@
-"""The name of an optional package, or of a model of one, in; it, or what is missing, out."""
+"""Imports a package of an extra, or says in one line how to install it."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Literal
 
 from rolecall.config.errors import ConfigError
+from rolecall.errors import first_line
 
 
-def optional(module: str, *, extra: str) -> ModuleType:
-    """Raises ConfigError if the package is not installed."""
-    try:
+def optional(module: str, *, extra: str, key: str = "") -> ModuleType:
+    """The module. Raises ConfigError, under the config key if one is given, where it is missing."""
+    with needs(module, extra=extra, key=key):
         return importlib.import_module(module)
+
+
+@contextmanager
+def needs(package: str, *, extra: str, key: str = "") -> Iterator[None]:
+    """For imports at the top of a file that needs all of an extra; raises what `optional` does.
+
+    with needs("gymnasium", extra="gym"):
+        import gymnasium
+    """
+    try:
+        yield
     except ImportError as error:
+        place = f"{key}: " if key else ""
         raise ConfigError(
-            f"{module} is not installed: pip install 'rolecall[{extra}]' ({error})"
+            f"{place}{package} is not installed: pip install 'rolecall[{extra}]' ({error})"
         ) from error
 
 
@@ -25,4 +40,4 @@ def sentence_model(kind: Literal["SentenceTransformer", "CrossEncoder"], model: 
     try:
         return getattr(library, kind)(model)
     except OSError as error:
-        raise ValueError(f"no model {model!r}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"no model {model!r}: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Seeds from names: a stable hash, so that no seed depends on arrival order or global state."""
+"""Derives seeds from names by a stable hash, so that none depends on arrival order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text in, what its tags hold out."""
+"""Reads what the tags of a text hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The four data nouns (Task, Turn, Episode, Batch), and the functions that compare turns.
+"""The four data types (Task, Turn, Episode, Batch), and the functions that compare turns.
 
-Legend: P = prompt ids, T = sampled ids, N = ids in one packed batch. Arrays are numpy,
-int32 for ids and float32 for numbers.
+Legend: P = prompt tokens, T = sampled tokens, N = tokens in one packed batch. Arrays are numpy,
+int32 for tokens and float32 for numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rolecall.tags import find_tag, visible
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
-NO_PARENT = -1  # Batch.parent of an id that nothing in the batch predicts
+NO_PARENT = -1  # Batch.parent of a token that nothing in the batch predicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(slots=True)
 class Message:
-    """One chat message. `tokens` holds sampled ids that stand in the prompt verbatim."""
+    """One chat message. `tokens` holds sampled tokens that stand in the prompt verbatim."""
 
     role: str  # system | user | assistant | tool
     content: str
@@ -52,9 +52,20 @@ class Message:
     own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
 
 
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What the critic of VDN or QMIX says of a turn."""
+
+    q: float  # of what it said
+    v: float  # of what it could say
+    gain: float  # mixed q less the same with the turn's v in place of its q
+    mixed_q: float  # of all turns of its joint step
+    mixed_v: float
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One LLM call of one agent: ids in, ids out, and later what they earned."""
+    """One LLM call of one agent: tokens in, tokens out, and later what they earned."""
 
     id: str  # episode id + "/" + path, e.g. "3:add-17:0/0.1"
     task: str  # Task.id
@@ -66,13 +77,13 @@ class Turn:
     parents: tuple[str, ...] = ()  # ids of the turns that were passed to the call
     messages: list[Message] = field(default_factory=list)  # what the agent was shown
     prompt: Ids | None = None  # [P]; None for an API agent: never trained
-    tokens: Ids | None = None  # [T] sampled ids, the end token included
-    logprobs: Floats | None = None  # [T] log-prob of each sampled id under the sampler
-    versions: Ids | None = None  # [T] policy version that sampled each id
-    text: str = ""  # the sampled ids, without special tokens; <think> before what began inside it
+    tokens: Ids | None = None  # [T] sampled tokens, the end token included
+    logprobs: Floats | None = None  # [T] log-prob of each sampled token under the sampler
+    versions: Ids | None = None  # [T] policy version that sampled each token
+    text: str = ""  # the sampled text, less special tokens; <think> before what began inside it
     finish: str = ""  # stop | length
     state: str = ""  # hash of the world's observation
-    candidate: int | None = None  # number among those drawn by one call; its last path entry
+    candidate: int | None = None  # number among those sampled by one call; its last path entry
     chosen: bool = True  # False for a candidate that was not played
     trained: bool = True  # False for a frozen agent: context for others, in no batch
     valid: bool = True  # False when the agent's parser found nothing to read
@@ -81,28 +92,40 @@ class Turn:
     prox_logprobs: Floats | None = None  # [T] under the learner when its update began
     new_logprobs: Floats | None = None  # [T] under the learner after its update
     ref_logprobs: Floats | None = None  # [T] under the policy's reference
-    values: Floats | None = None  # [T] a critic's value before each sampled id
+    values: Floats | None = None  # [T] a critic's value before each sampled token
+    team_values: dict[str, float] | None = None  # by agent, of its joint step: a team critic's
+    utility: Utility | None = None  # VDN's and QMIX's critic's
+    preference: float | None = None  # the score by which preferences are made of answers
+    replayed: float | None = None  # mean outcome of the replays in which it says something else
+    replay_error: str = ""  # why there is none
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
     weight: float = 1.0  # of the policy loss
-    info: dict[str, Any] = field(default_factory=dict)
+    observation: str | None = None  # what it was shown of the world
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, with what they said
+    files: dict[str, int] = field(default_factory=dict)  # that there were, with their bytes
+    files_written: list[str] = field(default_factory=list)  # by its calls
+    verdict: str = ""  # which of several words its parser read
+    candidate_error: str = ""  # what its fork of the world raised
+    paid_as: str = ""  # the reward under which the workflow paid it
+    info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
 
     @property
     def ids(self) -> tuple[Ids, Ids]:
-        """Prompt [P] and sampled ids [T] of a turn that has them."""
-        assert self.prompt is not None, f"turn {self.id} has no ids"
-        assert self.tokens is not None, f"turn {self.id} has no ids"
+        """Prompt [P] and sampled tokens [T] of a turn that has them."""
+        assert self.prompt is not None, f"turn {self.id} has no tokens"
+        assert self.tokens is not None, f"turn {self.id} has no tokens"
         return self.prompt, self.tokens
 
     def pay(self, name: str, amount: float) -> None:
         """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
         self.rewards[name] = amount
-        self.info["paid"] = name
+        self.paid_as = name
 
     @property
     def paid(self) -> float | None:
         """What the workflow paid for this turn itself, if it did."""
-        return self.rewards[self.info["paid"]] if "paid" in self.info else None
+        return self.rewards[self.paid_as] if self.paid_as else None
 
     @property
     def visible(self) -> str:
@@ -138,6 +161,8 @@ class Episode:
     metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
     answer: str = ""  # what the workflow returned
     error: str | None = None  # "Type: message"; an errored episode is never trained on
+    step: int | None = None  # of the training; None in an evaluation
+    split: str = "train"  # of the task
 
     def count(self, event: str) -> None:
         """One more of what `rollout/EVENT` adds up over a step's episodes."""
@@ -186,30 +211,31 @@ Group = list[Episode]  # the attempts at one task that are compared with one ano
 class Batch:
     """Turns of a policy packed into one row without padding, shared prefixes stored once.
 
-    A turn with prompt [7, 8] and tokens [9, 2] is the ids [7, 8, 9, 2] with mask [0, 0, 1, 1],
+    A turn with prompt [7, 8] and tokens [9, 2] is the row [7, 8, 9, 2] with mask [0, 0, 1, 1],
     positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]. A second one with the same prompt and tokens
-    [4] adds the id 4 with mask 1, position 2 and parent 1: prompts are shared, sampled ids never
-    are. Ids stand in depth-first order, so what follows from an id is one stretch of the row.
+    [4] adds the token 4 with mask 1, position 2 and parent 1: prompts are shared, sampled tokens
+    never are. Tokens stand in depth-first order, so what follows from a token is one stretch of the
+    row.
     """
 
     policy: str
-    agent: str  # "" where turns of several agents share ids
+    agent: str  # "" where turns of several agents share tokens
     tokens: Ids  # [N]
     positions: Ids  # [N] position within the turn's own prompt + tokens
-    parent: Ids  # [N] index of the position whose logits predict this id, or NO_PARENT
-    mask: Floats  # [N] 1 where the id was sampled and is trained, else 0
-    turn: Ids  # [N] index into `turn_ids`; of a shared id, the first turn that has it
+    parent: Ids  # [N] index of the position whose logits predict this token, or NO_PARENT
+    mask: Floats  # [N] 1 where the token was sampled and is trained, else 0
+    turn: Ids  # [N] index into `turn_ids`; of a shared token, the first turn that has it
     turn_ids: list[str]
     old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below
     advantages: Floats  # [N]
     returns: Floats  # [N]
     weight: Floats  # [N] Turn.weight, spread
-    temperature: Floats  # [N] the logits that predict this id are divided by it
+    temperature: Floats  # [N] the logits that predict this token are divided by it
     prox_logprobs: Floats | None  # [N] None: the log-probs of this very forward pass, detached
     ref_logprobs: Floats | None  # [N]
     values: Floats | None  # [N] the critic's values when credit was given
     pairs: Ids  # [S, 2] indices into `turn_ids`: the better and the worse turn of each pair
-    num_tokens: int  # trained ids, those of skipped turns included
+    num_tokens: int  # trained tokens, those of skipped turns included
     num_turns: int  # trained turns, skipped ones included
     parts: list[Batch] = field(default_factory=list)  # of several agents: each one's own turns
 
@@ -243,10 +269,10 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
 
 
 def joint_steps(episode: Episode) -> list[list[Turn]]:
-    """The played turns in order; agents that were told the same turns share a stage.
+    """The played turns in order; agents that were told the same turns share a joint step.
 
     left(x), right(x), last(x, left, right) -> [[left, right], [last]]. In a game players hear each
-    other through the world: who is called after another and sees the world anew starts a stage.
+    other through the world: who is called after another and sees the world anew starts a new one.
     """
     found: list[list[Turn]] = []
     for turn in episode.turns:
@@ -265,10 +291,10 @@ def _follows(turn: Turn, other: Turn) -> bool:
     if turn.agent == other.agent or turn.parents != other.parents:
         return True
     in_one_place = turn.path[:-1] == other.path[:-1]  # tasks that run at once have their own
-    seen = turn.info.get("observation")
-    return in_one_place and seen is not None and seen != other.info.get("observation")
+    seen = turn.observation
+    return in_one_place and seen is not None and seen != other.observation
 
 
 def spread(turn: Turn, value: float) -> Floats:
-    """The same number on each of a turn's sampled ids: [T]."""
+    """The same number on each of a turn's sampled tokens: [T]."""
     return np.full(len(turn.ids[1]), value, dtype=np.float32)

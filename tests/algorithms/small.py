@@ -13,7 +13,7 @@ from rolecall.algorithms.dpo import Dpo
 from rolecall.config import registry
 from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
-from rolecall.types import Batch, Episode, Turn
+from rolecall.types import Batch, Episode, Turn, Utility
 from tests.toy import episode, turn
 
 NAMES = sorted(registry.BUILT_IN["algorithm"])
@@ -59,7 +59,8 @@ def annotated(made: Turn, *, seed: int) -> Turn:
     for name in ("logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs"):
         setattr(made, name, floats(draw.uniform(-1.2, -0.8, size)))
     made.values = floats(draw.uniform(0, 1, size))
-    made.info |= {"gain": draw.normal(), "mixed_q": draw.uniform(), "mixed_v": draw.uniform()}
+    gain, mixed_q, mixed_v = draw.normal(), draw.uniform(), draw.uniform()
+    made.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     return made
 
 

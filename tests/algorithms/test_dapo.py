@@ -29,10 +29,10 @@ def test_without_a_cache_the_penalty_is_a_step():
 
 
 @pytest.mark.parametrize(
-    ("rewards", "admitted"), [([1, 1, 1, 1], False), ([1, 1, 1, 0], True), ([0, 0], False)]
+    ("rewards", "kept"), [([1, 1, 1, 1], False), ([1, 1, 1, 0], True), ([0, 0], False)]
 )
-def test_groups_without_signal_are_refused(rewards, admitted):
-    assert Dapo(longest=10).keep_group(singles(rewards)) is admitted
+def test_groups_without_signal_are_filtered(rewards, kept):
+    assert Dapo(longest=10).keep_group(singles(rewards)) is kept
 
 
 def test_unequal_lengths_are_no_signal():

@@ -74,7 +74,7 @@ def test_agents_with_outcomes_of_their_own_have_values_of_their_own():
     e = talk([0.0, 0.0, 0.0], rewards={"a": 1.0, "b": -1.0, "team": 0.5})
     by_agent = {"a": [0.5, 0.7, 0.4], "b": [-0.2, 0.1, -0.3]}
     for k, one in enumerate(e.turns):
-        one.info["values"] = {agent: values[k] for agent, values in by_agent.items()}
+        one.team_values = {agent: values[k] for agent, values in by_agent.items()}
     Mappo(whiten=False, lam=0.5, gamma=0.9).credit([e])
 
     def chain(values, outcome):
@@ -138,7 +138,7 @@ class Means:
         for e in episodes:
             for k, one in enumerate(e.turns):
                 values = self.table.get(history(e, k), dict.fromkeys(self.agents, 0.0))
-                one.info["values"] = values
+                one.team_values = values
 
     def fit(self, episodes, targets, *, epochs):
         found = defaultdict(list)

@@ -7,6 +7,7 @@ import pytest
 
 from rolecall.algorithms.mixing import Qmix, Vdn
 from rolecall.learners.packing import pack
+from rolecall.types import Utility
 from tests.algorithms.small import floats, said, team_step
 from tests.toy import episode, turn
 
@@ -15,7 +16,7 @@ BOTH = pytest.mark.parametrize("kind", [Vdn, Qmix])
 
 def noted(agent: str, gain: float, *, name: str, path=(0,), mixed_q=0.0, mixed_v=0.0, parents=()):
     one = turn(agent, episode=name, path=path)
-    one.info = {"gain": gain, "mixed_q": mixed_q, "mixed_v": mixed_v}
+    one.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     one.parents = tuple(t.id for t in parents)
     return one
 

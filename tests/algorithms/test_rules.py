@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rolecall.learners.packing import pack
+from rolecall.types import Utility
 from tests.algorithms.small import (
     NAMES,
     Unigram,
@@ -33,7 +34,7 @@ OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce
 # The averages of reinforce_baseline start at 0; sft compares with a threshold, not with attempts.
 AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft")]
 CLIPPED = [n for n in OF_TURNS if "clip_low" not in algorithm(n).without_effect or n == "rloo"]
-WRITES = ("advantages", "returns", "weight")
+WRITES = ("advantages", "returns", "preference", "weight")
 
 
 def credited(episodes):
@@ -50,7 +51,7 @@ def one_score(value: float, *, attempts: int, own: bool, turns: int = 3):
             for number, one in enumerate(spoken):
                 annotated(one, seed=number)
                 one.values = floats([0.5, 0.5])
-                one.info = {"gain": 0.25, "mixed_v": 0.5, "mixed_q": 0.5}
+                one.utility = Utility(0.0, 0.0, gain=0.25, mixed_q=0.5, mixed_v=0.5)
                 one.rewards = {"own": value} if own else {}
             made.append(episode(i, spoken, {} if own else {"team": value}, task=task))
     return made
@@ -232,7 +233,7 @@ def test_a_candidate_whose_world_raised_is_an_error_and_not_a_zero(name):
         first = e.turns[0]
         failed = turn("solver", task=first.task, episode=first.episode, path=(0, 1), policy="a")
         failed.chosen, failed.candidate = False, 1
-        failed.info["candidate_error"] = "ConnectionError: the world went away"
+        failed.candidate_error = "ConnectionError: the world went away"
         e.turns.insert(1, annotated(failed, seed=1))
     rule.credit(episodes)
     rule.credit(plain)
@@ -241,7 +242,7 @@ def test_a_candidate_whose_world_raised_is_an_error_and_not_a_zero(name):
     np.testing.assert_equal({i: there[i] for i in credited(plain)}, credited(plain))
     if rule.keep_together:
         paired = rule.pairs([t for e in episodes for t in e.turns])
-        assert not any("candidate_error" in t.info for pair in paired for t in pair)
+        assert not any(t.candidate_error for pair in paired for t in pair)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in TEAM_RETURN])
@@ -290,6 +291,7 @@ def random_turns(number: int, *, zeros: int = 0, seed: int = 0):
         one.logprobs = floats(draw.uniform(-2.5, -0.5, len(tokens)))
         one.advantages = floats(draw.normal(size=len(tokens)) * (i >= zeros))
         one.returns = floats(draw.normal(size=len(tokens)))
+        one.preference = float(draw.normal())
         one.weight = float(draw.uniform(0.5, 1.5))
         turns.append(one)
     return turns

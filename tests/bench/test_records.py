@@ -12,6 +12,7 @@ import pytest
 from rolecall.bench import Benchmark, Measured
 from rolecall.bench.machine import header
 from rolecall.bench.records import check_same_work, record
+from rolecall.bench.regression import slower
 from rolecall.bench.run import line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,3 +97,17 @@ def test_smoke_results_make_no_page():
 
 def test_the_page_is_current():
     assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.latest())
+
+
+def measured(*ratios: float, name: str = "update", peer: str = "padded") -> dict:
+    low, middle, high = sorted(ratios)
+    ratio = {"min": low, "median": middle, "max": high}
+    return {"records": [{"name": name, "peer": peer, "pairs": 3, "ratio": ratio}]}
+
+
+def test_a_ratio_that_fell_is_named_and_one_within_its_spread_is_not():
+    before = measured(3.0, 3.3, 3.5)
+    assert slower(measured(2.5, 2.6, 2.8), before) == []  # 2.8 is above 0.9 x 3.0
+    [line] = slower(measured(2.5, 2.6, 2.69), before)
+    assert line.startswith("update against padded: the best ratio of 3 pairs is 2.69; it was 3.30")
+    assert slower(measured(0.1, 0.1, 0.1, peer="trl"), before) == [], "nothing to compare with"

@@ -51,7 +51,7 @@ def test_the_transcript_holds_what_was_said_before_each_stage_and_nothing_more(m
         "[task]\n?\n\n[left]\nabc\n\n[right]\ndef\n\n",
     ]
     assert len(row.ids) == row.reads[-1] + 1
-    said.turns[2].info["observation"] = "a door"
+    said.turns[2].observation = "a door"
     [row] = transcripts(said, tokenizer, longest=100)
     assert tokenizer.decode(row.ids).endswith("[world]\na door\n\n")
     assert not row.cut
@@ -124,12 +124,12 @@ def test_agents_of_one_stage_share_its_value_and_spread_it_over_their_ids(model_
     asyncio.run(critic.annotate(said))
     for each in said:
         left, right, last, unplayed = each.turns
-        assert left.info["values"] == right.info["values"]
-        assert last.info["values"] != left.info["values"]
-        assert left.values.tolist() == pytest.approx([left.info["values"]["left"]] * 2)
-        assert last.values.tolist() == pytest.approx([last.info["values"]["last"]] * 3)
+        assert left.team_values == right.team_values
+        assert last.team_values != left.team_values
+        assert left.values.tolist() == pytest.approx([left.team_values["left"]] * 2)
+        assert last.values.tolist() == pytest.approx([last.team_values["last"]] * 3)
         assert unplayed.values is None
-    first = [e.turns[0].info["values"] for e in said]
+    first = [e.turns[0].team_values for e in said]
     assert first[0] == pytest.approx(first[1], abs=1e-5), "the same task, nothing said yet"
 
 

@@ -171,7 +171,7 @@ def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     ("gigabytes", "message"),
-    [(1e-9, "hold no 16 ids"), (1e6, r"1e\+06 GB, but cpu has \d+\.\d GB")],
+    [(1e-9, "hold no 16 tokens"), (1e6, r"1e\+06 GB, but cpu has \d+\.\d GB")],
 )
 def test_an_impossible_memory_budget_is_an_error_that_names_the_limit(
     model_folder, gigabytes, message
@@ -189,7 +189,7 @@ def test_a_prompt_longer_than_the_cache_is_refused_by_itself(model_folder):
 
     failed, fine = asyncio.run(both())
     assert isinstance(failed, ValueError)
-    assert str(failed) == "the prompt of r1 has 80 ids; the cache of policy 'p' has room for 79"
+    assert str(failed) == "the prompt of r1 has 80 tokens; the cache of policy 'p' has room for 79"
     assert 1 <= len(fine[0].tokens) <= 10
 
 

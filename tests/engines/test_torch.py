@@ -201,7 +201,7 @@ def test_a_prompt_without_room_is_an_error_and_the_others_go_on(model_folder):
 
     failed, fine = asyncio.run(both())
     assert isinstance(failed, ValueError)
-    assert "3000 ids" in str(failed)
+    assert "3000 tokens" in str(failed)
     assert "2047" in str(failed)
     assert 1 <= len(fine[0].tokens) <= 4
 

@@ -66,9 +66,9 @@ def test_rows_of_files_are_read_and_bad_ones_named(tmp_path):
     good = tmp_path / "good.jsonl"
     good.write_text("\n".join(map(json.dumps, rows)))
     first, second = environment(train=str(good)).tasks("train")
-    assert (first.id, first.prompt, first.answer) == ("good-1", "Cats fly.", "against")
-    assert first.info["id"] == 7
-    assert second.answer is None
+    assert (first.id, first.prompt, first.answer) == ("7", "Cats fly.", "against")
+    assert first.info == {"source": "good"}
+    assert (second.id, second.answer) == ("good-2", None)
     for bad, told in (
         ({"text": "x"}, "no proposition"),
         (rows[0] | {"side": "no"}, "side is 'no'"),

@@ -198,9 +198,9 @@ def test_players_who_act_at_once_share_a_stage_whatever_each_was_shown():
     in_turn = [turn("a", path=(0,)), turn("b", path=(1,))]
     for turns in (at_once, in_turn):
         for each in turns:
-            each.info = {"observation": f"the view of {each.agent}"}
+            each.observation = f"the view of {each.agent}"
     assert len(joint_steps(episode(0, at_once, {}))) == 1
     assert len(joint_steps(episode(0, in_turn, {}))) == 2
     for each in in_turn:
-        each.info = {"observation": "the same to all"}
+        each.observation = "the same to all"
     assert len(joint_steps(episode(0, in_turn, {}))) == 1

@@ -70,11 +70,11 @@ def step_record(step, *, agents=("solver", "verifier"), **more):
             f"agent/{agent}/reward": 0.111 * step,
             f"agent/{agent}/grad_norm": 0.5,
             f"agent/{agent}/entropy": 0.3,
-            f"agent/{agent}/ids": 20.0,
+            f"agent/{agent}/tokens": 20.0,
         }
     for part, share in (("rollout", 0.4), ("credit", 0.1), ("update", 0.4), ("publish", 0.1)):
         record[f"time/{part}_share"] = share
-    return record | {"pace/ids_per_s": 842.2, "pace/sampled_ids_per_s": 1900.0} | more
+    return record | {"pace/tokens_per_s": 842.2, "pace/sampled_tokens_per_s": 1900.0} | more
 
 
 def evaluation_record(step, when, mean):

@@ -39,7 +39,7 @@ def test_plain_lines_hold_the_numbers():
     assert first == "before: avg@8 0.412 +- 0.031, pass@8 0.871 +- 0.030 (210 tasks)"
     assert second == (
         "step=1/4 score=0.350 solver.reward=0.111 solver.grad_norm=0.500 verifier.reward=0.111 "
-        "verifier.grad_norm=0.500 ids_per_s=842 left=0:03:00"
+        "verifier.grad_norm=0.500 tokens_per_s=842 left=0:03:00"
     )
 
 

@@ -6,12 +6,15 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from rich.console import Console
 
 from rolecall.monitor.two_runs import compare_runs
-from tests.monitor.runs_for_tests import evaluation_record, make_run
+from rolecall.storage.episode_io import write_parquet
+from tests.monitor.runs_for_tests import episode, evaluation_record, make_run, step_record
 from tests.toy import command
 
 
@@ -67,3 +70,39 @@ def test_the_command_writes_json(runs, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["runs"] == {"A": str(runs[0].path), "B": str(runs[1].path)}
     assert command("compare", runs[0].path, tmp_path / "nowhere") == 2
+
+
+def scored(path, *scores: float):
+    """A run whose newest evaluation has these mean scores, of two attempts each."""
+    episodes = []
+    for number, score in enumerate(scores):
+        for attempt in (0, 1):
+            one = episode(f"t{number}", attempt, score=score)
+            one.id = f"evaluation:t{number}:{attempt}"
+            episodes.append(one)
+    run = make_run(path, records=[step_record(1, score=0.2), evaluation_record(9, "after", 0.5)])
+    write_parquet(path / "evaluation-000000.parquet", [], step=0)
+    write_parquet(path / "evaluation-000009.parquet", episodes, step=9)
+    return run
+
+
+def test_the_same_tasks_are_compared_in_pairs(tmp_path):
+    a = scored(tmp_path / "a", 1.0, 0.0, 0.5)
+    b = scored(tmp_path / "b", 1.0, 0.5, 1.0, 0.0)  # the last task is not among a's
+    console = Console(file=io.StringIO(), width=100)
+    found = compare_runs(a, b, console=console)["same_tasks"]
+    assert (found["num_tasks"], found["better"], found["worse"]) == (3, 2, 0)
+    assert math.isclose(found["difference"]["mean"], 1 / 3)
+    assert math.isclose(found["difference"]["margin"], 0.32666, abs_tol=1e-4)
+    assert [pair["task"].split()[-1] for pair in found["most_better"]] == ["t1", "t2"]
+    assert found["most_worse"] == []
+    assert "B - A = 0.333 +- 0.327; 2 better, 0 worse" in " ".join(console.file.getvalue().split())
+
+
+def test_both_curves_are_one_picture(tmp_path, capsys):
+    a, b = scored(tmp_path / "a", 1.0), scored(tmp_path / "b", 0.0)
+    assert command("compare", a.path, b.path, "--png", tmp_path / "both.png") == 0
+    with Image.open(tmp_path / "both.png") as picture:
+        assert picture.width > 1000
+        colours = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)
+        assert len(colours) > 20, "curves are drawn"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rolecall.retrieval.base import SearchError
-from rolecall.retrieval.remote import PASSING, Servers
+from rolecall.retrieval.remote import Servers
 from tests.retrieval.foreign import echo, nobody, serving
 
 
@@ -36,7 +36,7 @@ def test_a_server_of_the_single_dialect_gets_one_query_a_request():
         assert server.bodies == [{"query": "a", "topk": 3, "return_scores": True}]
 
 
-@pytest.mark.parametrize("status", PASSING)
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_status_that_may_pass_is_tried_again(status):
     def reply(body, number):
         return (status, "busy") if number < 3 else echo(body, number)
@@ -94,6 +94,31 @@ def test_a_server_that_wants_to_be_left_alone_is():
         assert len(server.bodies) == 1
 
 
+def test_one_server_that_wants_to_be_left_alone_leaves_the_others():
+    def fails_once(body, number):
+        return (500, "broken") if number == 1 else echo(body, number)
+
+    with serving(lambda body, number: (429, "slow down"), Retry_After="60") as alone:
+        with serving(fails_once) as other:
+            servers = Servers([other.url, alone.url], deadline_s=5.0)
+            assert search(servers, "a") == [["a"]]
+        assert len(alone.bodies) == 1
+        servers = Servers([alone.url, alone.url], deadline_s=5.0)
+        began = time.monotonic()
+        with pytest.raises(SearchError, match="slow down"):
+            search(servers, "a")
+        assert time.monotonic() - began < 2.0
+        assert len(alone.bodies) == 3
+
+
+def test_a_reply_without_end_is_not_read_to_its_end(monkeypatch):
+    monkeypatch.setattr("rolecall.retrieval.remote.MOST_BYTES", 1000)
+    with serving(lambda body, number: (200, b" " * 100_000)) as server:
+        with pytest.raises(SearchError, match="an answer of more than 1000 bytes"):
+            search(Servers([server.url]), "a")
+        assert len(server.bodies) == 1
+
+
 def test_several_servers_are_asked_in_turn():
     with serving(echo) as first, serving(echo) as second:
         servers = Servers([first.url, second.url])
@@ -122,6 +147,15 @@ def test_a_server_that_fails_rests_while_another_answers():
         assert asyncio.run(main()) < 2.0
         assert len(good.bodies) == 9
         assert 1 <= len(bad.bodies) <= 4
+
+
+def test_nobody_waits_where_another_server_is_free(monkeypatch):
+    monkeypatch.setattr("rolecall.retrieval.remote.FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr("rolecall.retrieval.remote.LONGEST_PAUSE_S", 60.0)
+    with serving(echo) as good:
+        began = time.monotonic()
+        assert search(Servers([good.url, nobody()]), "a") == [["a"]]
+        assert time.monotonic() - began < 2.0
 
 
 def test_one_client_serves_one_event_loop_after_another():

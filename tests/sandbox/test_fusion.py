@@ -162,7 +162,7 @@ def test_what_is_refused_is_the_runs_mistake_or_that_of_all_runs(status, kind):
 
 
 def test_an_overloaded_server_is_asked_again(monkeypatch):
-    monkeypatch.setattr("rolecall.sandbox.fusion.PAUSES_S", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("rolecall.sandbox.fusion.LONGEST_PAUSE_S", 0.01)
     times = []
 
     def answer(path, body):

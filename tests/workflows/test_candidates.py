@@ -60,7 +60,7 @@ class Table:
         return self.worlds[-1]
 
 
-@workflow
+@workflow(candidates=True, forks=True)
 async def two_moves(team, task, world, number: int = 4):
     first = await play_best(team.one, world, task.prompt, number=number)
     return await play_best(team.two, world, task.prompt, first, number=number)
@@ -94,7 +94,7 @@ def test_the_best_is_played_and_the_rest_stays_as_data(model_folder):
         ("a", False, 0), ("aww", True, 0), ("aw", False, 0), ("aww", False, 0),
         ("x", False, 0), ("xx", False, 0), ("!", False, 0), ("xw", True, 0),
     ]  # fmt: skip
-    assert "RuntimeError: off the board" in episode.turns[6].info["candidate_error"]
+    assert "RuntimeError: off the board" in episode.turns[6].candidate_error
     assert episode.answer == "xw"
 
 
@@ -131,26 +131,32 @@ def test_one_prompt_and_k_members_a_group_and_a_failed_one_in_none(model_folder)
 
 
 def test_candidates_without_a_choice_or_with_two_are_errors_of_the_episode(model_folder):
-    @workflow
+    @workflow(candidates=True)
     async def never(team, task, world):
         await team.one.candidates(2)(task.prompt)
         return await team.two("x")
 
-    @workflow
+    @workflow(candidates=True)
     async def twice(team, task, world):
         drawn = await team.one.candidates(2)(task.prompt)
         team.choose(drawn[0])
         team.choose(drawn[1])
         return await team.two("x")
 
-    @workflow
+    @workflow(candidates=True)
     async def none(team, task, world):
         await team.one.candidates(0)(task.prompt)
         return await team.two("x")
 
+    @workflow
+    async def undeclared(team, task, world):
+        drawn = await team.one.candidates(2)(task.prompt)
+        return team.choose(drawn[0])
+
     def error(flow) -> str:
         return run(play(context(model_folder, SAYS, flow), Task("t", "go"))).error or ""
 
+    assert "does not declare it: write @workflow(candidates=True)" in error(undeclared)
     assert "drew candidates of 'one' and chose none" in error(never)
     assert "another one was chosen already" in error(twice)
     assert "0 candidates of 'one': at least 1" in error(none)
@@ -162,7 +168,7 @@ def test_a_world_that_cannot_fork_says_so(model_folder):
 
 
 def test_later_turns_do_not_see_candidates_that_were_not_played(model_folder):
-    @workflow
+    @workflow(candidates=True)
     async def remembers(team, task, world):
         drawn = await team.one.candidates(2)(task.prompt)
         team.choose(drawn[1])
@@ -183,7 +189,7 @@ def sampled(folder) -> RolloutContext:
     policy = Policy("p", model.tokenizer, engine)
     team = {name: agent(name, policy) for name in ("one", "two")}
 
-    @workflow
+    @workflow(candidates=True)
     async def talk(team, task, world):
         drafts = await asyncio.gather(team.one(task.prompt), team.two(task.prompt))
         drawn = await team.one.candidates(3)(task.prompt, *drafts)

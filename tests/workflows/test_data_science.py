@@ -89,7 +89,7 @@ def test_a_role_that_leaves_nothing_is_recorded_and_the_others_see_what_there_is
     assert "Files: test.csv, train.csv\nMissing: X_train.pkl" in shown(
         turns_of(episode, "modeler")[0]
     )
-    assert "ZeroDivisionError" in turns_of(episode, "modeler")[1].info["observation"]
+    assert "ZeroDivisionError" in turns_of(episode, "modeler")[1].observation
     counts = {name for name in episode.metrics if "missing" in name}
     assert counts == {
         f"count/{name}"

@@ -1,4 +1,4 @@
-"""Who can speak: named weights, a role, and how what an agent is told becomes messages."""
+"""Declares who can speak (weights, role) and turns what an agent is told into chat messages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Messages in, prompt ids out, through the model's own chat template.
+"""Renders messages to prompt tokens with the model's own chat template.
 
-An agent's own earlier turn enters the next prompt as the very ids that were sampled: the template
-is rendered with a marker in its place, the text is cut there, and the ids are put in between.
-Whatever else enters it (tasks, other agents, tools, their schemas) is foreign text, and holds no
-control token of the layout when it gets there.
+An agent's own earlier turn enters the next prompt as the very tokens that were sampled: the
+template is rendered with a marker in its place, the text is cut there, and the tokens are put in
+between. Whatever else enters it (tasks, other agents, tools, their schemas) is foreign text, and
+holds no control token of the layout when it gets there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rolecall.agents.control_tokens import SOUGHT, TEMPLATE_DATE, Controls, cont
 from rolecall.types import Ids, Message
 
 OPENED = re.compile(r"<think>\s*\Z")
-MOST_OPENING = 16  # ids that `<think>` and the space behind it may be
-KEPT = 256  # texts whose ids are remembered
+MOST_OPENING = 16  # tokens that `<think>` and the space behind it may be
+KEPT = 256  # texts whose tokens are remembered
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
@@ -33,10 +33,10 @@ def prompt_ids(
     options: dict[str, object],
     tools: list[dict[str, Any]] | None = None,
 ) -> Ids:
-    """[P] ids up to where the assistant starts to speak. `tools`: schemas for the template.
+    """[P] tokens up to where the assistant starts to speak. `tools`: schemas for the template.
 
     user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
-    ids("<user>2+2</user><assistant>") + [15, 2] + ids("<user>sure?</user><assistant>").
+    tokens("<user>2+2</user><assistant>") + [15, 2] + tokens("<user>sure?</user><assistant>").
     Raises ValueError if the template drops or rewrites an assistant message, or if the prompt
     holds more control tokens than it has without its texts.
     """
@@ -56,7 +56,7 @@ def _pieces(
     options: dict[str, object],
     tools: list[dict[str, Any]],
 ) -> list[Ids]:
-    """The ids of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
+    """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
     spliced = [message.tokens for message in messages if message.tokens is not None]
     marks = _marks(len(spliced), absent_from=json.dumps([shown, tools], default=str))
     names = iter(marks)
@@ -111,7 +111,7 @@ def _check(
     """Raises ValueError if any text added a control token to those of the layout itself.
 
     Tokenizers that change a text before they look for tokens in it could make one of a text that
-    holds none, so this is counted in ids and not in texts.
+    holds none, so this is counted in tokens and not in texts.
     """
     known = controls(tokenizer)
     ids = np.fromiter(known.ids, dtype=np.int32)
@@ -168,7 +168,7 @@ def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
 
 @lru_cache(maxsize=KEPT)
 def encode(tokenizer: Tokenizer, text: str) -> Ids:
-    """[N] ids, read-only: members of a group ask with the same text."""
+    """[N] tokens, read-only: members of a group ask with the same text."""
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
     ids.flags.writeable = False
     return ids

@@ -1,4 +1,4 @@
-"""A tokenizer in, the texts that control its chat layout out; and texts that cannot act as one.
+"""Finds the texts that control a tokenizer's chat layout, and breaks them up in foreign text.
 
 Where the set comes from, so that it fits any model without a list of names kept here:
 
@@ -8,7 +8,7 @@ Where the set comes from, so that it fits any model without a list of names kept
   `<think>` are not special, yet they frame what a tool said and what was thought. Found in the
   template's own text, and in what it makes of harmless conversations, because many templates put
   a header together (`<|` + role + `|>`);
-- tags without an id of their own that it writes around roles, as `[INST]` and `<<SYS>>` are for
+- tags without a token of their own that it writes around roles, as `[INST]` and `<<SYS>>` are for
   older tokenizers;
 - frames: other tags that it writes where there are tools, such as `</tools>` or `<parameter=`.
   They mean something only inside a frame, and task texts may hold tags of that shape, so they are
@@ -49,7 +49,7 @@ class Controls:
     special: frozenset[str]  # added tokens that the tokenizer calls special
     tokens: frozenset[str]  # these, and all that the layout is made of; broken up everywhere
     frames: frozenset[str]  # tags around tools that are no tokens; broken up in what tools say
-    ids: frozenset[int]  # of those that are one id
+    ids: frozenset[int]  # of those that are one token
 
     def broken(self, text: str, *, own: Iterable[str] = (), framed: bool = False) -> str:
         """`text` with a space in each of them: "<|im_end|>" becomes "< |im_end|>".

@@ -1,4 +1,4 @@
-"""A turn in, what its form promises out: None means that the turn has not that form."""
+"""Reads the form that an agent's turn promises, and returns None where the turn lacks it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def boxed(turn: Turn) -> str | None:
 def one_of(tag: str, *values: str) -> Parser:
     """The content of `<tag>...</tag>` if it is one of the values, in any case.
 
-    The turn's `info["verdict"]` keeps it, so that the shares of the values are among the metrics.
+    The turn's `verdict` keeps it, so that the shares of the values are among the metrics.
     """
 
     def parse(turn: Turn) -> str | None:
         found = turn.tag(tag)
         if found not in values:
             return None
-        turn.info["verdict"] = found
+        turn.verdict = found
         return found
 
     return parse

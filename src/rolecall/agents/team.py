@@ -1,15 +1,17 @@
-"""A workflow's calls in, recorded turns out.
+"""Lets a workflow call agents by name, and records each answer as a turn of the episode.
 
 `await team.solver(task.prompt, solution, verdict)` makes messages of its arguments, messages
-become ids, an engine samples, and a `Turn` is recorded on the episode and returned.
+become tokens, an engine samples, and a `Turn` is recorded on the episode and returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +27,22 @@ from rolecall.tools.use import OpenTools, ToolUse, use_tools
 from rolecall.types import Episode, Message, Swap, Turn
 
 
+class AnsweringTeam(Protocol):
+    """A trained team outside of training; use it in a `with`, or close it."""
+
+    async def ask(self, question: str, **info: Any) -> Episode:
+        """Let the team work on a question; `.answer` of what it returns is its answer."""
+        ...
+
+    def ask_now(self, question: str, **info: Any) -> Episode:
+        """`ask` for code without an event loop."""
+        ...
+
+    def close(self) -> None: ...
+    def __enter__(self) -> AnsweringTeam: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Team:
     """What a workflow sees: agents by name or role, bound to one episode."""
 
@@ -37,6 +55,7 @@ class Team:
         swap: Swap | None = None,
         recorded: dict[tuple[int, ...], Turn] | None = None,
         tries_out: bool = True,
+        candidates: bool = True,
     ) -> None:
         self._agents = agents
         self._episode = episode
@@ -44,8 +63,20 @@ class Team:
         self._swap = swap  # what a replay changes
         self._recorded = recorded or {}  # turns of the episode that is replayed
         self._tries_out = tries_out
+        self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
+
+    @classmethod
+    def load(cls, run: str | Path, *, step: str = "latest") -> AnsweringTeam:
+        """The team of a run folder, with the weights of a checkpoint (latest, best or step-N).
+
+        `(await Team.load("runs/math").ask("What is 3 + 4?")).answer`. Raises ConfigError where
+        there is no such run or checkpoint, CheckpointError where it is damaged.
+        """
+        # By name: what builds a run stands above the agents, and only this call needs it.
+        made: AnsweringTeam = import_module("rolecall.trained_team").load_team(run, step=step)
+        return made
 
     def __getattr__(self, name: str) -> Member:
         if name.startswith("_"):
@@ -63,8 +94,7 @@ class Team:
     @property
     def step(self) -> int | None:
         """Of the training; None in an evaluation."""
-        step = self._episode.id.partition(":")[0]
-        return int(step) if step.isdigit() else None
+        return self._episode.step
 
     @property
     def names(self) -> list[str]:
@@ -117,8 +147,14 @@ class Member:
         """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
 
         The workflow plays one with `team.choose(turn)`. An evaluation draws only one, because no
-        world tells a team which of its answers is right. Raises ValueError for less than one.
+        world tells a team which of its answers is right. Raises ValueError for less than one, and
+        where the workflow does not declare candidates.
         """
+        if not self.team._candidates:
+            raise ValueError(
+                "the workflow draws candidates and does not declare it: write "
+                "@workflow(candidates=True)"
+            )
         if number < 1:
             raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
 
@@ -141,7 +177,7 @@ class Member:
                 self._penalise(turn)
                 messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
-                turn.info["observation"] = "\n".join(text for _, text in results)
+                turn.observation = "\n".join(text for _, text in results)
             if calls_of(turn, use.format):
                 self.team._episode.count("tool_limit")
         return turn
@@ -170,10 +206,8 @@ class Member:
         seen = [part for part in said if isinstance(part, Observation)]
         shown = self.team.observation
         tools_here = self.team._tools
-        noted: dict[str, Any] = {"observation": seen[-1].text} if seen else {}
         # A coach judges an action by what there was when it was taken, not by the end.
-        if tools_here is not None and tools_here.file_sizes:
-            noted["files"] = tools_here.file_sizes
+        files = dict(tools_here.file_sizes) if tools_here is not None else {}
         native = agent.tools is not None and agent.tools.format == "native"
         with call_tree.entered(path, barrier=here.barrier):
             prompt = chat_template.prompt_ids(
@@ -202,7 +236,8 @@ class Member:
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
                     trained=agent.trainable,
-                    info=dict(noted),
+                    observation=seen[-1].text if seen else None,
+                    files=files,
                 )
                 for place in ([path] if number is None else [(*path, k) for k in range(number)])
             ]
@@ -243,7 +278,7 @@ class Member:
         )
 
     def _given(self, text: str) -> Completion:
-        """A text that nobody sampled, as ids that end like an answer."""
+        """A text that nobody sampled, as tokens that end like an answer."""
         tokenizer = self.agent.policy.tokenizer
         ids = np.append(chat_template.encode(tokenizer, text), tokenizer.eos_token_id).astype(
             np.int32

@@ -1,4 +1,4 @@
-"""AT-GRPO (2510.11062): a turn is compared with the candidates drawn at that very point.
+"""AT-GRPO (2510.11062): a turn is compared with the candidates sampled at that very point.
 
 Degenerate: one candidate has nobody to be compared with and gets 0; a candidate whose world
 raised is an error and in no comparison.

@@ -1,4 +1,4 @@
-"""Episodes in, advantages on their turns out; a packed batch and its log-probs in, a loss out.
+"""The base class of algorithms: how turns are credited, and the loss of a packed batch.
 
 An algorithm is whom a turn is compared with, plus a loss. A new one is a subclass that writes
 `credit`; its fields are its hyperparameters and its YAML keys.
@@ -58,7 +58,7 @@ class Algorithm(BaseModel, ABC):
     one_policy_at_a_time: ClassVar[bool] = False
     """Policies are updated in random order, each followed by `after_update`."""
     filters_groups: ClassVar[bool] = False
-    """Its `keep_group` may refuse groups, which are then replaced by new tasks."""
+    """Its `keep_group` may filter groups out, which are then replaced by new tasks."""
     takes_data: ClassVar[Rows | None] = None
     """The rows of a file on which it can train instead of turns that its policies sampled."""
     keep_together: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class Algorithm(BaseModel, ABC):
     """Weight for what sampler and learner disagree on; by default token_tis with the learner as
     anchor and none with the sampler."""
     agg: Aggregation = "token"
-    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
+    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(None, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`; by default the largest max_tokens of the team."""
     mask_truncated: bool = False
@@ -96,11 +96,11 @@ class Algorithm(BaseModel, ABC):
     entropy: float = Field(0.0, ge=0, le=1000)
     """Coefficient of an entropy bonus."""
     per_family: bool = False
-    """Give the advantages of each task family mean 0 and spread 1 over a policy's ids, after the
+    """Give the advantages of each task family mean 0 and spread 1 over a policy's tokens, after the
     algorithm's own, so that no family drowns the others. Families are the parts of a mixed
     environment; without one, all tasks are one family."""
     epochs: int = Field(1, ge=1, le=1000)
-    """Passes over the turns of a step."""
+    """Epochs over the turns of a step."""
     minibatches: int = Field(1, ge=1, le=100_000)
     """Optimizer steps in a pass, each on its share of the turns."""
 
@@ -150,7 +150,7 @@ class Algorithm(BaseModel, ABC):
         return None
 
     def keep_group(self, group: Group) -> bool:
-        """False: the group is refused, and the step draws a new task instead."""
+        """False: the group is filtered out, and the step samples a new task instead."""
         return True
 
     async def prepare(self, group: Group, replay: Replay) -> None:
@@ -202,7 +202,7 @@ class Algorithm(BaseModel, ABC):
                     continue
                 if not (turn.chosen or self.compares_candidates):
                     continue
-                if "candidate_error" in turn.info:
+                if turn.candidate_error:
                     continue  # its world raised: no data, and in no normaliser
                 turn.advantages, turn.weight = spread(turn, 0.0), 1.0
                 if self.mask_truncated and turn.finish == "length":
@@ -219,7 +219,7 @@ class Algorithm(BaseModel, ABC):
         return turn.score + float(self.kl_rewards(turn).sum(dtype="float64"))
 
     def kl_rewards(self, turn: Turn) -> Floats:
-        """-kl (old - ref) for each id [T]; zeros unless `kl_in: reward`."""
+        """-kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
         if not self.kl or self.kl_in == "loss":
             return spread(turn, 0.0)
         assert turn.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
@@ -259,7 +259,7 @@ class Algorithm(BaseModel, ABC):
             for name, term in terms.items()
         }
         total = torch.stack([part for part, _ in parts.values()]).sum()
-        # Means over ids or over turns: with the count of the loss, both are shares of 1.
+        # Means over tokens or over turns: with the count of the loss, both are shares of 1.
         mean: Aggregation = "token" if self.agg == "token" else "turn_mean"
         share, _ = aggregate(clipped.float(), kept, batch, agg=mean, turn_length=None)
         sums = {"clip_share": float(share)}
@@ -272,14 +272,14 @@ class Algorithm(BaseModel, ABC):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """What each id adds to the policy's objective [N], and where that is clipped [N]."""
+        """What each token adds to the policy's objective [N], and where that is clipped [N]."""
         return clipped_objective(
             logprobs, anchor, advantages,
             low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
         )  # fmt: skip
 
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
-        """Further losses of single ids [N], by name; PPO's value loss is one."""
+        """Further losses of single tokens [N], by name; PPO's value loss is one."""
         return {}
 
     @property

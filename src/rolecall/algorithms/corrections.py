@@ -1,4 +1,4 @@
-"""How far the learner's log-probs are from the sampler's in, a weight for each id out.
+"""Weights tokens by how far the learner's log-probs are from the sampler's.
 
 d = prox - old, the learner at the start of the update minus the sampler: numerical mismatch and,
 where rollouts are stale, drift. Truncated weights (TIS) bound the ratio; masks (MIS) reject.
@@ -22,11 +22,11 @@ REJECTS = ("token_mis", "sequence_mis", "geometric_mis")
 
 
 def correct(d: Tensor, batch: Batch, *, kind: Correction) -> tuple[Tensor, Tensor]:
-    """Weight [N] that multiplies the objective, and 1 for each id [N] that is kept.
+    """Weight [N] that multiplies the objective, and 1 for each token [N] that is kept.
 
     d = [.1, -1.5, .8, -10, .3] in one turn: `token_tis` [1.1052, .2231, 2.0, 4.5e-5, 1.3499];
-    `token_mis` keeps ids 1 and 5; `sequence_tis` 3.3633e-5 on all; `geometric_mis` tests
-    exp(mean d) = .127454 and rejects the turn. Sampled ids only; elsewhere the weight is 1.
+    `token_mis` keeps tokens 1 and 5; `sequence_tis` 3.3633e-5 on all; `geometric_mis` tests
+    exp(mean d) = .127454 and rejects the turn. Sampled tokens only; elsewhere the weight is 1.
     """
     d = d.detach() * torch.from_numpy(batch.mask).to(d.device)
     one = torch.ones_like(d)

@@ -2,7 +2,7 @@
 
 Episodes are replayed from just before the turn with something else in its place and the same
 seeds; no critic. Degenerate: the same text again gives exactly 0; a replay that fails leaves the
-turn to RLOO, as turns that were not drawn for a replay are.
+turn to RLOO, as turns that were not sampled for a replay are.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from rolecall.algorithms.base import Algorithm, Replay
 from rolecall.algorithms.groups import compare, left_out
 from rolecall.seeding import seed_of
 from rolecall.types import Episode, Group, Swap, Turn, spread
-
-NOTE = "counterfactual"  # key in Turn.info: mean outcome of the replays
 
 
 class Counterfactual(Algorithm):
@@ -66,12 +64,12 @@ class Counterfactual(Algorithm):
         outcomes = [other.outcome(turn.agent) for other in others if other.error is None]
         failed = [other.error for other in others if other.error is not None]
         if failed:
-            turn.info["replay_error"] = failed[-1]
+            turn.replay_error = failed[-1]
         if outcomes:
-            turn.info[NOTE] = float(np.mean(outcomes))
+            turn.replayed = float(np.mean(outcomes))
 
     def _drawn(self, turn: Turn) -> bool:
-        return seed_of(turn.id, NOTE) % 10_000 < self.fraction * 10_000
+        return seed_of(turn.id, "counterfactual") % 10_000 < self.fraction * 10_000
 
     def credit(self, episodes: list[Episode]) -> None:
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
@@ -82,9 +80,9 @@ class Counterfactual(Algorithm):
             turns = [(episode, turn) for episode, turn in said if turn.agent == agent]
             shared = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             for episode, turn in turns:
-                self._failed += "replay_error" in turn.info
-                if NOTE in turn.info:
-                    gain = episode.outcome(agent) - turn.info[NOTE]
+                self._failed += bool(turn.replay_error)
+                if turn.replayed is not None:
+                    gain = episode.outcome(agent) - turn.replayed
                     turn.advantages = spread(turn, gain + self.own_reward(episode, turn))
             found = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             self._variances.append((float(np.var(shared)), float(np.var(found))))

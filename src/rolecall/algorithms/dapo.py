@@ -1,6 +1,6 @@
-"""DAPO (2503.14476): clip higher, draw tasks until there is signal, mean over ids, soft limit.
+"""DAPO (2503.14476): clip higher, sample tasks until there is signal, mean over tokens.
 
-Degenerate: a group whose owners all earned the same in every attempt is refused.
+Degenerate: a group whose owners all earned the same in every attempt is filtered out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Dapo(Grpo):
     clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
     agg: Aggregation = "token"
-    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
+    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     longest: int | None = Field(None, ge=1, le=10_000_000)
     """Ids from which a turn pays the whole length penalty of 1; by default the largest
     max_tokens of the team."""
@@ -30,7 +30,7 @@ class Dapo(Grpo):
     """Ids below `longest` at which the penalty begins; by default a fifth of it."""
 
     def keep_group(self, group: Group) -> bool:
-        """[1, 1, 1, 1] is refused and [1, 1, 1, 0] admitted, whatever the lengths."""
+        """[1, 1, 1, 1] is filtered out and [1, 1, 1, 0] kept, whatever the lengths."""
         owners = {owner for episode in group for owner in episode.rewards}
         varied = any(
             len({episode.rewards.get(owner, 0.0) for episode in group}) > 1 for owner in owners

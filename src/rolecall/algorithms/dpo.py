@@ -21,7 +21,7 @@ from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
 class Dpo(Algorithm):
-    """Pairs are siblings with identical prompt ids; the better one is paid to grow more likely."""
+    """Trains the better of two siblings with identical prompt tokens to become more likely."""
 
     min_group: ClassVar[int] = 1
     compares_candidates: ClassVar[bool] = True
@@ -51,17 +51,17 @@ class Dpo(Algorithm):
         return False
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Note each turn's score in `returns`, and +1 or -1 on the turns of a pair."""
+        """Note each turn's score, and +1 or -1 on the turns of a pair."""
         said = self.credited_turns(episodes)
         for episode, turn in said:
-            turn.returns = spread(turn, episode.total(turn))
+            turn.preference = episode.total(turn)
         for better, worse in self.pairs([turn for _, turn in said]):
             better.advantages, worse.advantages = spread(better, 1.0), spread(worse, -1.0)
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0)."""
         found: list[Pair] = []
-        scored = [turn for turn in turns if turn.returns is not None]
+        scored = [turn for turn in turns if turn.preference is not None]
         for group in group_by(scored, "task", "agent", "index", "state", prompt_of):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
             if self.pair_up == "all":
@@ -89,5 +89,5 @@ def pair_loss(logits: Tensor, *, smoothing: float) -> Tensor:
 
 
 def _score(turn: Turn) -> float:
-    assert turn.returns is not None
-    return float(turn.returns[0])
+    assert turn.preference is not None
+    return turn.preference

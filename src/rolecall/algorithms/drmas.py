@@ -15,11 +15,11 @@ from rolecall.algorithms.losses import Aggregation
 
 
 class DrMas(Grpo):
-    """As published: every call is one sample, the loss is a mean over ids."""
+    """As published: every call is one sample, the loss is a mean over tokens."""
 
     keys: ClassVar[tuple[str, ...]] = ("task", "agent")
 
     count: Count = "turn"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "token"
-    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
+    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

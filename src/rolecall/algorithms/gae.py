@@ -1,4 +1,4 @@
-"""Rewards and values along one chain in, generalised advantages or TD(lambda) targets out."""
+"""Computes generalised advantages and TD(lambda) targets along one chain of values."""
 
 from __future__ import annotations
 

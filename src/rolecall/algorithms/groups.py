@@ -1,4 +1,4 @@
-"""Turns and their episodes in, group-relative advantages on them out.
+"""Compares turns within groups and writes group-relative advantages on them.
 
 Statistics run over *samples*: every turn is one (`count: turn`), or every agent of an episode is
 one, the mean of its scores (`count: episode_agent`). All numbers are float64.
@@ -57,7 +57,7 @@ def left_out(samples: Samples) -> Callable[[float, str], float]:
 
 
 def prompt_of(turn: Turn) -> bytes:
-    """A key for `by`: turns of prompt scope are compared where their prompt ids are the same."""
+    """A key for `by`: turns of prompt scope are compared where their prompt tokens are the same."""
     return np.ascontiguousarray(turn.ids[0]).tobytes()
 
 

@@ -25,7 +25,7 @@ class Happo(Mappo):
     """Which updated turns count: those of the same `index` (the joint step of the paper), all that
     are not descendants of the turn, or all of the episode."""
     ratio: Literal["sequence", "geometric"] = "sequence"
-    """Exact product over ids, or its mean per id: biased, but it stays near 1 for long turns."""
+    """Exact product over tokens, or mean per token: biased, but it stays near 1 for long turns."""
     clamp: bool = True
     """Keep M in [0.5, 2]."""
     _updated: list[str] = PrivateAttr(default_factory=list)
@@ -50,7 +50,7 @@ class Happo(Mappo):
         return {"clamped_factors": float(self._clamped)}
 
     def log_ratio(self, turn: Turn) -> float:
-        """log pi_new(u) / pi_anchor(u), over all ids or per id."""
+        """log pi_new(u) / pi_anchor(u), over all tokens or per token."""
         old = turn.prox_logprobs if self.anchor == "learner" else turn.logprobs
         assert old is not None, f"turn {turn.id} has no log-probs of before"
         assert turn.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"

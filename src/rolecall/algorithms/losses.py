@@ -1,4 +1,4 @@
-"""Log-probs and advantages of single ids in; losses of single ids and their sums out."""
+"""Losses of single tokens from log-probs and advantages, and how they are summed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clipped_objective(
     high: float,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """C(rho, A) = min(rho A, clamp(rho, 1 - low, 1 + high) A) for each id [N], and where it clips.
+    """C(rho, A) = min(rho A, clamp(rho, 1 - low, 1 + high) A) of tokens [N], and where it clips.
 
     low .2, high .28: (rho 1.3, A +1) -> 1.28; (0.7, -1) -> -0.8; (1.3, -1) -> -1.3. With `dual`
     c, a negative A counts at most c times (1912.09729): c 3, (5, -1) -> -3.
@@ -42,7 +42,7 @@ def clipped_objective(
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, *, form: Estimator) -> Tensor:
-    """KL to the reference from single ids, d = reference - logprobs: [N].
+    """KL to the reference from single tokens, d = reference - logprobs: [N].
 
     d = -0.2: k1 0.2, k2 0.02, k3 0.018731. On-policy, only k2 as a loss has the gradient of the
     KL itself; that of k1 is zero (joschu.net/blog/kl-approx.html).
@@ -56,13 +56,13 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, *, form: Estimator) -> Tens
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float) -> Tensor:
-    """PPO's clipped value loss for each id [N]; old .5, new 1.0, return .9, clip .2 -> 0.02."""
+    """PPO's clipped value loss for each token [N]; old .5, new 1.0, return .9, clip .2 -> 0.02."""
     bounded = old + (values - old).clamp(-clip, clip)
     return 0.5 * torch.maximum((values - returns) ** 2, (bounded - returns) ** 2)
 
 
 def per_turn(values: Tensor, batch: Batch) -> Tensor:
-    """Sums over the ids of each turn: [N] -> [S]."""
+    """Sums over the tokens of each turn: [N] -> [S]."""
     turn = torch.from_numpy(batch.turn).long().to(values.device)
     return values.new_zeros(len(batch.turn_ids)).index_add(0, turn, values)
 
@@ -72,9 +72,9 @@ def aggregate(
 ) -> tuple[Tensor, float]:
     """Sum of a loss [N] and what to divide it by, both to be added over micro-batches.
 
-    `kept` [N] is 1 for the ids that carry loss: sampled and not rejected. Turns of 2 and 6 ids,
-    A = +1 and -1, rho = 1: `token` 4 / 8, `turn_mean` 0 / 2, `turn_sum` with turn_length 10:
-    0.4 / 2.
+    `kept` [N] is 1 for the tokens that carry loss: sampled and not rejected. Turns of 2 and 6
+    tokens, A = +1 and -1, rho = 1: `token` 4 / 8, `turn_mean` 0 / 2, `turn_sum` with turn_length
+    10: 0.4 / 2.
     """
     per_token = per_token * kept
     length_S = per_turn(kept, batch)

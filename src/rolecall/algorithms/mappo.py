@@ -1,6 +1,6 @@
 """MAPPO (2103.01955): one critic that reads the whole conversation, at training time only.
 
-An episode is a chain of stages; agents that did not hear each other share a stage and its
+An episode is a chain of joint steps; agents that did not hear each other share one and its
 advantage. Degenerate: one agent with one turn is PPO with a value for the turn.
 """
 
@@ -39,18 +39,18 @@ class Mappo(Algorithm):
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one stage to the next."""
+    """Discount from one joint step to the next."""
     lam: float = Field(0.95, ge=0, le=1)
     """1 trusts returns, 0 trusts values."""
     whiten: bool = True
     """Give the advantages of all turns of a step mean 0 and spread 1."""
     epochs: int = Field(4, ge=1, le=1000)
-    """Passes over the turns of a step."""
+    """Epochs over the turns of a step."""
     critic_epochs: int = Field(4, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Values [.5, .7, .4] of three stages, outcome 1, lam .95 -> [.4565, .27, .6]."""
+        """Values [.5, .7, .4] of three joint steps, outcome 1, lam .95 -> [.4565, .27, .6]."""
         said = {turn.id: turn for _, turn in self.credited_turns(episodes)}
         for episode in episodes:
             for agent in sorted({turn.agent for turn in episode.turns}):
@@ -67,7 +67,7 @@ class Mappo(Algorithm):
     def chain(
         self, episode: Episode, chain: list[list[Turn]], agent: str
     ) -> tuple[gae.Doubles, gae.Doubles]:
-        """Values and advantages of an agent at each stage, [stages]."""
+        """Values and advantages of an agent at each joint step, [joint steps]."""
         if not chain:
             return np.zeros(0), np.zeros(0)
         rewards = np.array([sum(self.own_reward(episode, t) for t in step) for step in chain])
@@ -88,7 +88,7 @@ class Mappo(Algorithm):
         )
 
     def fit(self, episodes: list[Episode], critic: TeamCritic) -> dict[str, float]:
-        """Regress the critic on the returns, [stages, agents] of each episode."""
+        """Regress the critic on the returns, [joint steps, agents] of each episode."""
         targets = []
         for episode in episodes:
             chain = joint_steps(episode)
@@ -98,9 +98,9 @@ class Mappo(Algorithm):
 
 
 def value_at(joint_step: list[Turn], agent: str) -> float:
-    """The critic's value of a stage for an agent; where it has one for all, that one."""
+    """The critic's value of a joint step for an agent; where it has one for all, that one."""
     turn = next((turn for turn in joint_step if turn.agent == agent), joint_step[0])
-    by_agent = turn.info.get("values")
+    by_agent = turn.team_values
     if by_agent is not None:
         return float(by_agent[agent])
     assert turn.values is not None, f"no critic valued turn {turn.id}"

@@ -58,7 +58,7 @@ class MGrpo(Algorithm):
             turn.advantages = spread(turn, (total[turn.id] - mean) / (std + 1e-6))
 
     def _weigh(self, spoken: list[Turn]) -> None:
-        """1 / calls of the rollout, times what keeps the sum over ids (or turns) as it is."""
+        """1 / calls of the rollout, times what keeps the sum over tokens (or turns) as it is."""
         share = {
             turn.id: 1 / len(made)
             for made in map(calls, group_by(spoken, "episode"))

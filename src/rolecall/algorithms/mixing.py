@@ -17,7 +17,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Samples, standardised
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Critic
-from rolecall.types import Episode, group_by, joint_steps, spread
+from rolecall.types import Episode, Turn, Utility, group_by, joint_steps, spread
 
 
 class Utilities(Protocol):
@@ -38,12 +38,12 @@ class Vdn(Algorithm):
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one stage to the next."""
+    """Discount from one joint step to the next."""
     lam: float = Field(0.8, ge=0, le=1)
     """1 trusts returns, 0 trusts utilities."""
     eta: float = Field(1.0, ge=0, le=1)
     """1: credit from utilities only; below, the rest is the target less the mixed v, which all
-    agents of a stage share."""
+    agents of a joint step share."""
     critic_epochs: int = Field(20, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 
@@ -57,21 +57,22 @@ class Vdn(Algorithm):
         for turns in group_by(said, "agent"):
             found: Samples = {}
             for turn in turns:
-                gain, shared = turn.info["gain"], target[turn.id] - turn.info["mixed_v"]
-                found[turn.id, ""] = self.eta * gain + (1 - self.eta) * shared
+                utility = _utility(turn)
+                shared = target[turn.id] - utility.mixed_v
+                found[turn.id, ""] = self.eta * utility.gain + (1 - self.eta) * shared
             norm = standardised(found)
             for turn in turns:
                 turn.advantages = spread(turn, norm(found[turn.id, ""], turn.id))
 
     def targets(self, episode: Episode) -> list[float]:
-        """y of each stage: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
+        """y by joint step: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
         chain = joint_steps(episode)
         if not chain:
             return []
         rewards = [sum(self.own_reward(episode, turn) for turn in step) for step in chain]
         agents = {turn.agent for turn in episode.turns}
         rewards[-1] += float(np.mean([episode.outcome(agent) for agent in sorted(agents)]))
-        following = [joint_step[0].info["mixed_q"] for joint_step in chain[1:]]
+        following = [_utility(joint_step[0]).mixed_q for joint_step in chain[1:]]
         return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
     def make_critic(self, parts: CriticParts) -> Critic:
@@ -100,3 +101,8 @@ class Qmix(Vdn):
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True
+
+
+def _utility(turn: Turn) -> Utility:
+    assert turn.utility is not None, f"no critic has valued turn {turn.id}"
+    return turn.utility

@@ -1,6 +1,6 @@
 """PPO (1707.06347) with a value head on each agent's own policy: IPPO (2011.09533) for a team.
 
-The turns of an agent in an episode are one chain of ids; other agents' words between them are
+The turns of an agent in an episode are one chain of tokens; other agents' words between them are
 skipped. Degenerate: lam = gamma = 1 gives A = G - V.
 """
 
@@ -23,7 +23,7 @@ from rolecall.types import Batch, Episode, group_by
 
 
 class Ppo(Algorithm):
-    """Credit of an id: what came after it, less what the agent's value head expected."""
+    """Credit of a token: what came after it, less what the agent's value head expected."""
 
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "agent"
@@ -31,9 +31,9 @@ class Ppo(Algorithm):
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "gamma_turn", "lam", "whiten"})
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one id of a turn to the next."""
+    """Discount from one token of a turn to the next."""
     gamma_turn: float = Field(1.0, gt=0, le=1)
-    """Discount from the last id of a turn to the first of the agent's next turn."""
+    """Discount from the last token of a turn to the first of the agent's next turn."""
     lam: float = Field(0.95, ge=0, le=1)
     """1 trusts returns, 0 trusts values."""
     clip_value: float = Field(0.2, gt=0, le=1e6)
@@ -41,9 +41,9 @@ class Ppo(Algorithm):
     value_coef: float = Field(0.1, ge=0, le=1000)
     """Weight of the value loss beside the policy's."""
     whiten: bool = True
-    """Give the advantages of a policy's ids mean 0 and spread 1."""
+    """Give the advantages of a policy's tokens mean 0 and spread 1."""
     epochs: int = Field(4, ge=1, le=1000)
-    """Passes over the turns of a step."""
+    """Epochs over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .6] and [.2], outcome 1, lam .95 -> [.442, .36] and [.8]."""

@@ -1,4 +1,4 @@
-"""REINFORCE++ (2501.03262): KL as a cost of each id, returns to go, one whitening over the batch.
+"""REINFORCE++ (2501.03262): KL as a cost of each token, returns to go, whitening over the batch.
 
 Degenerate: constant returns give 0. The baseline variant first centres each task's attempts, so
 that a constant group stays at 0.
@@ -20,23 +20,23 @@ from rolecall.types import Episode
 
 
 class ReinforcePlusPlus(Algorithm):
-    """Return of an id: what its turn earns from here on; compared over all ids of a policy."""
+    """Return of a token: what its turn earns from here on; compared over all tokens of a policy."""
 
     min_group: ClassVar[int] = 1
 
     kl: float = Field(0.01, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
-    """Whether the KL is a loss, or taken from the reward of each id (as old - ref)."""
+    """Whether the KL is a loss, or taken from the reward of each token (as old - ref)."""
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "reward_clip"})
 
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one id of a turn to the next."""
+    """Discount from one token of a turn to the next."""
     reward_clip: float = Field(10.0, gt=0, le=1e6)
     """Scores count within plus and minus this."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Turns of 1 and 3 ids with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
+        """Turns of 1 and 3 tokens with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
         said = self.credited_turns(episodes)
         for episode, turn in said:
             score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)

@@ -25,7 +25,7 @@ class Rloo(Grpo):
     norm: ClassVar[Norm] = staticmethod(left_out)
 
     agg: Aggregation = "turn_sum"
-    """Mean over all sampled ids, mean of the turns' means, or sum of a turn over a constant."""
+    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(1, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`."""
     kl_in: Literal["loss", "reward"] = "reward"

@@ -17,7 +17,7 @@ from rolecall.types import Batch, Episode, spread
 
 
 class Sft(Algorithm):
-    """The ids of a turn that was good enough grow more likely; all other turns are left out.
+    """The tokens of a turn that was good enough grow more likely; all other turns are left out.
 
     With rows of a file (`rollout.data`) this is a supervised warm start, with sampled episodes
     it is rejection-sampling fine-tuning.
@@ -41,13 +41,13 @@ class Sft(Algorithm):
         return True
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Advantage 1 on every id that is imitated and 0 on all others."""
+        """Advantage 1 on every token that is imitated and 0 on all others."""
         for episode, turn in self.credited_turns(episodes):
             if episode.total(turn) >= self.threshold:
                 turn.advantages = spread(turn, 1.0)
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-log p summed over the imitated ids; mean over them."""
+        """-log p summed over the imitated tokens; mean over them."""
         logprobs = outputs.logprobs
         imitated = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
         return Loss(total=-(logprobs * imitated).sum(), count=float(imitated.sum()))

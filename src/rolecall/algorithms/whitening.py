@@ -1,4 +1,4 @@
-"""Advantages of a whole step in, the same with spread 1 out; constant ones become 0."""
+"""Scales the advantages of a whole step to spread 1; constant ones become 0."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rolecall.types import Turn, group_by, spread
 
 
 def whiten(said: list[CreditedTurn], *, centre: bool) -> None:
-    """Divide advantages by their spread over all ids of a policy, once; constant ones become 0."""
+    """Divide advantages by their spread over a policy's tokens, once; constant ones become 0."""
     for turns in group_by([turn for _, turn in said], "policy"):
         _rescale(turns, centre=centre, least=1e-8)
 
 
 def whiten_families(turns: list[Turn], families: dict[str, str]) -> None:
-    """Mean 0 and spread 1 over the ids of each task family (2510.04206); scope batch.
+    """Mean 0 and spread 1 over the tokens of each task family (2510.04206); scope batch.
 
-    `turns`: those that one policy trains on; `families` by Turn.task. One id each, families
+    `turns`: those that one policy trains on; `families` by Turn.task. One token each, families
     [2, -2] and [.2, -.2] -> all +-.7071. A constant family becomes 0.
     """
     for family in group_by(turns, lambda turn: families[turn.task]):
@@ -25,7 +25,7 @@ def whiten_families(turns: list[Turn], families: dict[str, str]) -> None:
 
 
 def _rescale(turns: list[Turn], *, centre: bool, least: float) -> None:
-    """Over all ids of these turns; `least` is added to their spread."""
+    """Over all tokens of these turns; `least` is added to their spread."""
     values = np.concatenate([turn.advantages for turn in turns]).astype(np.float64)
     if len(values) < 2 or values.max() == values.min():
         for turn in turns:

@@ -1,4 +1,4 @@
-"""What a benchmark is: two sides, one work, how fast each did it."""
+"""Declares a benchmark: two sides that do the same work, and how fast each of them did it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Measured:
     value: float
     """In the benchmark's unit."""
     facts: dict[str, float] = field(default_factory=dict)
-    """What every side must find alike, e.g. {"sampled ids": 21034}."""
+    """What every side must find alike, e.g. {"sampled tokens": 21034}."""
 
 
-Measure = Callable[[int], Measured]  # number of the run, which draws its ids -> what came out
+Measure = Callable[[int], Measured]  # number of the run, which draws its tokens -> what came out
 SetUp = Callable[[Any, Path], Measure]  # (the benchmark's size, a folder for models) -> Measure
 
 

@@ -1,4 +1,4 @@
-"""Numbers of runs on stdin, one line of JSON for each on stdout: one side of a benchmark.
+"""Runs one side of a benchmark in a child process: reads run numbers, writes JSON lines.
 
 `python -m rolecall.bench.child NAME SIDE full|smoke FOLDER`. The side is set up with the first
 number, so that it never computes while another side is measured.

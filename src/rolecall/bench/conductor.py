@@ -1,4 +1,4 @@
-"""What our own Python costs: many episodes at once with an engine that answers without a model."""
+"""Measures what our own Python costs: many episodes with an engine that answers without a model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ IDS = "rolecall.bench.conductor_ids"
 CHAT = "rolecall.bench.conductor_chat"
 PATHS = {
     IDS: (
-        "through `rollout.collect`, whose workflow calls `Engine.generate` with 120 ids, gets 32, "
-        "and makes a `Turn`: no text, no tokenizer"
+        "through `rollout.collect`, whose workflow calls `Engine.generate` with 120 tokens, "
+        "gets 32, and makes a `Turn`: no text, no tokenizer"
     ),
     CHAT: (
         "through `rollout.collect` and the team: chat template, tokenizer, `Engine.generate`, "
@@ -31,7 +31,7 @@ PATHS = {
 
 
 def _benchmarks(name: str, module: str) -> list[Benchmark]:
-    full, smoke = (CrowdSize(number, f"{module}:make_stage") for number in (10_000, 40))
+    full, smoke = (CrowdSize(number, f"{module}:make_context") for number in (10_000, 40))
     crowd = f"10,000 scripted episodes of 3 turns at once, {PATHS[module]}"
     return [
         Benchmark(name, "turns/s", f"{crowd}.", full, smoke, f"{CROWD}:set_up"),

@@ -1,4 +1,4 @@
-"""Scripted episodes of texts: the team is called, as in every workflow."""
+"""Plays scripted episodes of texts: the team is called, as in every workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted episodes of ids: the workflow asks the engine itself and makes the turns."""
+"""Plays scripted episodes of tokens: the workflow asks the engine itself and makes the turns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rolecall.runtime import call_tree
 from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 
-PROMPT, SAID = 120, 32  # ids
+PROMPT, SAID = 120, 32  # tokens
 SAMPLING = Sampling(max_tokens=SAID)
 
 
 class Answering:
-    """An engine's `generate`: the same ids to everybody, once all have asked."""
+    """An engine's `generate`: the same tokens to everybody, once all have asked."""
 
     def __init__(self, crowd: Crowd) -> None:
         self.crowd = crowd

@@ -1,4 +1,4 @@
-"""A stage for scripted episodes in, turns per second and bytes per episode out.
+"""Plays scripted episodes at once, and measures turns per second and bytes per episode.
 
 The crowd's engine holds every request until all live episodes have asked, then answers all: so
 each of the three turns is asked for by all episodes at once.
@@ -25,7 +25,7 @@ from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Task
 
 TURNS = 3
-MakeStage = Callable[["Crowd"], RolloutContext]
+MakeContext = Callable[["Crowd"], RolloutContext]
 
 
 class Crowd:
@@ -56,7 +56,7 @@ class Played:
     bytes_an_episode: float
 
 
-def play(make_context: MakeStage, episodes: int) -> Played:
+def play(make_context: MakeContext, episodes: int) -> Played:
     """Play this many episodes of TURNS turns at once."""
     tasks = [Task(f"task-{number}", f"What is {number} + {number}?") for number in range(episodes)]
     crowd = Crowd(episodes)
@@ -75,19 +75,19 @@ async def _collect(context: RolloutContext, tasks: list[Task]) -> int:
     return sum(len(episode.turns) for episode in rollout.episodes)
 
 
-def _stage(size: CrowdSize) -> MakeStage:
+def _context(size: CrowdSize) -> MakeContext:
     module, _, function = size.context.partition(":")
-    made: MakeStage = getattr(import_module(module), function)
+    made: MakeContext = getattr(import_module(module), function)
     return made
 
 
 def set_up(size: CrowdSize, folder: Path) -> Measure:
-    make_context = _stage(size)
+    make_context = _context(size)
     return lambda run: Measured(play(make_context, size.episodes).turns_per_s)
 
 
 def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
-    make_context = _stage(size)
+    make_context = _context(size)
 
     def measure(run: int) -> Measured:
         few = play(make_context, size.episodes // 4).turns_per_s
@@ -98,7 +98,7 @@ def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
 
 def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
     """In a fresh process each time: a process that has freed memory grows less."""
-    make_context = _stage(size)
+    make_context = _context(size)
 
     def measure(run: int) -> Measured:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:

@@ -1,6 +1,6 @@
-"""A team's talks in, how fast our embedded engine says them out: every episode for itself.
+"""Measures how fast our local engine samples a team's talks, each episode on its own.
 
-A coroutine an episode asks the engine for ids as soon as its own last turn is over.
+A coroutine an episode asks the engine for tokens as soon as its own last turn is over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
         played = talks(size, run)
         started = time.perf_counter()
         count = runner.run(_play_all(engine, barrier, played, run=run))
-        return Measured(count / (time.perf_counter() - started), {"sampled ids": count})
+        return Measured(count / (time.perf_counter() - started), {"sampled tokens": count})
 
     return measure
 
@@ -66,7 +66,7 @@ async def _play_all(
 async def _play(
     engine: LocalEngine, barrier: call_tree.IdleBarrier, talk: Talk, *, run: int, number: int
 ) -> int:
-    """One episode; how many ids it sampled."""
+    """One episode; how many tokens it sampled."""
     count, turn = 0, 0
     with call_tree.entered((), barrier=barrier):
         prompt, length = next(talk)

@@ -1,4 +1,4 @@
-"""A whole step of GRPO for one agent: sampling, rewards, one optimizer step."""
+"""Benchmarks a whole step of GRPO for one agent: sampling, rewards, one optimizer step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StepSize:
     model: str  # a size in small_models.py
     tasks: int
     samples: int  # of each task
-    prompt: int  # ids
-    completion: int  # ids, of each sample
+    prompt: int  # tokens
+    completion: int  # tokens, of each sample
 
 
 TASKS = 512  # that exist; a step draws some
@@ -29,13 +29,13 @@ LEARNING_RATE = 1e-6
 
 
 def prompts(length: int) -> list[str]:
-    """The tasks as text: one number is one id."""
+    """The tasks as text: one number is one token."""
     rows = random_ids(np.random.default_rng(SEED), TASKS, length)
     return [" ".join(map(str, row)) for row in rows.tolist()]
 
 
 def reward(ids: Sequence[int]) -> float:
-    """Any number that differs between samples: the mean id, as a share of the largest."""
+    """Any number that differs between samples: the mean token, as a share of the largest."""
     return fmean(ids) / VOCABULARY
 
 
@@ -54,13 +54,13 @@ def _benchmark(name: str, work: str, *, full: StepSize) -> Benchmark:
 BENCHMARKS = [
     _benchmark(
         "grpo-step",
-        "One GRPO step of one agent: 8 prompts of 200 ids x 8 samples of exactly 128 ids, "
+        "One GRPO step of one agent: 8 prompts of 200 tokens x 8 samples of exactly 128 tokens, "
         "0.8 million weights: sampling, rewards, credit, one optimizer step.",
         full=StepSize("s", tasks=8, samples=8, prompt=200, completion=128),
     ),
     _benchmark(
         "grpo-step-long",
-        "The same with prompts of 1,000 ids x 16 samples.",
+        "The same with prompts of 1,000 tokens x 16 samples.",
         full=StepSize("s", tasks=8, samples=16, prompt=1000, completion=128),
     ),
 ]

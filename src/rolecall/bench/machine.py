@@ -1,4 +1,4 @@
-"""Nothing in; where and with what the numbers were measured out."""
+"""Describes the machine and the versions with which the numbers were measured."""
 
 from __future__ import annotations
 

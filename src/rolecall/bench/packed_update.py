@@ -1,4 +1,4 @@
-"""Turns in, how fast our learner trains on them out: packed, prefixes computed once."""
+"""Measures how fast our learner trains on turns: packed, with prefixes computed once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Turns in, how fast plain PyTorch trains on them out: padded on the right, in micro-batches.
+"""Measures how fast plain PyTorch trains on turns: padded on the right, in micro-batches.
 
 Turns of similar length share a micro-batch, of the size that was the fastest of 4, 8, 16, 32, 64.
-The loss is GRPO's as our algorithm has it: the mean over turns of their ids' means, ratio clipped,
-ids weighted by what sampler and learner disagree on (at most 2).
+The loss is GRPO's as our algorithm has it: the mean over turns of their tokens' means, ratio
+clipped, tokens weighted by what sampler and learner disagree on (at most 2).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _update(
 
 
 def _loss(model: torch.nn.Module, given: list[Turn]) -> Tensor:
-    """Sum over the turns [R] of the mean loss of their ids; no mask is needed behind them."""
+    """Sum over the turns [R] of the mean loss of their tokens; no mask is needed behind them."""
     columns = [
         [np.concatenate(turn.ids), _behind_prompt(turn, 1.0), _behind_prompt(turn, turn.logprobs),
          _behind_prompt(turn, turn.advantages)]

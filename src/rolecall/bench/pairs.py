@@ -1,4 +1,4 @@
-"""A benchmark and the names of two sides in, their runs in pairs out.
+"""Runs the two sides of a benchmark in pairs, each in a child process of its own.
 
 Each side lives in a child process of its own over all pairs; a run starts when the one before it
 has replied, so only one side computes at a time.

@@ -1,4 +1,4 @@
-"""Runs of two sides in, the record of a benchmark out."""
+"""Makes the record of a benchmark of the runs of its two sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config in, how fast we do GRPO steps out: assembled, collected, credited, updated as in a run.
+"""Measures how fast we do GRPO steps: built, collected, credited and updated as in a run.
 
 Left out are what a run writes to disk (journal, episodes, metrics, checkpoints) and evaluation.
 """
@@ -56,13 +56,13 @@ def set_up(size: StepSize, folder: Path) -> Measure:
     def measure(number: int) -> Measured:
         started = time.perf_counter()
         count = runner.run(_step(run, number + 1))
-        return Measured(1.0 / (time.perf_counter() - started), {"trained ids": count})
+        return Measured(1.0 / (time.perf_counter() - started), {"trained tokens": count})
 
     return measure
 
 
 async def _step(run: Run, step: int) -> int:
-    """Hops 1 to 7, as in trainer.py; how many ids were sampled and trained on."""
+    """One step as in trainer.py; how many tokens were sampled and trained on."""
     tasks, size = run.sampler.sample(step), run.config.rollout.group_size
     rollout = await collect(run.context, tasks, step=step, group_size=size)
     await train_step.credit(run, rollout.episodes)

@@ -1,4 +1,4 @@
-"""Names of benchmarks in; their ratios on the terminal, and a header and records as data out."""
+"""Runs benchmarks by name, prints their ratios and returns a header and records as data."""
 
 from __future__ import annotations
 

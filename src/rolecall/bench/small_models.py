@@ -1,4 +1,4 @@
-"""The name of a size in, a folder with a random Qwen3 out, in which a word is an id.
+"""Writes folders with random Qwen3 models of named sizes, in which a word is one token.
 
 No turn ends by itself: the end token's id is one that no logit stands for. So lengths are exactly
 those that a benchmark asks for, on every side.

@@ -1,4 +1,4 @@
-"""Sampling for a team: solver, verifier, and half of the time the solver again."""
+"""Benchmarks sampling for a team: solver, verifier, and half of the time the solver again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PEERS = {
     "vllm": "rolecall.bench.vllm_rollout:set_up",
 }
 WORK = (
-    "32 tasks of 120 ids x 8 episodes: a solver writes about 60 ids, a verifier reads them and "
-    "writes about 24, and half of the time the solver writes again; lengths are drawn once. "
+    "32 tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
+    "and writes about 24, and half of the time the solver writes again; lengths are sampled once. "
 )
 SMOKE = TeamSize("xs", tasks=2, samples=2)
 
@@ -21,7 +21,7 @@ def _benchmark(
 ) -> Benchmark:
     return Benchmark(
         name=name,
-        unit="sampled ids/s",
+        unit="sampled tokens/s",
         work=WORK + note,
         full=TeamSize(model, tasks=32, samples=8),
         smoke=SMOKE,

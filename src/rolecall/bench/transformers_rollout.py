@@ -1,7 +1,7 @@
-"""A team's talks in, how fast `generate` says them out: one agent after another for all episodes.
+"""Measures how fast `generate` samples a team's talks: one agent at a time for all episodes.
 
 The way of public frameworks: a phase is one batch, padded on the left, and runs until its longest
-turn is over. Only the ids that were asked for are counted.
+turn is over. Only the tokens that were asked for are counted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
         torch.manual_seed(run)
         started = time.perf_counter()
         count = _play_all(model, played)
-        return Measured(count / (time.perf_counter() - started), {"sampled ids": count})
+        return Measured(count / (time.perf_counter() - started), {"sampled tokens": count})
 
     return measure
 
 
 def _play_all(model: torch.nn.Module, played: list[Talk]) -> int:
-    """How many ids were asked for; a phase is over when all of its turns are."""
+    """How many tokens were asked for; a phase is over when all of its turns are."""
     count = 0
     calls = [(talk, *next(talk)) for talk in played]
     while calls:
@@ -53,7 +53,7 @@ def _play_all(model: torch.nn.Module, played: list[Talk]) -> int:
 
 
 def _generate(model: torch.nn.Module, prompts: list[Ids], lengths: list[int]) -> list[Ids]:
-    """Prompts of any lengths -> as many sampled ids as each is asked for."""
+    """Prompts of any lengths -> as many sampled tokens as each is asked for."""
     longest = max(map(len, prompts))
     ids = torch.full((len(prompts), longest), PADDING)
     mask = torch.zeros_like(ids)

@@ -1,4 +1,4 @@
-"""The same steps in, how fast TRL's GRPOTrainer does them out.
+"""Measures how fast TRL's GRPOTrainer does the same steps.
 
 The trainer runs in a thread of its own and stands still between the steps that are asked for. Its
 settings are its defaults, less what would only cost it time here: gradient checkpointing, logs,
@@ -44,7 +44,7 @@ class Turnstile(TrainerCallback):
 def set_up(size: StepSize, folder: Path) -> Measure:
     base = random_model(folder, size.model)
     turnstile = Turnstile()
-    counts: list[int] = []  # sampled ids of each step
+    counts: list[int] = []  # sampled tokens of each step
 
     def rewarded(completion_ids: list[list[int]], **_: object) -> list[float]:
         counts.append(sum(map(len, completion_ids)))
@@ -52,7 +52,7 @@ def set_up(size: StepSize, folder: Path) -> Measure:
 
     texts = prompts(size.prompt)
     tokenizer = AutoTokenizer.from_pretrained(base)
-    assert len(tokenizer(texts[0])["input_ids"]) == size.prompt, "a word is an id"
+    assert len(tokenizer(texts[0])["input_ids"]) == size.prompt, "a word is a token"
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
         reward_funcs=rewarded,
@@ -75,7 +75,7 @@ def set_up(size: StepSize, folder: Path) -> Measure:
         took = turnstile.done.get()
         if isinstance(took, Exception):
             raise took
-        return Measured(1.0 / took, {"trained ids": counts[-1]})
+        return Measured(1.0 / took, {"trained tokens": counts[-1]})
 
     return measure
 

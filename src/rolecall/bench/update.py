@@ -1,4 +1,4 @@
-"""One training update on the turns of solver-verifier episodes."""
+"""Benchmarks one training update on the turns of solver-verifier episodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIP_NORM = 1.0
 
 
 def turns(size: TeamSize, run: int) -> list[Turn]:
-    """Turns of random ids, with an advantage each; the sampler was close to a uniform one."""
+    """Turns of random tokens, with an advantage each; the sampler was close to a uniform one."""
     random = np.random.default_rng([SEED, run, 1])
     made: list[Turn] = []
     for number, talk in enumerate(talks(size, run)):

@@ -1,4 +1,4 @@
-"""A team's talks in, how fast vLLM says them out: every episode for itself, as with our engine.
+"""Measures how fast vLLM samples a team's talks, each episode on its own, as our engine does.
 
 A finished turn's successor joins the running batch at the next step: there is no barrier between
 agents, which is kinder to vLLM than a `generate` call for each of them. No log-probs are
@@ -30,7 +30,7 @@ from rolecall.bench.small_models import random_model
 from rolecall.bench.workload import Talk, TeamSize, talks
 from rolecall.types import Ids
 
-MAX_LENGTH = 1024  # the longest talk has 480 ids
+MAX_LENGTH = 1024  # the longest talk has 480 tokens
 
 
 def set_up(size: TeamSize, folder: Path) -> Measure:
@@ -45,7 +45,7 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
         played = talks(size, run)
         started = time.perf_counter()
         count = _play_all(llm.llm_engine, played, run=run)
-        return Measured(count / (time.perf_counter() - started), {"sampled ids": count})
+        return Measured(count / (time.perf_counter() - started), {"sampled tokens": count})
 
     return measure
 

@@ -1,8 +1,8 @@
-"""A seed in; who says how much to whom, and random ids to say it about, out.
+"""Draws from a seed who says how much to whom in a talk, with random tokens as the texts.
 
-A task has 120 ids. A solver writes about 60 (exponential, 8 to 128); a verifier reads the task, the
-solution and 40 more ids and writes about 24 (8 to 64); in every second episode the solver speaks
-again after reading all of it.
+A task has 120 tokens. A solver writes about 60 (exponential, 8 to 128); a verifier reads the task,
+the solution and 40 more tokens and writes about 24 (8 to 64); in every second episode the solver
+speaks again after reading all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from rolecall.types import Ids
 
 VOCABULARY = 128
-TASK, INSTRUCTION = 120, 40  # ids
+TASK, INSTRUCTION = 120, 40  # tokens
 SOLUTION, VERDICT = (60, 8, 128), (24, 8, 64)  # mean, fewest, most
 AGENTS = ("solver", "verifier", "solver")  # who says the first, second and third turn
 SEED = 0
@@ -34,7 +34,7 @@ class TeamSize:
         return self.tasks * self.samples
 
 
-# A talk yields the prompt of a call and how many ids are to be said, and is sent what was said.
+# A talk yields the prompt of a call and how many tokens are to be said, and is sent what was said.
 Talk = Generator[tuple[Ids, int], Ids, None]
 
 

@@ -1,4 +1,4 @@
-"""`rolecall check`: says what a config would do. It reads data and model configs, and no weight."""
+"""`rolecall check` says what a config would do; it reads data and model configs, but no weights."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rolecall.cli.run_paths import checkpoint_of, is_run
+from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import check_services, close
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
@@ -41,7 +41,7 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate")
     run = build(plan)
     check_services(run)
-    saved = checkpoint_of(folder, checkpoint_name) if folder else None
+    saved = checkpoint.named(folder, checkpoint_name) if folder else None
     if saved:
         run.restore(saved)
     try:

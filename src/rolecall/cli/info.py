@@ -1,4 +1,4 @@
-"""Nothing in; what is installed and what can be named in a config out."""
+"""`rolecall info` lists what is installed and what can be named in a config."""
 
 from __future__ import annotations
 

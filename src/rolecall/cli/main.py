@@ -1,4 +1,4 @@
-"""The command line: arguments in, an exit status out: 0, 1 (the run failed), 2 (bad input)."""
+"""Declares the commands and their exit status: 0, 1 (the run failed) or 2 (bad input)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def train(
     """Train a team; a second start in the same folder continues where the first one stopped."""
     from rolecall.cli.train import train as command
 
-    with people_elsewhere(json_file):
+    with people_on_stderr(json_file):
         found = command(
             source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
         )
@@ -74,7 +74,7 @@ def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = No
     """Say what a config would do, with its effective values and memory; all mistakes at once."""
     from rolecall.cli.check import check as command
 
-    with people_elsewhere(json_file):
+    with people_on_stderr(json_file):
         found = command(source, overrides or [])
     emit(found, json_file)
 
@@ -92,7 +92,7 @@ def evaluate(
     """Score a team on its held-out tasks: avg@n and pass@k."""
     from rolecall.cli.evaluate import evaluate as command
 
-    with people_elsewhere(json_file):
+    with people_on_stderr(json_file):
         found = command(source, overrides or [], checkpoint_name=checkpoint)
     emit(found, json_file)
 
@@ -123,15 +123,20 @@ def show(
 def compare(
     a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    png: Annotated[Path | None, typer.Option(help="File for the curves of both.")] = None,
     json_file: Json = None,
 ) -> None:
-    """Two runs side by side: the keys that differ, and what either came to."""
+    """Two runs side by side: keys that differ, what either came to, the same tasks in pairs."""
     from rolecall.monitor.two_runs import compare_runs
     from rolecall.storage.run_folder import RunFolder
 
     folders = [RunFolder.existing(run) for run in (a, b)]
-    with people_elsewhere(json_file):
+    with people_on_stderr(json_file):
         found = compare_runs(*folders)
+    if png is not None:
+        from rolecall.monitor.overlay import draw_both
+
+        draw_both(folders[0], folders[1], png)
     emit(found, json_file)
 
 
@@ -195,7 +200,7 @@ def data(
         found = prepare(wanted, files, output or Path("data") / wanted.name)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    with people_elsewhere(json_file):
+    with people_on_stderr(json_file):
         typer.echo("\n".join(found.lines()))
     emit(asdict(found), json_file)
 
@@ -215,7 +220,7 @@ def prove(
 
     torch.set_num_threads(1)  # the games are so small that a second thread only waits
     try:
-        with people_elsewhere(json_file):
+        with people_on_stderr(json_file):
             found = show_claims(command(names))
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -231,17 +236,24 @@ def bench(
     ] = None,
     pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Earlier JSON: status 1 where a ratio has become lower.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Measure speed beside the peers that are installed, in turn on the same work."""
+    from rolecall.bench.regression import slower
     from rolecall.bench.run import bench as command
 
     try:
-        with people_elsewhere(json_file):
+        with people_on_stderr(json_file):
             found = command(names, pairs=pairs, smoke=smoke)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     emit(found, json_file)
+    worse = [] if against is None else slower(found, json.loads(against.read_text()))
+    if worse:
+        fail(*worse, status=1)
     if found["header"]["failed"]:
         raise typer.Exit(1)
 
@@ -359,7 +371,7 @@ def token_in(variable: str | None) -> str:
     return token
 
 
-def people_elsewhere(json_file: str | None) -> AbstractContextManager[Any]:
+def people_on_stderr(json_file: str | None) -> AbstractContextManager[Any]:
     """Where JSON goes to the output, what people read goes to stderr."""
     return redirect_stdout(sys.stderr) if json_file == "-" else nullcontext()
 

@@ -1,4 +1,4 @@
-"""What a user can put right: problems of a config, each a line that names its key."""
+"""Collects the problems of a config that a user can put right, each a line that names its key."""
 
 from __future__ import annotations
 

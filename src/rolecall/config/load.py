@@ -16,6 +16,7 @@ from rolecall.config import registry
 from rolecall.config.errors import ConfigError, explain, wrong_entries
 from rolecall.config.places import Places, places_of
 from rolecall.config.schema import Config
+from rolecall.errors import first_line
 
 NAMED = ("workflow", "environment", "algorithm")
 RECIPES = Path(str(files("rolecall.recipes")))
@@ -72,7 +73,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             f"{path}{line}: broken YAML: {getattr(error, 'problem', error)}"
         ) from error
     except (OmegaConfBaseException, TypeError) as error:
-        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path}: {first_line(error)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file") from error
     except RecursionError as error:

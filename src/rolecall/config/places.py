@@ -1,4 +1,4 @@
-"""Where the keys of a config stand: in which line of its file, or on the command line."""
+"""Finds where the keys of a config stand: in which line of its file, or on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name or an import path in, the function or class that it names out.
+"""Finds the function or class that a name or an import path stands for.
 
 A name is a file of the package that holds the built-in things of that kind. An import path is
 `package.module:name` or `path/to/file.py:name`.

@@ -75,7 +75,7 @@ class AgentConfig(Section):
     system: str = ""
     """System prompt."""
     sampling: Sampling = Sampling()
-    """How its ids are drawn."""
+    """How its tokens are sampled."""
     parser: str | None = None
     """Import path of a function that reads its turns; by default the workflow's for the role."""
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)
@@ -125,7 +125,7 @@ class PolicyConfig(Section):
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
     begins; with an adapter, its base) or another base."""
     opponent_pool: OpponentPoolConfig | None = None
-    """Play weights that another policy had before, drawn anew for each step: an opponent for
+    """Play weights that another policy had before, sampled anew for each step: an opponent for
     self-play. Evaluations are played against those of the run's beginning."""
     template: dict[str, Any] = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
@@ -142,7 +142,7 @@ class CriticConfig(Section):
 
 
 class CurriculumConfig(Section):
-    """Tasks that the team passes now and then are drawn more often than easy or hopeless ones."""
+    """Tasks that the team passes now and then are sampled more often than easy or hopeless ones."""
 
     by: Literal["task", "source", "family"] = "task"
     """Whose pass rate p counts: each task's own (finite train splits), each source's, or each
@@ -244,7 +244,7 @@ class EvaluationConfig(Section):
     the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
     train split. 0: the test split is used, and the best checkpoint is only the best on it."""
     greedy: bool = False
-    """Take the most likely ids instead of sampling."""
+    """Take the most likely tokens instead of sampling."""
 
     @property
     def pass_k(self) -> int:
@@ -280,7 +280,7 @@ class LearnerConfig(Section):
     options: dict[str, Any] = {}
     """Options of a learner of your own."""
     tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
-    """Most prompt and sampled ids in one forward and backward pass."""
+    """Most prompt and sampled tokens in one forward and backward pass."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"

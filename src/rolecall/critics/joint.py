@@ -1,4 +1,4 @@
-"""Episodes in, the team critic's value before each stage out; returns in, a better critic out."""
+"""A critic that reads the whole conversation and estimates its value before each joint step."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class JointCritic:
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=model.model)
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write `values` [T] of every played turn, and `info["values"]` of its stage by agent."""
+        """Write `values` [T] of every played turn, and `team_values` of its joint step by agent."""
         with torch.no_grad():
             for batch in self._batches(episodes):
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
@@ -77,7 +77,7 @@ class JointCritic:
                     for joint_step in joint_steps(episode)[row.joint_steps]:
                         for turn in joint_step:
                             by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
-                            turn.info["values"] = by_agent
+                            turn.team_values = by_agent
                             length = 1 if turn.tokens is None else len(turn.tokens)
                             turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
                         place += 1
@@ -85,7 +85,7 @@ class JointCritic:
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int
     ) -> dict[str, float]:
-        """Regress on `targets` [stages, agents] of each episode; metrics of the first pass.
+        """Regress on `targets` [joint steps, agents] of each episode; metrics of the first epoch.
 
         `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
         """
@@ -126,7 +126,7 @@ class JointCritic:
             yield batch
 
     def _forward(self, rows: list[Transcript]) -> Tensor:
-        """Normalised values [stages of all rows, agents]."""
+        """Normalised values [joint steps of all rows, agents]."""
         device = self.model.device
         lengths = [len(row.ids) for row in rows]
         starts = np.cumsum([0, *lengths[:-1]])

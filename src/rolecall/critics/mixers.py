@@ -1,4 +1,4 @@
-"""Utilities of a team's agents in; the value of the team, and what each agent added, out.
+"""Mixes the agents' utilities into a value of the team, and says what each agent added.
 
 VDN (1706.05296) sums the utilities, QMIX (1803.11485) mixes them monotonely. Either way the best
 joint action is every agent's own best action. Legend: B rows, A agents in the order of the team,

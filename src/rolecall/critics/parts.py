@@ -1,4 +1,4 @@
-"""What an algorithm may make its critic of."""
+"""Lists the parts that an algorithm may make its critic of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An episode in, its joint transcript as ids out: all that was said and seen, in one order.
+"""Writes an episode as tokens of one joint transcript: all that was said and seen, in order.
 
 [task]
 2+2?
@@ -6,10 +6,11 @@
 [solver]
 4
 
-The transcript before a stage is a prefix of the one before the next stage, so one row of ids holds
-the whole episode and a critic reads one position of it for each stage. An episode that is longer
-than the critic's context takes several rows. Each begins with the task; from the second on it then
-has the newest of what was said before, up to half of the context, so the oldest turns are dropped.
+The transcript before a joint step is a prefix of the one before the next, so one row of tokens
+holds the whole episode and a critic reads one position of it for each joint step. An episode that
+is longer than the critic's context takes several rows. Each begins with the task; from the second
+on it then has the newest of what was said before, up to half of the context, so the oldest turns
+are dropped.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from rolecall.types import Episode, Ids, joint_steps
 
 @dataclass(slots=True)
 class Transcript:
-    """Consecutive stages of one episode as a critic reads them."""
+    """Consecutive joint steps of one episode as a critic reads them."""
 
     ids: Ids  # [N]
-    reads: Ids  # [stages of this row] index of the last id before each
-    first: int = 0  # stage that the row begins with
+    reads: Ids  # [joint steps of this row] index of the last token before each
+    first: int = 0  # joint step that the row begins with
     cut: bool = False  # whether something said before was dropped
 
     @property
     def joint_steps(self) -> slice:
-        """Which of the episode's stages they are."""
+        """Which of the episode's joint steps they are."""
         return slice(self.first, self.first + len(self.reads))
 
 
 def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list[Transcript]:
-    """What stood before each stage, in rows of at most `longest` ids; no rows without stages.
+    """What stood before each joint step, in rows of at most `longest` tokens.
 
-    A task of 2 ids, `longest` 12, pieces of 4 ids, one a stage: the first three stages read a row
-    of 2, 2 + 4 and 2 + 4 + 4 ids. The fourth begins a row of the task and the third piece.
+    A task of 2 tokens, `longest` 12, pieces of 4 tokens, one a stage: the first three stages read a
+    row of 2, 2 + 4 and 2 + 4 + 4 tokens. The fourth begins a row of the task and the third piece.
     """
     task, pieces, ends = _pieces(episode, tokenizer)
     task = task[-(longest // 2) :]
@@ -66,7 +67,7 @@ def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list
 
 
 def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], list[int]]:
-    """The task, what was seen and said, and how much of that stood before each stage."""
+    """The task, what was seen and said, and how much of that stood before each joint step."""
 
     known = controls(tokenizer)
     names = {"task", "world", *(turn.agent for turn in episode.turns)}
@@ -78,7 +79,7 @@ def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], lis
     pieces: list[Ids] = []
     ends = []
     for joint_step in joint_steps(episode):
-        seen = next((t.info["observation"] for t in joint_step if "observation" in t.info), "")
+        seen = next((t.observation for t in joint_step if t.observation is not None), "")
         if seen:
             pieces.append(ids("world", seen))
         ends.append(len(pieces))
@@ -98,7 +99,7 @@ def _joined(pieces: list[Ids]) -> Ids:
 
 
 def _newest(pieces: list[Ids], begin: int, end: int, *, room: int) -> int:
-    """Where the newest pieces before `end` begin that have at most `room` ids; one at least."""
+    """Where the newest pieces before `end` begin that have at most `room` tokens; one at least."""
     first, size = end - 1, len(pieces[end - 1])
     while first > begin and size + len(pieces[first - 1]) <= room:
         first -= 1

@@ -1,4 +1,4 @@
-"""Episodes in, utilities of what each agent said and a mix of them for the team out (VDN, QMIX).
+"""A critic that learns each agent's utility and mixes them into the team's value (VDN, QMIX).
 
 Two heads read each policy's own model, frozen for this purpose: v where the prompt ends, q where
 the turn ends. The mixer reads the conversation so far through a frozen language model.
@@ -21,14 +21,14 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Episode, Turn, joint_steps
+from rolecall.types import Episode, Turn, Utility, joint_steps
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 
 
 @dataclass(slots=True)
-class Stages:
-    """All stages of some episodes, agents in the order of the team."""
+class JointSteps:
+    """All joint steps of some episodes, agents in the order of the team."""
 
     turns: list[list[Turn]]  # [B]
     active: Tensor  # [B, A] bool
@@ -66,14 +66,10 @@ class UtilityCritic:
         self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write `values` [T + 1] (v first, q last) of every played turn, and what the mixer says.
-
-        `info["gain"]`: mixed q less the same with the turn's v in place of its q; of the turn's
-        stage `info["mixed_q"]` and `info["mixed_v"]`.
-        """
+        """Write `utility` of every played turn."""
         with torch.no_grad():
             self._read(episodes)
-            found = self._stages(episodes)
+            found = self._joint_steps(episodes)
             v, q = self._utilities(found)
             state = self._project(found)
             gains = advantages(self.mixer, q, v, state, found.active)
@@ -82,21 +78,24 @@ class UtilityCritic:
         for row, turns in enumerate(found.turns):
             for turn in turns:
                 column = self.agents.index(turn.agent)
-                turn.values = np.zeros(len(turn.ids[1]) + 1, dtype=np.float32)
-                turn.values[0], turn.values[-1] = float(v[row, column]), float(q[row, column])
-                turn.info["gain"] = float(gains[row, column])
-                turn.info["mixed_q"], turn.info["mixed_v"] = mixed_q[row], mixed_v[row]
+                turn.utility = Utility(
+                    q=float(q[row, column]),
+                    v=float(v[row, column]),
+                    gain=float(gains[row, column]),
+                    mixed_q=mixed_q[row],
+                    mixed_v=mixed_v[row],
+                )
 
     def fit(
         self, episodes: list[Episode], targets: list[list[float]], *, epochs: int
     ) -> dict[str, float]:
-        """(Q - y)^2 + mean of (v_i - q_i)^2 over stages; `targets` [stages] of each episode.
+        """(Q - y)^2 + mean of (v_i - q_i)^2 over joint steps; `targets` by episode.
 
         `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
         """
         if not any(targets):
             return {}
-        found = self._stages(episodes)
+        found = self._joint_steps(episodes)
         wanted = torch.tensor([y for one in targets for y in one], device=found.active.device)
         first = {}
         for number in range(epochs):
@@ -110,7 +109,7 @@ class UtilityCritic:
                 first = {"loss": loss_q.item() / len(wanted), "loss_v": loss_v.item() / len(own)}
         return first | {"cut": float(sum(row.cut for row in self._rows(episodes)))}
 
-    def _utilities(self, found: Stages) -> tuple[Tensor, Tensor]:
+    def _utilities(self, found: JointSteps) -> tuple[Tensor, Tensor]:
         """v and q, [B, A]; zeros for inactive agents."""
         values = torch.zeros(*found.active.shape, 2, device=found.active.device)
         for policy, head in self.heads.items():
@@ -127,21 +126,21 @@ class UtilityCritic:
                 values = values.index_put((torch.tensor(rows), torch.tensor(columns)), own)
         return values[..., 0], values[..., 1]
 
-    def _project(self, found: Stages) -> Tensor:
+    def _project(self, found: JointSteps) -> Tensor:
         state: Tensor = self.project(found.state)
         return state
 
-    def _stages(self, episodes: list[Episode]) -> Stages:
+    def _joint_steps(self, episodes: list[Episode]) -> JointSteps:
         turns = [joint_step for episode in episodes for joint_step in joint_steps(episode)]
         device = next(self.project.parameters()).device
         active = torch.zeros(len(turns), len(self.agents), dtype=torch.bool, device=device)
         for row, joint_step in enumerate(turns):
             for turn in joint_step:
                 active[row, self.agents.index(turn.agent)] = True
-        return Stages(turns, active, self._state(episodes).to(device))
+        return JointSteps(turns, active, self._state(episodes).to(device))
 
     def _state(self, episodes: list[Episode]) -> Tensor:
-        """Mean hidden state of the transcript before each stage: [B, hidden size]."""
+        """Mean hidden state of the transcript before each joint step: [B, hidden size]."""
         if self.reader is None:
             return torch.zeros(sum(len(joint_steps(e)) for e in episodes), 1)
         states, reader = [], self.reader

@@ -1,4 +1,4 @@
-"""A data set in, its files on this machine by split out: from the hub or from where one says."""
+"""Finds the files of a public data set by split, on the hub or in a place that the user names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rolecall.data_sets.known import DataSet
+from rolecall.errors import first_line
 from rolecall.rows.places import SUFFIXES
 
 Files = dict[str, list[Path]]  # split -> files, in their order
@@ -33,10 +34,9 @@ def fetch(data_set: DataSet, *, cache_dir: Path | None = None) -> Files:
             cache_dir=cache_dir,
         )
     except (OSError, ValueError, HTTPError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot fetch {data_set.name} ({data_set.hub}): {first}; with files of your own: "
-            f"rolecall data {data_set.name} --from FILE..."
+            f"cannot fetch {data_set.name} ({data_set.hub}): {first_line(error)}; with files of "
+            f"your own: rolecall data {data_set.name} --from FILE..."
         ) from error
     found = _by_pattern(data_set, Path(folder))
     missing = [split for split in data_set.files if split not in found]

@@ -1,4 +1,4 @@
-"""The public data sets that `rolecall data NAME` prepares: where they are and what reads them."""
+"""Lists the public data sets that `rolecall data NAME` prepares, and what reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a data set in; JSON Lines that environments read, and what is in them, out."""
+"""Turns the files of a data set into JSON Lines for environments, and counts what is in them."""
 
 from __future__ import annotations
 

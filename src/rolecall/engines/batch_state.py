@@ -1,6 +1,6 @@
-"""The numbers of all rows in flight, one array each: a decode step touches no row by itself.
+"""Holds the numbers of all rows in flight as one array each, so that a step loops over no rows.
 
-Legend: B = lines in use, V = vocabulary, W = most ids that any line may have, P = most pages.
+Legend: B = lines in use, V = vocabulary, W = most tokens that any line may have, P = most pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rolecall.engines.sampling import draw
 from rolecall.engines.sequence import Sequence, draws_of
 from rolecall.interfaces.engine import Completion, Sampling
 
-GROWTH = 64  # lines, ids and pages are added in such steps
+GROWTH = 64  # lines, tokens and pages are added in such steps
 
 
 class BatchState:
@@ -24,7 +24,7 @@ class BatchState:
         self.rows: list[Sequence] = []
         self.with_stops: list[int] = []  # lines that a text may end
         self._special: list[tuple[int, Sampling]] = []  # lines that are filtered or greedy
-        self._ends: dict[frozenset[int], int] = {}  # set of end ids -> its line in the table
+        self._ends: dict[frozenset[int], int] = {}  # set of end tokens -> its line in the table
         self._table = torch.zeros(0, vocabulary, dtype=torch.bool, device=device)
         kinds = {
             "newest": torch.long, "length": torch.long, "count": torch.long, "limit": torch.long,
@@ -69,7 +69,7 @@ class BatchState:
         self._set(self.rows + rows)
 
     def record(self, logits: Tensor, versions: Tensor) -> tuple[list[int], list[int]]:
-        """Draw an id for each line from logits [B, V]: these ids, and the lines that ended by them.
+        """Sample a token for each line from logits [B, V], and say which lines ended by it.
 
         versions [policies]: int32, what each policy's weights are at. Both results come to the
         computer's memory in one copy: it is the one time that a step waits for the device.
@@ -93,7 +93,7 @@ class BatchState:
         return newest, [line for line, is_over in enumerate(ended) if is_over]
 
     def sampled(self, line: int) -> Tensor:
-        """The ids of a line so far."""
+        """The tokens of a line so far."""
         return self._columns["tokens"][line, : int(self._columns["count"][line])]
 
     def completion(self, line: int) -> Completion:
@@ -106,7 +106,7 @@ class BatchState:
         )
 
     def stop(self, line: int) -> None:
-        """A text, not an id, ended it."""
+        """A text, not a token, ended it."""
         self._columns["stopped"][line] = True
 
     def drop(self, gone: list[int]) -> None:
@@ -138,7 +138,7 @@ class BatchState:
         return self._ends[row.ends]
 
     def _grow(self, lines: int, ids: int, pages: int) -> None:
-        """At least so many lines, of so many ids and pages."""
+        """At least so many lines, of so many tokens and pages."""
         wanted = {"pages": pages}
         for name, column in self._columns.items():
             shape = (lines, wanted.get(name, ids))[: column.dim()]

@@ -1,4 +1,4 @@
-"""Decoding steps in, replays of recorded ones out: one call instead of a thousand small ones.
+"""Records decoding steps as CUDA graphs, so that each is one call instead of a thousand.
 
 A CUDA graph has fixed shapes and addresses. So rows are padded to few sizes with rows that read and
 write the spare page, and what differs from step to step is copied to where the graph reads it.

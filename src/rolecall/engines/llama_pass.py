@@ -1,10 +1,10 @@
-"""The forward pass of models built as Llama is, without modules: for sampling on a CPU.
+"""Computes the forward pass of Llama-like models without modules, for sampling on a CPU.
 
 A decoding step of a small model is mostly the cost of calling small operations. transformers makes
 about 140 of a layer; here they are ten. A model is taken only if its layers have these parts and
 its logits come out the same.
 
-Legend: N = ids, R = rows, W = hidden size, H / K = query / key-value heads, D = head size, V =
+Legend: N = tokens, R = rows, W = hidden size, H / K = query / key-value heads, D = head size, V =
 vocabulary.
 """
 
@@ -131,7 +131,7 @@ class Llama:
     ) -> Tensor:
         """tokens [N] -> logits [len(keep), V] after the kept indices, at most N.
 
-        `mixture`: the adapters of these ids; none, the frozen base alone.
+        `mixture`: the adapters of these tokens; none, the frozen base alone.
         """
         assert len(keep) <= len(tokens), "the loops check no bounds"
         kernels.use_threads()
@@ -171,7 +171,7 @@ class Llama:
         return self.head(normed)
 
     def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cosines and sines [positions, D], and which of them each id takes."""
+        """Cosines and sines [positions, D], and which of them each token takes."""
         if not self.steady:
             cos, sin = self._angles(position)
             return cos, sin, np.arange(len(position))
@@ -186,7 +186,7 @@ class Llama:
 
     @torch.no_grad()
     def _same(self) -> bool:
-        """Whether both ways give the same logits, for rows of 1, 20 and 5 ids."""
+        """Whether both ways give the same logits, for rows of 1, 20 and 5 tokens."""
         model, lengths = self.model, torch.tensor([1, 20, 5])
         first = lengths.cumsum(0) - lengths
         cache = Cache(

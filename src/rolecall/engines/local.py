@@ -1,7 +1,7 @@
-"""Requests of running episodes in, sampled ids out: batches decoded over the trained weights.
+"""Answers requests of running episodes by batched decoding in this process.
 
 `generate` consumes one request and waits; the pump takes all that have come, prefills them, and
-gives every running row one more id per step; the end of a row unblocks its caller. Policies that
+gives every running row one more token per step; the end of a row unblocks its caller. Policies that
 train adapters of one base stand in the same batches. In deterministic mode the pump steps only
 while every live coroutine waits for it, and rows stand in the order of (task, attempt, path), so
 a batch holds the same rows in every run.
@@ -10,7 +10,6 @@ a batch holds the same rows in every run.
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
 
 import numpy as np
 import torch
@@ -57,8 +56,7 @@ class LocalEngine(Engine):
         rows = self._schedulers[request.policy].add(request)
         self._rows[request.id] = rows
         if self._pump is None or self._pump.done():
-            # Started outside of the caller's scope: the pump is nobody's child.
-            self._pump = asyncio.get_running_loop().create_task(self._run(), context=Context())
+            self._pump = call_tree.outside(self._run())
         try:
             with call_tree.waiting():
                 return [await row.done for row in rows]

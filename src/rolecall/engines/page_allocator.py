@@ -1,4 +1,4 @@
-"""Pages of the cache of one model: which are in use, and which hold what a new prompt begins with.
+"""Allocates the cache pages of one model and finds those that hold a new prompt's beginning.
 
 What a row has read stays useful after it ended: for the members of a group, for an agent's next
 call, for another agent of the same policy that reads the same words.
@@ -18,14 +18,14 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.types import Ids
 
 Owner = tuple[str, int]  # policy and version: other weights make other keys and values
-Name = tuple[Owner | int, bytes]  # what stands before a page, and its own ids
+Name = tuple[Owner | int, bytes]  # what stands before a page, and its own tokens
 
 
 class PageAllocator:
     """Pages by number. A page is free, in use by some rows, or idle: kept until it is needed.
 
-    A full page may have a name. Names form chains, so a page is found only by all the ids from the
-    first on that its keys and values depend on. The ids are compared, not their hashes.
+    A full page may have a name. Names form chains, so a page is found only by all the tokens from
+    the first on that its keys and values depend on. The tokens are compared, not their hashes.
     """
 
     def __init__(self, model: LanguageModel, *, cache_bytes: int) -> None:
@@ -38,7 +38,7 @@ class PageAllocator:
         self.max_ids = self.num_pages * PAGE
         if not self.num_pages:
             raise ValueError(
-                f"engine.cache_gb: {cache_bytes / 1e9:g} GB hold no {PAGE} ids of this model, "
+                f"engine.cache_gb: {cache_bytes / 1e9:g} GB hold no {PAGE} tokens of this model, "
                 f"which take {per_page / 1e9:g} GB"
             )
         installed = _installed(model.device)
@@ -79,7 +79,7 @@ class PageAllocator:
     def allocate(self, owner: Owner, ids: Ids, *, room: int) -> tuple[list[int], int] | None:
         """Pages for `room` ids that begin with `ids`, and how many of these are read already.
 
-        The last id is never counted: what follows it must be computed. None if there is no room.
+        The last token is never counted: what follows it must be computed. None if there is no room.
         """
         known = self.lookup(owner, ids)
         fresh = pages_of(room) - len(known)

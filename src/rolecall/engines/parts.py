@@ -1,4 +1,4 @@
-"""What an engine is made of."""
+"""Lists the parts that an engine is made of."""
 
 from __future__ import annotations
 

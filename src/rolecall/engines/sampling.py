@@ -1,6 +1,6 @@
-"""Logits and one uniform number a row in; sampled ids and their log-probs out.
+"""Samples tokens from logits with one uniform number a row, and returns their log-probs.
 
-Ids come from inverting the distribution function, so that a row's draws depend on its own seed
+Tokens come from inverting the distribution function, so that a row's draws depend on its own seed
 only, never on its neighbours in the batch.
 """
 
@@ -13,7 +13,7 @@ from rolecall.interfaces.engine import Sampling
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 
-BLOCK = 256  # ids that are summed at once
+BLOCK = 256  # tokens that are summed at once
 
 
 def draw(
@@ -22,10 +22,10 @@ def draw(
     temperature_B: Tensor,
     special: list[tuple[int, Sampling]],
 ) -> tuple[Tensor, Tensor]:
-    """-> ids [B] and their log-probs [B] under the distribution they were drawn from.
+    """-> tokens [B] and their log-probs [B] under the distribution they were sampled from.
 
-    `special`: rows that are filtered or greedy. At temperature 0 the most likely id is taken, with
-    its log-prob under the plain softmax.
+    `special`: rows that are filtered or greedy. At temperature 0 the most likely token is taken,
+    with its log-prob under the plain softmax.
     """
     if special:
         temperature_B = temperature_B.where(temperature_B > 0, 1.0)
@@ -60,10 +60,10 @@ def _walked(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tup
 
 
 def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first id at which the running sum of the weights passes uniform * their whole sum.
+    """The first token at which the running sum of the weights passes uniform * their whole sum.
 
-    Sums are float64: over 150,000 ids a float32 running sum is off by more than rare ids weigh.
-    They are made of blocks, so that only one block a row is summed id by id.
+    Sums are float64: over 150,000 tokens a float32 running sum is off by more than rare tokens
+    weigh. They are made of blocks, so that only one block a row is summed token by token.
     """
     rows, size = weights_B_V.shape
     blocks = -(-size // BLOCK)
@@ -76,7 +76,7 @@ def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
     chosen = parts.gather(1, block[:, :, None].expand(-1, 1, BLOCK))[:, 0]
     inside = torch.searchsorted(chosen.double().cumsum(-1), level[:, None] - before, right=True)
     ids = (block * BLOCK + inside.clamp(max=BLOCK - 1))[:, 0].clamp(max=size - 1)
-    # Rounding may end one id too far, on one that cannot be drawn.
+    # Rounding may end one token too far, on one that cannot be drawn.
     impossible = weights_B_V.gather(1, ids[:, None])[:, 0] == 0
     if impossible.device.type == "cpu" and not bool(impossible.any()):
         return ids  # asking a GPU would be waiting for it
@@ -84,7 +84,7 @@ def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _filtered(logprobs_V: Tensor, sampling: Sampling) -> Tensor:
-    """Top-k, then top-p, renormalised; the id that crosses top_p is kept."""
+    """Top-k, then top-p, renormalised; the token that crosses top_p is kept."""
     ordered, ids = logprobs_V.sort(descending=True)
     keep = torch.ones_like(ordered, dtype=torch.bool)
     if sampling.top_k:

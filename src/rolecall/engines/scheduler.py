@@ -1,6 +1,6 @@
-"""Rows of all policies of one model in, one more id for each per step out: read, decode, keep.
+"""Decodes the rows of all policies of one model together, one more token for each per step.
 
-Each step is one forward pass: the newest id of every row in flight, and the prompts that came.
+Each step is one forward pass: the newest token of every row in flight, and the prompts that came.
 Policies that train adapters of one base share its cache and its forward passes.
 """
 
@@ -25,7 +25,7 @@ from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits, mixture_of
 from rolecall.types import Ids
 
-PREFILL_IDS = 4096  # most ids of prompts that one forward pass reads
+PREFILL_IDS = 4096  # most tokens of prompts that one forward pass reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Scheduler:
         self._stops: dict[tuple[str, ...], StopTexts] = {}
         self.max_rows = max_rows
         self._sorted, self._cancelled = True, False
-        self.num_read = self.num_shared = 0  # prompt ids computed, and found in the cache
+        self.num_read = self.num_shared = 0  # prompt tokens computed, and found in the cache
 
     @property
     def active(self) -> list[Sequence]:
@@ -93,7 +93,7 @@ class Scheduler:
         self.stale.add(policy)
 
     def step(self) -> None:
-        """Give every row one more id, read what has come and fits, let go what ended."""
+        """Give every row one more token, read what has come and fits, let go what ended."""
         if self._cancelled:
             self._drop_cancelled()
         if self.stale:
@@ -158,9 +158,9 @@ class Scheduler:
         return row.request.policy, self.versions[row.request.policy]
 
     def _forward(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
-        """Compute the newest ids of the first `decoding` lines, then the pieces.
+        """Compute the newest tokens of the first `decoding` lines, then the pieces.
 
-        -> logits [keep, V] after the last id of each of the first `keep` of all these.
+        -> logits [keep, V] after the last token of each of the first `keep` of all these.
         """
         if self.records and decoding:
             return self._replayed(chunks, decoding=decoding, keep=keep)
@@ -279,12 +279,12 @@ class Scheduler:
         return self._stops[stops]
 
     def _ids(self, line: int) -> Ids:
-        """What the cache holds of a line: the newest id is read when it decodes."""
+        """What the cache holds of a line: the newest token is read when it decodes."""
         sampled = self.lines.sampled(line)[:-1].cpu().numpy()
         return np.concatenate([self.active[line].request.prompt, sampled])
 
     def _let_go(self, gone: list[int]) -> None:
-        """What they have read, their own ids included, can be gone on from."""
+        """What they have read, their own tokens included, can be gone on from."""
         for line in gone:
             row = self.active[line]
             if row.request.policy not in self.stale:

@@ -1,4 +1,4 @@
-"""Requests in, replies of a Python function out: for demonstrations, tests and replays."""
+"""Answers requests with a Python function, for demonstrations, tests and replays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reply = Callable[[Request], str]
 
 
 class ScriptedEngine(Engine):
-    """Says what `reply(request)` returns, as ids of the tokenizer plus its end token."""
+    """Says what `reply(request)` returns, as tokens of the tokenizer plus its end token."""
 
     def __init__(self, tokenizer: Tokenizer, reply: Reply) -> None:
         self.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""A request in, its completions as rows: where each stands, and what it has drawn when it ends."""
+"""Keeps track of the completions of a request: where each stands, and what it has sampled."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Sequence:
     request: Request
     done: asyncio.Future[Completion]
     seed: int  # of all its draws
-    limit: int  # most ids it may have
+    limit: int  # most tokens it may have
     ends: frozenset[int]
     pages: list[int] = field(default_factory=list)  # of the cache, for all that it may become
-    num_read: int = 0  # ids of its prompt that the cache holds
+    num_read: int = 0  # tokens of its prompt that the cache holds
     newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
 
 
@@ -32,7 +32,7 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
     room = limits[limit] - len(request.prompt)
     if room < 1:
         raise ContextFullError(
-            f"the prompt of {request.id} has {len(request.prompt)} ids; {limit} of policy "
+            f"the prompt of {request.id} has {len(request.prompt)} tokens; {limit} of policy "
             f"{request.policy!r} has room for {limits[limit] - 1}"
         )
     seeds = [request.seed if request.n == 1 else seed_of(request.seed, i) for i in range(request.n)]
@@ -49,5 +49,5 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
 
 
 def draws_of(row: Sequence) -> np.ndarray:
-    """Its uniform numbers [limit], fixed before the first id is sampled."""
+    """Its uniform numbers [limit], fixed before the first token is sampled."""
     return np.random.default_rng(row.seed).random(row.limit)

@@ -1,4 +1,4 @@
-"""The newest ids of a row in, whether they completed a text that ends its turn out."""
+"""Says whether the newest tokens of a row completed a text that ends its turn."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class StopTexts:
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
         self.tokenizer, self.stops = tokenizer, stops
-        # An id holds at least one byte of text.
-        self.most = max(len(stop.encode()) for stop in stops) + 4  # ids that are looked at
-        # Spaces between ids belong to none of them, so such a text may be completed by any id.
+        # A token holds at least one byte of text.
+        self.most = max(len(stop.encode()) for stop in stops) + 4  # tokens that are looked at
+        # Spaces between tokens belong to none of them, so any token may complete such a text.
         self._by_any = getattr(tokenizer, "clean_up_tokenization_spaces", True) or any(
             not stop[-1:].strip() for stop in stops
         )
-        self._may: dict[int, bool] = {}  # id -> whether its text holds the end of a stop
+        self._may: dict[int, bool] = {}  # token -> whether its text holds the end of a stop
 
     def completed(self, newest: list[int]) -> bool:
-        """Whether the last of these ids completed a stop.
+        """Whether the last of these tokens completed a stop.
 
-        Text is decoded only after an id that holds the last character of a stop: few do.
+        Text is decoded only after a token that holds the last character of a stop: few do.
         """
         return self._may_complete(newest[-1]) and self._holds(newest[-self.most :])
 

@@ -1,4 +1,4 @@
-"""Propositions in; worlds that turn a judge's word into who won and who lost, out.
+"""Poses propositions to debate, and turns a judge's word into who won and who lost.
 
 Generated propositions say what a calculation comes to, and half of them are wrong, so that it is
 known who should have won.
@@ -14,9 +14,10 @@ from random import Random
 
 from rolecall.environments.math.generated import Generated
 from rolecall.interfaces.environment import ENDLESS, World
-from rolecall.rows.files import read_rows
+from rolecall.rows.files import Row
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, LazyTasks, gather, listed
+from rolecall.rows.tasks import read_tasks
 from rolecall.seeding import seed_of
 from rolecall.types import Episode, Task
 
@@ -79,17 +80,16 @@ class Claims(LazyTasks):
 
 
 def _propositions(path: Path) -> list[Task]:
-    tasks = []
-    for number, row in read_rows(path):
+    def make(row: Row, name: str) -> Task:
         text, side = row.get("proposition"), row.get("side")
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{path}:{number}: no proposition; columns: {', '.join(row)}")
+            raise ValueError(f"no proposition; columns: {', '.join(row)}")
         if side is not None and side not in SIDES:
-            raise ValueError(f"{path}:{number}: side is {side!r}, not for or against")
-        info = {k: v for k, v in row.items() if k not in ("proposition", "side")}
-        name = f"{path.name.partition('.')[0]}-{number}"
-        tasks.append(Task(name, text, side, {"source": path.stem} | info))
-    return tasks
+            raise ValueError(f"side is {side!r}, not for or against")
+        info = {k: v for k, v in row.items() if k not in ("proposition", "side", "id")}
+        return Task(name, text, side, {"source": path.stem} | info)
+
+    return read_tasks(path, make)
 
 
 class DebateWorld(World):

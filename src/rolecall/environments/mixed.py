@@ -1,4 +1,4 @@
-"""Environments with options and weights in; one environment whose tasks know their part out."""
+"""Mixes several environments by weight into one, whose tasks know their part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A train split in; what is left to train on, and the tasks held out of it for validation, out.
+"""Holds tasks out of a train split for validation.
 
 Which tasks these are depends on the tasks alone, and on no seed of a run: a run that is resumed
 holds out the same ones, and runs with other seeds choose their best checkpoints on the same ones.

@@ -1,4 +1,4 @@
-"""A short answer and the accepted ones in, how well they agree out: the measures of SQuAD."""
+"""Measures how well a short answer agrees with the accepted ones, as SQuAD does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a submission and the truth in, the metric's score out; nothing but CSV is read."""
+"""Scores the bytes of a submission against the truth; nothing but CSV is read."""
 
 from __future__ import annotations
 

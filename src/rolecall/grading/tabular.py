@@ -1,4 +1,4 @@
-"""A metric's name, true and predicted columns in; the score out, as Kaggle counts it.
+"""Scores predicted columns against true ones by a named metric, as Kaggle counts it.
 
 Formulas that scikit-learn lacks, or has in another form, name their source. Columns hold text as a
 CSV file does; each metric says how it reads them.
@@ -6,7 +6,6 @@ CSV file does; each metric says how it reads them.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import warnings
@@ -18,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rolecall.optional import optional
 
 Reads = Literal["number", "label", "text"]
 Column = Sequence[str]
@@ -121,12 +122,7 @@ def _read(column: Column, reads: Reads, *, name: str) -> Any:
 
 
 def _sklearn() -> ModuleType:
-    try:
-        return importlib.import_module("sklearn.metrics")
-    except ImportError as error:
-        raise ImportError(
-            'metrics of data science are scikit-learn\'s: pip install "rolecall[data]"'
-        ) from error
+    return optional("sklearn.metrics", extra="data")
 
 
 def _from_sklearn(name: str, **options: Any) -> Callable[[Any, Any], float]:

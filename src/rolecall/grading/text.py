@@ -1,4 +1,4 @@
-"""The name of a measure in; a function out that says how near a text is to its references.
+"""Measures how near a text is to its references: ROUGE, BLEU or chrF.
 
 ROUGE counts words (Lin 2004), BLEU stretches of words (Papineni et al. 2002), chrF stretches of
 characters (Popovic 2015). ROUGE reads Latin letters and digits alone, chrF any script.

@@ -1,4 +1,4 @@
-"""What a script of Dr. MAS gives in, a config of ours out: its maths or its search team."""
+"""Makes a config of ours from a script of Dr. MAS: its maths or its search team."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _algorithm(given: Given, config: Tree) -> None:
         if name == "grpo":
             name = "dapo"
         else:
-            given.refuse("algorithm.filter_groups.enable", f"{name} does not refuse groups")
+            given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
     if name == "rloo" and not by_agent:
         because = "rloo compares each agent with itself: set algorithm.group_by_agent_id"
         given.refuse("algorithm.adv_estimator", because)
@@ -225,7 +225,7 @@ def _amounts(given: Given, config: Tree) -> None:
 
 
 def _sampling(given: Given, config: Tree) -> None:
-    """Evaluation draws ids as training does."""
+    """Evaluation draws tokens as training does."""
     top_p, top_k = given[f"{ROLLOUT}.top_p"], max(0, given[f"{ROLLOUT}.top_k"])
     for agent in config["team"].values():
         agent["sampling"] = {} | ({"top_p": top_p} if top_p < 1 else {})

@@ -1,4 +1,4 @@
-"""Each key that Dr. MAS's scripts override in verl's config, and what becomes of it."""
+"""Says for each key that Dr. MAS's scripts override in verl's config what becomes of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKED = "turns are always packed without padding"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
 GIGPO = "there is no GiGPO"
 ROWS = "columns are found by their names"
-NEVER = 1_000_000  # more than there are of rows, steps or ids of a turn
+NEVER = 1_000_000  # more than there are of rows, steps or tokens of a turn
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
 OWN = "agent.agent_specific_parameters.actor"
 KEYS: dict[str, Key] = {
@@ -45,7 +45,7 @@ KEYS: dict[str, Key] = {
     "data.apply_chat_template_kwargs.enable_thinking": becomes(
         "policies.*.template.enable_thinking"
     ),
-    "data.shuffle": refused("tasks are always drawn in an order of the seed", True),
+    "data.shuffle": refused("tasks are always sampled in an order of the seed", True),
     "data.prompt_key": unneeded(ROWS),
     "data.reward_fn_key": unneeded(ROWS),
     "data.trust_remote_code": refused("no code of a model folder is run", False),
@@ -84,7 +84,7 @@ KEYS: dict[str, Key] = {
     f"{ACTOR}.clip_ratio_high": read("algorithm.clip_high"),
     f"{ACTOR}.clip_ratio_c": becomes("algorithm.dual_clip", 3.0),
     f"{ACTOR}.loss_agg_mode": read("algorithm.agg", "token-mean"),
-    f"{ACTOR}.policy_loss.loss_mode": refused("the ratio is one of single ids", "vanilla"),
+    f"{ACTOR}.policy_loss.loss_mode": refused("the ratio is one of single tokens", "vanilla"),
     f"{ACTOR}.entropy_coeff": becomes("algorithm.entropy", 0.001),
     f"{ACTOR}.use_kl_loss": read("algorithm.kl_in", False),
     f"{ACTOR}.kl_loss_coef": read("algorithm.kl", 0.001),

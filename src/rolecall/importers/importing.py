@@ -1,4 +1,4 @@
-"""Files of another framework in; our YAML and a line on what became of each key out."""
+"""Imports another framework's files: writes our YAML and says what became of each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of each key of another framework, and the values that a file of it gives.
+"""Says what becomes of each key of another framework, and holds the values that a file gives.
 
 A key becomes one of ours, is refused because there is no such thing here, or is not needed because
 it never changes what is learned. A framework is a table of such keys and a function that builds a

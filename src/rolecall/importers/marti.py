@@ -1,4 +1,4 @@
-"""What a script or YAML of MARTI gives in, a config of ours out."""
+"""Makes a config of ours from a script or YAML of MARTI."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _algorithm(given: Given, config: Tree) -> None:
         if name == "drmas" and len(config["team"]) == 1:
             name = "dapo"
         else:
-            given.refuse("dynamic_filtering", "dapo refuses groups, of a team as a whole")
+            given.refuse("dynamic_filtering", "dapo filters groups, of a team as a whole")
     put(config, "algorithm.name", name)
     put(config, "algorithm.agg", "token")
     if name == "ppo":

@@ -1,4 +1,4 @@
-"""Each option of MARTI's training scripts and YAML, and what becomes of it."""
+"""Says for each option of MARTI's training scripts and YAML what becomes of it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ KEYS: dict[str, Key] = {
     "extra_eval_tasks": read("environment.test"),
     "extra_eval_dir": read("environment.test"),
     "prompt_data": read("environment.train"),
-    "prompt_data_probs": refused("rows of all files are drawn alike"),
+    "prompt_data_probs": refused("rows of all files are sampled alike"),
     "prompt_split": refused("the rows that are trained on are the split `train`", "train"),
     "eval_dataset": read("environment.test"),
     "eval_split": refused("the rows that are evaluated are the split `test`", "test"),
@@ -86,7 +86,7 @@ KEYS: dict[str, Key] = {
     "max_samples": refused("all rows are drawn from: give a smaller file", NEVER // 10, 400000,
                            NEVER, 100_000_000, 1e8),
     "advantage_estimator": read("algorithm.name", "gae"),
-    "policy_loss_type": refused("the ratio is one of single ids", "ppo"),
+    "policy_loss_type": refused("the ratio is one of single tokens", "ppo"),
     "no_advantage_std_norm": refused("attempts are divided by their spread", False),
     "init_kl_coef": read("algorithm.kl", 0.01),
     "use_kl_loss": read("algorithm.kl_in", False),
@@ -109,7 +109,7 @@ KEYS: dict[str, Key] = {
     "overlong_penalty_factor": refused("the whole length penalty is 1", 1, 1.0),
     "dynamic_filtering": read("algorithm.name", False),
     "dynamic_filtering_reward_range": refused(
-        "groups are refused where all attempts earned the same", [0, 1], [0.0, 1.0]
+        "groups are filtered out where all attempts earned the same", [0, 1], [0.0, 1.0]
     ),
     "dynamic_filtering_for_agents": refused(
         "agents are not filtered: one whose attempts earned the same gets no credit", False
@@ -119,7 +119,7 @@ KEYS: dict[str, Key] = {
     "vllm_is_mode": read("algorithm.correction", "truncate"),
     "vllm_is_truncated_threshold": refused("ratios count up to 2", 2, 2.0),
     "vllm_is_truncated_threshold_lower": refused("ratios count from 0.5", 0.5),
-    "vllm_is_veto_threshold": refused("no ratio of one id rejects a turn", default=1e-4),
+    "vllm_is_veto_threshold": refused("no ratio of one token rejects a turn", default=1e-4),
     "freezing_actor_steps": refused("policy and critic are trained from the first step", -1, 0),
     "enable_ema": refused("no mean of weights is kept", False),
     "ema_beta": unneeded("no mean of weights is kept"),

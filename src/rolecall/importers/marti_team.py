@@ -1,4 +1,4 @@
-"""MARTI's agents, workflow and tools in; ours with their names and prompts out."""
+"""Translates MARTI's agents, workflow and tools, with their names and prompts."""
 
 from __future__ import annotations
 

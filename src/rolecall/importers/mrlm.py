@@ -1,4 +1,4 @@
-"""What MRLM's YAML gives in, a config of ours out: one agent in one of our environments."""
+"""Makes a config of ours from MRLM's YAML: one agent in one of our environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each key of MRLM's YAML and what becomes of it."""
+"""Says for each key of MRLM's YAML what becomes of it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ KEYS: dict[str, Key] = {
         "algorithm.gamma_turn", 0.99, but="it discounts from one response to the next, as there"
     ),
     "ppo.gae_lambda": becomes(
-        "algorithm.lam", 0.95, but="it counts for each id; there for each response"
+        "algorithm.lam", 0.95, but="it counts for each token; there for each response"
     ),
     "ppo.num_ppo_epochs": becomes("algorithm.epochs", 4),
     "ppo.value_loss_coef": read(

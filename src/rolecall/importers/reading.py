@@ -1,4 +1,4 @@
-"""Files of another framework come in: a run script, `key=value` lines or YAML. Its keys go out."""
+"""Reads the keys of another framework from a run script, `key=value` lines or YAML."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rolecall.config.errors import ConfigError
+from rolecall.errors import first_line
 from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
@@ -78,8 +79,9 @@ def _of_yaml(text: str) -> dict[str, Any]:
     try:
         found = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     except (YAMLError, OmegaConfBaseException) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(f"neither YAML nor a script with a training command: {first}") from error
+        raise ConfigError(
+            f"neither YAML nor a script with a training command: {first_line(error)}"
+        ) from error
     if not isinstance(found, dict):
         raise ConfigError("neither YAML, nor a script with a training command, nor key=value lines")
     return {str(key): value for key, value in found.items()}

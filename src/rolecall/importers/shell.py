@@ -1,4 +1,4 @@
-"""A run script comes in, the words of its training command go out. Nothing of it is run.
+"""Finds the words of the training command in a run script, without running any of it.
 
 Variables that the script sets are filled in, and `if` is followed where it compares known words.
 What only a shell could tell (`$(...)`, arguments, other conditions) stands between UNKNOWN marks.

@@ -1,4 +1,4 @@
-"""Keys of another framework in; a config of ours, and what became of each key, out."""
+"""Translates the keys of another framework into a config, and records what became of each."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ class Outputs:
     """What the learner's forward pass says of a batch."""
 
     logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
-    entropies: Tensor | None = None  # [N] of the distribution each id was sampled from
-    values: Tensor | None = None  # [N] before each sampled id, of a head on the policy's model
+    entropies: Tensor | None = None  # [N] of the distribution each token was sampled from
+    values: Tensor | None = None  # [N] before each sampled token, of a head on the policy's model
 
 
 @dataclass(slots=True)

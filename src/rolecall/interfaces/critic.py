@@ -1,4 +1,4 @@
-"""What expects rewards."""
+"""Declares what a critic, which expects rewards, promises the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine takes (requests of ids) and gives (completions of ids with their log-probs)."""
+"""Declares what an engine takes (prompts as tokens) and gives (tokens with their log-probs)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from rolecall.types import Floats, Ids
 
 
 class Sampling(BaseModel):
-    """How one agent's ids are drawn."""
+    """How one agent's tokens are sampled."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
     temperature: float = Field(1.0, ge=0.0, le=100.0)
-    """Logits are divided by it; 0 takes the most likely id (evaluation only)."""
+    """Logits are divided by it; 0 takes the most likely token (evaluation only)."""
     top_p: float = Field(1.0, gt=0.0, le=1.0)
-    """Keep the most likely ids that together reach this probability. Training needs 1."""
+    """Keep the most likely tokens that together reach this probability. Training needs 1."""
     top_k: int = Field(0, ge=0, le=1_000_000_000)
-    """Keep this many most likely ids; 0 keeps all. Training needs 0."""
+    """Keep this many most likely tokens; 0 keeps all. Training needs 0."""
     max_tokens: int = Field(512, ge=1, le=10_000_000)
-    """Most ids a turn may have; a turn that reaches it has finish `length`."""
+    """Most tokens a turn may have; a turn that reaches it has finish `length`."""
     stop: tuple[str, ...] = ()
-    """Texts that end a turn; they stay in its ids."""
+    """Texts that end a turn; they stay in its tokens."""
     stop_ids: tuple[int, ...] = ()
     """Ids that end a turn, beside the model's own end token."""
 
     @property
     def filtered(self) -> bool:
-        """Whether ids are drawn from something else than the softmax at the temperature."""
+        """Whether tokens are sampled from something else than the softmax at the temperature."""
         return self.temperature == 0.0 or self.top_p < 1.0 or self.top_k > 0
 
 
@@ -54,9 +54,9 @@ class Request:
 class Completion:
     """What was sampled."""
 
-    tokens: Ids  # [T], the end token or stop ids included
+    tokens: Ids  # [T], the end token or stop tokens included
     logprobs: Floats  # [T] under the distribution sampled from; at temperature 0 under softmax
-    versions: Ids  # [T] policy version that sampled each id
+    versions: Ids  # [T] policy version that sampled each token
     finish: str  # stop | length
 
 

@@ -1,4 +1,4 @@
-"""What an environment offers: a sequence of tasks for a split, and a world for each attempt."""
+"""Declares what an environment offers: tasks for a split, and a world for each attempt."""
 
 from __future__ import annotations
 

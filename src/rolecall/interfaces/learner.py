@@ -1,4 +1,4 @@
-"""What trains one policy."""
+"""Declares what a learner, which trains one policy, promises the trainer."""
 
 from __future__ import annotations
 

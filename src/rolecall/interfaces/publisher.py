@@ -1,4 +1,4 @@
-"""How the engine gets new weights."""
+"""Declares how the engine gets new weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool is: a name, what it takes, and an async call."""
+"""Declares what a tool is: a name, what it takes, and an async call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model in; inside, its layers keep no activations, and the backward pass computes them again."""
+"""Makes a model's layers keep no activations; the backward pass computes them again."""
 
 from __future__ import annotations
 

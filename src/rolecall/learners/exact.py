@@ -1,4 +1,4 @@
-"""Rows of a tensor in, some of them out, some of them often; gradients are summed in one order.
+"""Selects rows of a tensor, some of them often, and sums their gradients in a fixed order.
 
 Legend: N = rows, M = rows that are asked for, W = width.
 """

@@ -1,4 +1,4 @@
-"""Micro-batches of one policy in, optimizer steps on its weights out, in this process."""
+"""Trains one policy in this process: optimizer steps over micro-batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LocalLearner(Learner):
         self.num_skipped = 0  # in a row
 
     def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
-        """Log-probs of the sampled ids at their sampling temperature, and values with a head."""
+        """Log-probs of the sampled tokens at their sampling temperature, and values with a head."""
         model = self.model
         off = reference and self.reference == "base"
         if reference and isinstance(self.reference, LanguageModel):
@@ -272,9 +272,9 @@ class LocalLearner(Learner):
 
 
 def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The distinct indices that predict sampled ids, and for each sampled id [M] which of them.
+    """The distinct indices that predict sampled tokens, and for each token [M] which of them.
 
-    Turns that share a prompt have their first ids from one place: it is computed once.
+    Turns that share a prompt have their first tokens from one place: it is computed once.
     """
     distinct, inverse = np.unique(batch.parent[batch.mask > 0], return_inverse=True)
     keep = torch.from_numpy(distinct).long().to(device)

@@ -1,6 +1,6 @@
-"""Logits, or what the head reads to make them, in; log-probs of chosen ids out.
+"""Computes log-probs of chosen tokens from logits or from the hidden states behind them.
 
-Legend: M = sampled ids, V = vocabulary.
+Legend: M = sampled tokens, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
 def of_logits(
     logits: Tensor, ids: Tensor, temperature: Tensor, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-prob of ids [M] under logits [M, V] / temperature [M], and the entropies [M]."""
+    """Log-prob of tokens [M] under logits [M, V] / temperature [M], and the entropies [M]."""
     scaled = logits.float() / temperature[:, None]
-    # Not log_softmax, which would keep one more number for every id of the vocabulary.
+    # Not log_softmax, which would keep one more number for every token of the vocabulary.
     total = scaled.logsumexp(-1)
     sampled = scaled.gather(-1, ids[:, None])[:, 0] - total
     if not entropy:

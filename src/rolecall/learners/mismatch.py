@@ -1,4 +1,4 @@
-"""What sampler and learner disagree on in; what to warn of, and when to stop, out.
+"""Warns of what sampler and learner disagree on, and says when to stop.
 
 Before the first optimizer step of a batch both have the same weights, so d = learner - sampler is
 rounding alone. A large d says that one of them computes something else, and then nothing that
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LARGEST_EXACT = 1e-4  # |d| of one id, in float32 on a CPU
+LARGEST_EXACT = 1e-4  # |d| of one token, in float32 on a CPU
 LARGEST_MEAN = 0.02  # |d| otherwise
-LARGEST_SHARE = 0.01  # of ids whose ratio exp(d) is outside [.5, 2]
+LARGEST_SHARE = 0.01  # of tokens whose ratio exp(d) is outside [.5, 2]
 HOPELESS = 0.2  # mean |d|, ten times what is warned of
 
 

@@ -1,4 +1,4 @@
-"""Hyperparameters and gradients in, an AdamW step at the scheduled learning rate out.
+"""Makes AdamW and steps it at the scheduled learning rate.
 
 Weights that compute in bfloat16 have masters: float32 copies that gradients are summed in and that
 steps move. In bfloat16 alone a step of 1e-6 is less than half the distance to the next number, so

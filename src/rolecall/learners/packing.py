@@ -1,7 +1,7 @@
-"""Turns of one policy in, micro-batches of one optimizer step out: no padding, a budget of ids.
+"""Packs turns of one policy into the micro-batches of one optimizer step, without padding.
 
-Turns that begin with the same ids (a group's prompt, a later turn that extends an earlier one)
-stand in one prefix tree, in which those ids are computed once.
+Turns that begin with the same tokens (a group's prompt, a later turn that extends an earlier one)
+stand in one prefix tree, in which those tokens are computed once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rolecall.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
 
-SHARED = 1 / 16  # of a turn's ids; attention in two parts costs more than fewer ids save
+SHARED = 1 / 16  # of a turn's tokens; attention in two parts costs more than fewer tokens save
 COLUMNS = (
     "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
     "ref_logprobs", "values",
@@ -31,15 +31,15 @@ def pack(
     by_agent: bool = True,
     pairs: list[Pair] | None = None,
 ) -> list[Batch]:
-    """Batches of at most `budget` ids (a longer turn stands alone).
+    """Batches of at most `budget` tokens (a longer turn stands alone).
 
     With `by_agent`, and with pairs, each is of one agent, so that gradients can be told apart.
-    Without it, agents that read one another share those ids too.
+    Without it, agents that read one another share those tokens too.
 
     With `skip_zero`, turns whose advantages are all zero are left out: without other loss terms
     their gradient is zero. They still count in the normalisers, on their agent's first batch.
-    With `share`, turns that begin alike share those ids. With `pairs`, both turns of a pair are in
-    one batch (and a turn may be in several batches); raises ValueError if a pair does not fit.
+    With `share`, turns that begin alike share those tokens. With `pairs`, both turns of a pair are
+    in one batch (and a turn may be in several batches); raises ValueError if a pair does not fit.
     """
     assert turns, "nothing to pack"
     kept = [t for t in turns if not skip_zero or np.any(t.advantages)]
@@ -57,7 +57,7 @@ def pack(
             batches.append(join(trees, pairs=here))
             if pairs is not None and len(batches[-1].tokens) > budget:
                 raise ValueError(
-                    f"a pair of {agent!r} has {len(batches[-1].tokens)} ids, more than "
+                    f"a pair of {agent!r} has {len(batches[-1].tokens)} tokens, more than "
                     f"learner.tokens_per_batch ({budget})"
                 )
     if batches and pairs is None:
@@ -71,7 +71,7 @@ def pack(
 
 
 def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Turn]]:
-    """Turns that share enough ids; each list becomes one prefix tree."""
+    """Turns that share enough tokens; each list becomes one prefix tree."""
     trees: list[list[Turn]] = []
     size, before = 0, np.zeros(0, dtype=np.int32)
     for unit in sorted(units, key=lambda unit: _order(unit[0])):
@@ -104,9 +104,9 @@ def _fill(trees: list[list[Turn]], *, budget: int) -> list[list[list[Turn]]]:
 
 
 def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
-    """One batch of these trees, in this order; a tree's turns are sorted by their ids."""
+    """One batch of these trees, in this order; a tree's turns are sorted by their tokens."""
     turns: list[Turn] = []
-    paths: list[Ids] = []  # of each turn: where its ids stand in the row
+    paths: list[Ids] = []  # of each turn: where its tokens stand in the row
     tokens: list[Ids] = []
     parents: list[Ids] = []
     end = 0
@@ -114,7 +114,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
         before, path = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
         for turn in sorted(tree, key=_order):
             ids = _ids(turn)
-            # Sorted so, the ids that a turn shares with any earlier one it shares with the last.
+            # Sorted so, the tokens that a turn shares with any earlier one it shares with the last.
             shared = min(_common(before, ids), len(turn.ids[0]))
             new = np.arange(end, end + len(ids) - shared, dtype=np.int32)
             path = np.concatenate([path[:shared], new])
@@ -127,9 +127,9 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
     sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
 
     def column(values: list[Floats | float]) -> Floats:
-        """Each turn's values [T] (or one number) where its sampled ids stand, else 0.
+        """Each turn's values [T] (or one number) where its sampled tokens stand, else 0.
 
-        VDN and QMIX keep one value more: after the last id.
+        VDN and QMIX keep one value more: after the last token.
         """
         row = np.zeros(end, dtype=np.float32)
         for places, value in zip(sampled, values, strict=True):
@@ -178,7 +178,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
 
 
 def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
-    """One agent's turns of a batch: the same ids, of which others' sampled ones are context."""
+    """One agent's turns of a batch: the same tokens, of which others' sampled ones are context."""
     mine = np.array([name == agent for name in agents])
     own = mine[batch.turn] & (batch.mask > 0)
     return replace(

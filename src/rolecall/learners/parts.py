@@ -1,4 +1,4 @@
-"""What a learner is made of."""
+"""Lists the parts that a learner is made of."""
 
 from __future__ import annotations
 

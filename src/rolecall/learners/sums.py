@@ -1,6 +1,6 @@
-"""Losses and log-probs of one agent's micro-batches in; its means of one optimizer step out.
+"""Sums losses and log-probs of one agent's micro-batches to its means of an optimizer step.
 
-The mismatch is d = learner - sampler on sampled ids, before the first optimizer step of a batch.
+The mismatch is d = learner - sampler on sampled tokens, before the first optimizer step of a batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sums:
 
     def metrics(self) -> dict[str, float]:
         """Mean loss and its parts; mean |d|, k3 estimate of KL(sampler || learner), max |d|, and
-        the share of ids whose ratio is outside [.5, 2].
+        the share of tokens whose ratio is outside [.5, 2].
         """
         count = max(self.count, 1.0)
         found = {"loss": float(torch.stack(self.losses).sum()) / count}

@@ -1,4 +1,4 @@
-"""The models inside the package: a name in, a folder that transformers loads out."""
+"""Finds the folders of the models inside the package by name."""
 
 from __future__ import annotations
 

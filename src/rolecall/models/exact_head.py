@@ -1,4 +1,4 @@
-"""A model in; its head then makes float32 logits, whatever its weights are stored in.
+"""Makes a model's head compute float32 logits, whatever its weights are stored in.
 
 In bfloat16 logits of 20 are steps of .125 apart, so log-probs would be off by as much. The products
 of two bfloat16 numbers are exact in float32, where they are also summed.

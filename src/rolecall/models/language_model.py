@@ -1,4 +1,4 @@
-"""Names of models in, one handle per policy out: a transformers model, its tokenizer, an adapter.
+"""Wraps a transformers model, its tokenizer and an adapter as the one handle of a policy.
 
 The learner and the embedded engine hold the same handle, so that what is trained is what samples.
 """
@@ -25,7 +25,7 @@ SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of
 
 
 class LanguageModel:
-    """A policy's model: flat rows of ids in, logits out."""
+    """A policy's model: flat rows of tokens in, logits out."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class LanguageModel:
         layout: layouts.Layout,
         keep: Tensor,
     ) -> Tensor:
-        """`logits` with the adapter that the mixture says of each id, whatever this policy's is."""
+        """`logits` with the adapter that the mixture names for each token, not this policy's."""
         from rolecall.models import lora
 
         with lora.mixed(mixture):
-            # Each layer's adapters are told the rows of all ids.
+            # Each layer's adapters are told the rows of all tokens.
             return run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
 
     def forward(
@@ -239,7 +239,7 @@ def mixed_logits(
     layout: layouts.Layout,
     keep: Tensor,
 ) -> Tensor:
-    """`logits` for rows of policies that share a model; `counts` says how many ids each row has."""
+    """`logits` for rows of policies that share a model; `counts`: how many tokens each row has."""
     first = rows[0]
     if len({model.adapter for model in rows}) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)
@@ -248,7 +248,7 @@ def mixed_logits(
 
 
 def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
-    """Whose adapter each id has, where each row has one; `counts` as in `mixed_logits`."""
+    """Whose adapter each token has, where each row has one; `counts` as in `mixed_logits`."""
     from rolecall.models.lora import Mixture
 
     names = [model.adapter for model in rows if model.adapter is not None]
@@ -257,7 +257,7 @@ def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
 
 
 def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
-    """The adapters of these models for ids of which `policy` [N] says the model; it may change."""
+    """The adapters for tokens of which `policy` [N] says the model; it may change."""
     from rolecall.models.lora import Mixture
 
     names = [model.adapter for model in models if model.adapter is not None]

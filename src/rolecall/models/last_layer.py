@@ -1,6 +1,6 @@
-"""A transformers model in; its last layer then computes what the head reads, and no more.
+"""Makes the last layer of a model compute only what the head reads.
 
-Of the ids of a prompt the last layer needs keys and values alone: nobody reads what comes out
+Of the tokens of a prompt the last layer needs keys and values alone: nobody reads what comes out
 there. With long prompts that is most of the layer's work.
 """
 

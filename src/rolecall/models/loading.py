@@ -1,4 +1,4 @@
-"""Loads the models and tokenizers of bases, and refuses a model that would not compute rightly."""
+"""Loads the models and tokenizers of bases, and rejects a model that would compute wrongly."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.schema import Adapter
+from rolecall.errors import first_line
 from rolecall.models import embedded
 from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
@@ -103,7 +104,7 @@ def _probe_ids(model: Any) -> Tensor:
 
 
 def _probe(model: Any, keep: Tensor) -> Tensor:
-    """Logits of a few ids through our cache."""
+    """Logits of a few tokens through our cache."""
     number, head_size = heads_of(model.config)
     cache = Cache(
         layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
@@ -146,8 +147,3 @@ def locate(base: str) -> str:
     if looks_local or path.exists():
         raise ValueError(f"base {base!r}: there is no such model folder")
     return base
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

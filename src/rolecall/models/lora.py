@@ -1,10 +1,10 @@
-"""A transformers model and sizes of adapters in, the same model with LoRA weights inside out.
+"""Puts LoRA weights into a transformers model, and runs several adapters in one flat row.
 
 This file owns PEFT. One adapter at a time is PEFT's own path. Ids of several adapters in one flat
 row, or of none, are computed inside `mixed`: sampling only, since a context variable is not seen
 by whatever autograd runs later.
 
-Legend: N = ids in the flat row, R = ranks of all adapters of a layer, one after another.
+Legend: N = tokens in the flat row, R = ranks of all adapters of a layer, one after another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
 
 
 class Mixture:
-    """Which adapter each id of a flat row belongs to."""
+    """Which adapter each token of a flat row belongs to."""
 
     def __init__(self, owners: list[str], counts: list[int], *, device: torch.device) -> None:
         self.names = sorted(set(owners))
@@ -42,13 +42,13 @@ class Mixture:
 
     @classmethod
     def over(cls, names: list[str], *, owner: Tensor) -> Mixture:
-        """Of ids whose owners [N], indices into `names`, stand on the device and may change."""
+        """Of tokens whose owners [N], indices into `names`, stand on the device and may change."""
         mixture = cls([], [], device=owner.device)
         mixture.names, mixture.owner = names, owner
         return mixture
 
     def only(self, keep: Tensor) -> Mixture:
-        """The same of some of the ids."""
+        """The same of some of the tokens."""
         mixture = self.anew()
         mixture.owner = self.owner[keep]
         return mixture
@@ -63,7 +63,7 @@ class Mixture:
         """(adapter, rank, scaling) of each adapter of a layer -> [N, R].
 
         Ids of a, a, b and parts (a, 2, 0.5), (b, 1, 3.0) give
-        [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: an id meets the ranks of its own adapter only.
+        [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: a token meets the ranks of its own adapter only.
         """
         if parts not in self._shares:  # most layers have the same parts
             owner_R, scaling_R = self._ranks_of(parts)
@@ -87,7 +87,7 @@ _mixture: ContextVar[Mixture | None] = ContextVar("rolecall_mixture", default=No
 
 @contextmanager
 def mixed(mixture: Mixture) -> Iterator[None]:
-    """Forward passes inside compute each id with the adapter that the mixture says."""
+    """Forward passes inside compute each token with the adapter that the mixture says."""
     token = _mixture.set(mixture)
     try:
         yield
@@ -96,12 +96,12 @@ def mixed(mixture: Mixture) -> Iterator[None]:
 
 
 class MixedLinear(Linear):
-    """PEFT's LoRA layer, which also takes ids of several adapters at once.
+    """PEFT's LoRA layer, which also takes tokens of several adapters at once.
 
     The adapters' weights are put side by side, so that a layer costs the same two products for
     any number of adapters, and the share removes what belongs to the others. PEFT's own way
     (`adapter_names`) registers hooks on every layer for every step, and gathers each adapter's
-    ids in every layer.
+    tokens in every layer.
     """
 
     def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""How large a model is, read from its config without loading a weight."""
+"""Reads how large a model is from its config, without loading a weight."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
+from rolecall.errors import first_line
 from rolecall.models.language_model import heads_of
-from rolecall.models.loading import first_line, locate
+from rolecall.models.loading import locate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Hidden states of a language model in, values out."""
+"""Computes values from the hidden states of a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns that a coach judged in; what it said, failed to say and cost, by role, out."""
+"""Sums up what a coach said, failed to say and cost, by role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents' names in, a colour for each out: the same in the curves, the page and the terminal."""
+"""Gives each agent one colour for the curves, the page and the terminal."""
 
 from __future__ import annotations
 

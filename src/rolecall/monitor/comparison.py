@@ -1,4 +1,4 @@
-"""Evaluation records in, what the team scored before and after out: whole, by family, by source."""
+"""Compares what the team scored before and after: whole, by family and by source."""
 
 from __future__ import annotations
 

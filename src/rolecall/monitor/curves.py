@@ -1,4 +1,4 @@
-"""Records of metrics.jsonl in, one picture with the curves of a run out."""
+"""Draws the curves of a run as one picture from metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def picture(
     records: list[Record], *, agents: Iterable[str] = (), dark: bool = False, columns: int = 2
 ) -> bytes:
     """The same as PNG bytes. One column of panels suits a phone, two suit a page."""
-    look = _look(list(agents) or agents_of(records), dark=dark)
+    look = look_of(list(agents) or agents_of(records), dark=dark)
     shown = panels(records)
     rows = math.ceil(len(shown) / columns)
     size = (5.6 * columns, 2.9 * rows + 0.5)
@@ -48,7 +48,7 @@ def picture(
     room = max(0.6, max(numbers, default=0) / 60)
     for axes, (title, unit, panel) in zip(grid, shown, strict=False):
         panel(axes, records, look)
-        _dress(axes, look, title=title, unit=unit)
+        dress(axes, look, title=title, unit=unit)
         if numbers:
             axes.set_xlim(min(numbers) - room, max(numbers) + room)
     for axes in grid[len(shown) :]:
@@ -82,7 +82,7 @@ def _legend_columns(labels: list[str], *, columns: int) -> int:
     return max(1, min(len(labels), 60 * columns // longest))
 
 
-def _dress(axes: Axes, look: Look, *, title: str, unit: str) -> None:
+def dress(axes: Axes, look: Look, *, title: str, unit: str) -> None:
     axes.set_facecolor(look.paper)
     axes.set_title(title, loc="left", color=look.ink, fontweight="bold", fontsize=12)
     axes.set_ylabel(unit, color=look.ink)
@@ -100,7 +100,7 @@ def _dress(axes: Axes, look: Look, *, title: str, unit: str) -> None:
         axes.text(0.5, 0.5, "no data yet", color=look.ink, ha="center", transform=axes.transAxes)
 
 
-def _look(agents: list[str], *, dark: bool) -> Look:
+def look_of(agents: list[str], *, dark: bool) -> Look:
     named = {name: c.dark if dark else c.light for name, c in colours(agents).items()}
     if dark:
         shades = ("#5b83b8", "#b8a05b", "#7f6bb0", "#8a929c")

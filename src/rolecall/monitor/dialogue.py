@@ -1,4 +1,4 @@
-"""Conversations in, what rich prints of them out.
+"""Renders conversations for the terminal with rich.
 
 Model text may hold control characters that move a terminal's cursor or retitle its window: they
 are shown, not sent. It is never read as markup.

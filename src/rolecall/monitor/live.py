@@ -1,4 +1,4 @@
-"""Records of a run in as they come, a live table out; plain lines where nobody watches.
+"""Shows a live table of a run; plain lines where nobody watches.
 
 It consumes steps and evaluations from the trainer, redraws on each, and blocks nothing.
 """
@@ -136,7 +136,7 @@ class LiveTable:
             for kind in ("reward", "grad norm") if wide else ("reward",):
                 head = Text(f"{agent}\n{kind}", style=known[agent].terminal, overflow="fold")
                 table.add_column(head, justify="right")
-        table.add_column(Text("ids/s"), justify="right")
+        table.add_column(Text("tokens/s"), justify="right")
         table.add_column(Text("left"), justify="right", min_width=len("0:00:00"))
         for record in self._rows:
             cells = [f"{record.get('step', '-')}/{self.total_steps}", _cell(record, "score")]
@@ -145,7 +145,7 @@ class LiveTable:
                 if wide:
                     cells.append(_cell(record, f"agent/{agent}/grad_norm"))
             newest = record is self._rows[-1]
-            cells += [_cell(record, "pace/ids_per_s"), self._left(record) if newest else ""]
+            cells += [_cell(record, "pace/tokens_per_s"), self._left(record) if newest else ""]
             table.add_row(*cells, style="" if newest else "dim")
         return table
 
@@ -156,7 +156,7 @@ class LiveTable:
                 pairs[f"{agent}.{name}"] = _cell(record, f"agent/{agent}/{name}")
         if record.get("rollout/failures"):
             pairs["failed_episodes"] = f"{record['rollout/failures']:g}"
-        pairs |= {"ids_per_s": _cell(record, "pace/ids_per_s"), "left": self._left(record)}
+        pairs |= {"tokens_per_s": _cell(record, "pace/tokens_per_s"), "left": self._left(record)}
         known = [f"{name}={value}" for name, value in pairs.items() if value != "-"]
         return " ".join([f"step={record.get('step', '-')}/{self.total_steps}", *known])
 

@@ -1,4 +1,4 @@
-"""A step's episodes and updates in, flat `area/name` numbers out.
+"""Computes a step's flat `area/name` numbers from its episodes and updates.
 
 Means are over episodes for rewards and over turns for the rest, unless a name says otherwise.
 """
@@ -36,7 +36,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
     found: dict[str, float] = {
         "rollout/episodes": len(episodes),
         "rollout/dropped_groups": rollout.num_dropped,
-        "rollout/refused_groups": rollout.num_refused,
+        "rollout/filtered_groups": rollout.num_filtered,
         "rollout/stale_groups": rollout.num_stale,
         "rollout/failures": sum(rollout.failures.values()),
         "rollout/lost_episodes": sum(e.error is not None for e in rollout.unused),
@@ -94,13 +94,13 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
     found |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
     with_ids = [turn for turn in turns if turn.tokens is not None]
     if with_ids:
-        found["ids"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
+        found["tokens"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
     surprise = [-turn.logprobs for turn in with_ids if turn.logprobs is not None]
-    if surprise:  # of sampled ids, its mean estimates the entropy at temperature 1
+    if surprise:  # of sampled tokens, its mean estimates the entropy at temperature 1
         found["entropy"] = float(np.mean(np.concatenate(surprise)))
     candidates = [turn for turn in turns if turn.candidate is not None]
     if candidates:
-        found["failed_candidates"] = _mean("candidate_error" in turn.info for turn in candidates)
+        found["failed_candidates"] = _mean(bool(turn.candidate_error) for turn in candidates)
     trained = [t.advantages for t in with_ids if t.advantages is not None]
     if trained:
         per_turn = [float(np.mean(advantages)) for advantages in trained]
@@ -115,7 +115,7 @@ def _verdicts(turns: list[Turn]) -> dict[str, float]:
 
     What is missing to 1 are turns whose verdict could not be read.
     """
-    given = [turn.info["verdict"] for turn in turns if "verdict" in turn.info]
+    given = [turn.verdict for turn in turns if turn.verdict]
     return {name: given.count(name) / len(turns) for name in sorted(set(given))}
 
 

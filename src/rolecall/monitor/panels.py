@@ -1,4 +1,4 @@
-"""Records of metrics.jsonl and empty axes in, one panel of curves out."""
+"""Draws single panels of curves from the records of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -80,13 +80,16 @@ def _entropy(axes: Axes, records: list[Record], look: Look) -> None:
 
 def _length(axes: Axes, records: list[Record], look: Look) -> None:
     for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/ids", colour=colour)
+        _line(axes, records, f"agent/{agent}/tokens", colour=colour)
     if axes.lines:
         axes.set_ylim(bottom=0)
 
 
 def _pace(axes: Axes, records: list[Record], look: Look) -> None:
-    names = {"pace/sampled_ids_per_s": "while sampling", "pace/ids_per_s": "of the whole step"}
+    names = {
+        "pace/sampled_tokens_per_s": "while sampling",
+        "pace/tokens_per_s": "of the whole step",
+    }
     for (key, label), style in zip(names.items(), ("--", "-"), strict=True):
         _line(axes, records, key, colour=look.ink, label=label, style=style)
     if axes.lines:
@@ -158,9 +161,9 @@ Panel = tuple[str, str, Callable[[Axes, list[Record], Look], None]]
 PANELS: tuple[Panel, ...] = (
     ("Score, and reward of each agent", "points an episode", _score),
     ("Gradient norm", "L2 norm before clipping (log)", _gradients),
-    ("Entropy", "nats an id", _entropy),
-    ("Length", "ids an episode", _length),
-    ("Pace", "ids a second", _pace),
+    ("Entropy", "nats a token", _entropy),
+    ("Length", "tokens an episode", _length),
+    ("Pace", "tokens a second", _pace),
     ("Where the time goes", "share of a step", _time),
 )
 

@@ -1,4 +1,4 @@
-"""A run folder's Parquet files in, conversations that a person can read out."""
+"""Reads conversations for people from a run folder's Parquet files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class TalkTurn:
-    """One turn of a conversation, without its ids."""
+    """One turn of a conversation, without its tokens."""
 
     id: str
     agent: str
@@ -42,7 +42,7 @@ class TalkTurn:
     valid: bool
     trained: bool
     chosen: bool
-    advantage: float | None  # mean over its ids; None where no credit was given
+    advantage: float | None  # mean over its tokens; None where no credit was given
     rewards: dict[str, float]  # the turn's own
     coach: str = ""  # what a coach said of it, or why it has no score
     unscored: bool = False  # left out of training, because the coach gave no score

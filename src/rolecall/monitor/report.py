@@ -1,4 +1,4 @@
-"""A run's folder in, `report.html` out: one page that needs nothing beside it, and runs no script.
+"""Writes `report.html`: one page that needs nothing beside it, and runs no script.
 
 The template escapes all text: what a model wrote can never become markup.
 """

@@ -1,4 +1,4 @@
-"""A run's metrics records in, summary.json out: what a person quotes."""
+"""Writes summary.json, the numbers of a run that a person quotes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder, or records as they come, in; what a person sees in the terminal out."""
+"""Shows a run's folder or its records in the terminal."""
 
 from __future__ import annotations
 

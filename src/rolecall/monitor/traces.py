@@ -1,4 +1,4 @@
-"""A step's episodes in, W&B Weave's traces out: an episode is a call, and each turn one below it.
+"""Records episodes as traces of W&B Weave: an episode is a call, and each turn one below it.
 
 `mode: offline` writes weave's own log into the run folder, to be sent later with
 `python -m weave.durability.wal_sender --entity E --project P --wal-dir RUN/weave/E/P`.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolecall.config.errors import ConfigError
-from rolecall.monitor.trackers import imported
+from rolecall.optional import optional
 from rolecall.types import Episode, Turn
 
 SETTINGS = {"print_call_link": False, "implicitly_patch_integrations": False}
@@ -39,7 +39,7 @@ class Weave:
         if mode == "offline":
             self._client = _offline_client(folder / "weave", project=project, entity=str(entity))
             return
-        weave = imported("weave", extra="weave")
+        weave = optional("weave", extra="weave", key="trackers")
         name = f"{entity}/{project}" if entity else project
         try:
             self._client = weave.init(name, settings=dict(SETTINGS))
@@ -91,7 +91,7 @@ class Weave:
 
 def _offline_client(folder: Path, *, project: str, entity: str) -> Any:
     """A client that writes each request to a file and sends none."""
-    imported("weave", extra="weave")
+    optional("weave", extra="weave", key="trackers")
     from weave.durability import wal_manager
     from weave.trace import env
     from weave.trace.context.weave_client_context import set_weave_client_global

@@ -1,4 +1,4 @@
-"""A step's numbers in, another system's records out. metrics.jsonl is always written beside.
+"""Sends a step's numbers to other trackers; metrics.jsonl is always written beside.
 
 A run that is resumed goes on in the same record: its name there is made of the run folder.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rolecall.config.errors import ConfigError
+from rolecall.optional import optional
 
 _FORBIDDEN = re.compile(r"[^\w\-. /]", re.ASCII)  # in MLflow's names
 
@@ -21,7 +21,7 @@ class TensorBoard:
     """Event files in the run folder, for `tensorboard --logdir runs`."""
 
     def __init__(self, folder: Path) -> None:
-        module = imported("torch.utils.tensorboard", extra="tensorboard")
+        module = optional("torch.utils.tensorboard", extra="tensorboard", key="trackers")
         self._writer = module.SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, step: int, record: dict[str, float]) -> None:
@@ -47,7 +47,7 @@ class WeightsAndBiases:
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
     ) -> None:
-        wandb = imported("wandb", extra="wandb")
+        wandb = optional("wandb", extra="wandb", key="trackers")
         name, resumed = _identity(folder)
         try:
             self._run = wandb.init(
@@ -73,8 +73,8 @@ class MLflow:
 
         Raises ConfigError if the server cannot be used.
         """
-        mlflow = imported("mlflow", extra="mlflow")
-        self._metric = imported("mlflow.entities", extra="mlflow").Metric
+        mlflow = optional("mlflow", extra="mlflow", key="trackers")
+        self._metric = optional("mlflow.entities", extra="mlflow", key="trackers").Metric
         name, resumed = _identity(folder)
         try:
             self._client = mlflow.MlflowClient(uri or f"sqlite:///{folder.resolve()}/mlflow.db")
@@ -104,7 +104,7 @@ class Trackio:
     """
 
     def __init__(self, folder: Path, project: str = "rolecall") -> None:
-        trackio = imported("trackio", extra="trackio")
+        trackio = optional("trackio", extra="trackio", key="trackers")
         name, _ = _identity(folder)
         self._run = trackio.init(
             project=project, name=name, resume="allow", embed=False, auto_log_cpu=False,
@@ -122,12 +122,3 @@ def _identity(folder: Path) -> tuple[str, str]:
     """What people call a run, and what tells it from others of that name."""
     whole = str(folder.resolve())
     return folder.resolve().name, hashlib.sha256(whole.encode()).hexdigest()[:16]
-
-
-def imported(module: str, *, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ConfigError(
-            f"trackers: {extra} is not installed: pip install 'rolecall[{extra}]'"
-        ) from error

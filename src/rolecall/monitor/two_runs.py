@@ -1,4 +1,4 @@
-"""Two run folders in, what differs in their configs and what either came to out."""
+"""Compares two run folders: what differs in their configs, and what each of them scored."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from rolecall.config.load import load
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.monitor.dialogue import safe
+from rolecall.monitor.paired_tasks import Paired, paired
 from rolecall.storage.run_folder import RunFolder, differences, resolved
 
 
@@ -39,7 +40,8 @@ class Row:
 
 
 def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) -> dict[str, Any]:
-    """Print, and return, {"runs": .., "config": {key: [of a, of b]}, "evaluations": [..]}.
+    """Print, and return, {"runs": .., "config": {key: [of a, of b]}, "evaluations": [..],
+    "same_tasks": {..} or None}.
 
     Raises ConfigError where a config cannot be read.
     """
@@ -51,7 +53,15 @@ def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) 
         console.print(Text(f"{name}: {safe(path)}"), soft_wrap=True)
     console.print(_config_table(keys) if keys else Text("\nTheir configs are equal."))
     console.print(_evaluation_table(rows) if rows else Text("\nNeither was evaluated."))
-    return {"runs": names, "config": keys, "evaluations": [_plain(row) for row in rows]}
+    same = paired(a, b)
+    if same is not None:
+        console.print(_paired_table(same))
+    return {
+        "runs": names,
+        "config": keys,
+        "evaluations": [_plain(row) for row in rows],
+        "same_tasks": None if same is None else asdict(same),
+    }
 
 
 def _rows(a: list[Change], b: list[Change]) -> list[Row]:
@@ -83,6 +93,20 @@ def _evaluation_table(rows: list[Row]) -> Table:
             head = Text("")
         if row.difference is not None:
             table.add_row("", "B - A", "", str(row.difference), "", style="bold", end_section=True)
+    return table
+
+
+def _paired_table(same: Paired) -> Table:
+    title = (
+        f"The same {same.num_tasks} tasks in pairs: B - A = {same.difference}; "
+        f"{same.better} better, {same.worse} worse"
+    )
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
+    for name in ("task", "question", "A", "B"):
+        table.add_column(name, overflow="fold")
+    for pair in (*same.most_better, *reversed(same.most_worse)):
+        question = " ".join(pair.question.split())[:60]
+        table.add_row(safe(pair.task), safe(question), f"{pair.a:.2f}", f"{pair.b:.2f}")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Known answers in; what this code obtains for them out."""
+"""Declares a claim: a known answer beside what this code obtains for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of proofs in, their claims out, one by one as they are computed."""
+"""Runs proofs by name and yields their claims one by one as they are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bandit in; how often an agent draws its best arm after some steps of an algorithm out.
+"""Measures how often an agent plays a bandit's best arm after some steps of an algorithm.
 
 Every step draws samples, gives credit, packs them and descends the algorithm's own loss.
 """
@@ -23,7 +23,7 @@ NUM_TASKS, ATTEMPTS = 16, 8
 NUM_SAMPLES = NUM_TASKS * ATTEMPTS
 NUM_STEPS, LEARNING_RATE = 60, 1.0
 NUM_SEEDS = 3
-MOST_ROUNDS = 10  # of tasks that replace refused ones
+MOST_ROUNDS = 10  # of tasks that replace filtered ones
 KNOWN = 0.95  # P(best) that every seed reaches; the lowest of ten measured ones had .954
 
 
@@ -37,8 +37,8 @@ def groups(table: Table, random: np.random.Generator, *, start: int) -> list[Gro
     return [episodes[n : n + ATTEMPTS] for n in range(0, NUM_SAMPLES, ATTEMPTS)]
 
 
-def admitted(algorithm: Algorithm, table: Table, random: np.random.Generator) -> list[Episode]:
-    """The episodes of a step: groups that the algorithm refuses are replaced, as in training."""
+def kept_episodes(algorithm: Algorithm, table: Table, random: np.random.Generator) -> list[Episode]:
+    """The episodes of a step; groups that the algorithm filters out are replaced."""
     found: list[Group] = []
     for number in range(MOST_ROUNDS):
         drawn = groups(table, random, start=number * NUM_SAMPLES)
@@ -53,7 +53,7 @@ def bandit(algorithm: Algorithm, *, seed: int) -> float:
     random = np.random.default_rng(seed)
     table, reference = (Table([[1 / 3] * 3]) for _ in range(2))
     for _ in range(NUM_STEPS):
-        episodes = admitted(algorithm, table, random)
+        episodes = kept_episodes(algorithm, table, random)
         turns = turns_of(episodes, "solver")
         if algorithm.needs_reference:
             for turn, logprobs in zip(turns, logprobs_of(reference, turns), strict=True):
@@ -64,7 +64,7 @@ def bandit(algorithm: Algorithm, *, seed: int) -> float:
 
 
 def claims() -> Iterator[Claim]:
-    """Each algorithm at its defaults; one id is the longest answer there is."""
+    """Each algorithm at its defaults; one token is the longest answer there is."""
     for name, algorithm in (
         ("RLOO", Rloo()),
         ("REINFORCE++", ReinforcePlusPlus()),

@@ -1,4 +1,4 @@
-"""Candidates drawn at one node, or at mixed ones, in; the signal in their gradient out.
+"""Measures the signal of gradients from candidates of one node, and of mixed ones.
 
 State x in 0..9, reward 10 x + [a = 1]: what the state pays drowns what the action pays, unless a
 turn is compared with candidates of its own state (2510.11062).

@@ -1,4 +1,4 @@
-"""Claims as they are computed in, what a person reads in the terminal and plain data out."""
+"""Prints claims as they are computed, and returns them as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""r = a1 + N(0, .1), whatever agent 2 says, in; how much credit agent 2 gets for it out."""
+"""Measures how much credit an agent gets whose words do nothing: r = a1 + N(0, .1)."""
 
 from __future__ import annotations
 

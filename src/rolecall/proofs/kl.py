@@ -1,4 +1,4 @@
-"""Estimators of KL(policy || reference) in; which of them, as a loss, has its gradient out."""
+"""Finds which estimators of KL(policy || reference) have its gradient when used as a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix game [[0, 2], [2, -1]], in which two agents must not both move; its episodes out.
+"""The matrix game [[0, 2], [2, -1]], in which two agents must not both move, as episodes.
 
 Both play 1 with probability .3, so J = .75. Each alone would be better off with 1, both with 1
 get -1.

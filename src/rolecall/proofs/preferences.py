@@ -1,4 +1,4 @@
-"""Three answers to one prompt, the last preferred to the others, in; what DPO makes of them out."""
+"""Measures what DPO makes of three answers, the last of which is preferred to the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix game, with turns replayed, in; what counterfactual baselines say of them out.
+"""Checks what counterfactual baselines say of replayed turns of the matrix game.
 
 A replay keeps what the other agent said and puts something else in a turn's place: action 0
 (`swap`), or all that the policy might have said (`marginal`).

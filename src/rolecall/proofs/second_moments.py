@@ -1,4 +1,4 @@
-"""Two agents whose rewards differ in mean and spread in; how large their advantages are out."""
+"""Measures how large advantages are for two agents whose rewards differ in mean and spread."""
 
 from __future__ import annotations
 

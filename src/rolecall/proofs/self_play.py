@@ -1,4 +1,4 @@
-"""Kuhn poker that a table plays against itself, in; how exploitable it has become out.
+"""Measures how exploitable a table becomes that plays Kuhn poker against itself.
 
 The table has a row for each of the 12 things that a seat to move can see; both seats are its own.
 """

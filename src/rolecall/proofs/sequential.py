@@ -1,4 +1,4 @@
-"""The matrix game in; where simultaneous and sequential updates (HAPPO, 2109.11251) take it out.
+"""Compares simultaneous and sequential updates (HAPPO, 2109.11251) in the matrix game.
 
 Each agent's own best response is 1, and both with 1 earn the worst. An agent that knows what the
 other's update changed stays with 0.

@@ -1,7 +1,7 @@
-"""Softmax tables in place of language models; everything after that is the framework's own code.
+"""Puts softmax tables in place of language models; all else is the framework's own code.
 
-A turn is one sampled id, the action; the last id of its prompt is the state, a row of the table.
-Legend: N episodes, A agents, S states, U actions.
+A turn is one sampled token, the action; the last token of its prompt is the state, a row of the
+table. Legend: N episodes, A agents, S states, U actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rolecall.types import Batch, Episode, Task, Turn
 Ints = NDArray[np.int32]
 Doubles = NDArray[np.float64]
 
-BUDGET = 1 << 20  # ids of a batch: everything is in one
+BUDGET = 1 << 20  # tokens of a batch: everything is in one
 
 
 class Table(nn.Module):
@@ -69,7 +69,7 @@ def episodes_of(
     start: int = 0,
     in_turn: bool = False,
 ) -> list[Episode]:
-    """N episodes in which every agent, with a policy of its own, says one id.
+    """N episodes in which every agent, with a policy of its own, says one token.
 
     actions [N, A], rewards [N] by owner, states [N] (0 by default). `attempts` episodes in a row
     share a task, by default all; `start` is the number of the first episode. With `in_turn` an
@@ -110,7 +110,7 @@ def turns_of(episodes: list[Episode], agent: str) -> list[Turn]:
 
 
 def first_advantages(turns: list[Turn]) -> Doubles:
-    """The advantage of each turn's only id, [N]."""
+    """The advantage of each turn's only token, [N]."""
     return np.array([turn.advantages[0] for turn in turns], dtype=np.float64)  # type: ignore[index]
 
 
@@ -121,7 +121,7 @@ def value(turns: list[Turn], values: ArrayLike) -> None:
 
 
 def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
-    """Of each turn's only id under the table as it is: [1] each."""
+    """Of each turn's only token under the table as it is: [1] each."""
     states = np.array([turn.ids[0][-1] for turn in turns], dtype=np.int32)
     actions = np.array([turn.ids[1][0] for turn in turns], dtype=np.int32)
     found = table.logprobs(states, actions)

@@ -1,4 +1,4 @@
-"""Two fair coins in; the variance of MAPPO's credit of the second with and without a critic out."""
+"""Measures the variance of MAPPO's credit of two fair coins with and without a critic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two matrix games in; what VDN and QMIX make of them in `value` mode out.
+"""Measures what VDN and QMIX learn of two matrix games in `value` mode.
 
 Two-step game (1803.11485): agent 0 picks 2A, which pays 7 whatever is played, or 2B, which pays
 [[0,1],[1,8]]. A sum cannot represent 2B and settles for 7; a monotone mix can and finds 8. XOR

@@ -1,4 +1,4 @@
-"""The nouns of retrieval: passages, hits, whoever finds them, and the ways in which it fails."""
+"""Declares passages, hits, the retriever that finds them, and the ways in which it fails."""
 
 from __future__ import annotations
 

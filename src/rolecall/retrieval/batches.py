@@ -1,4 +1,4 @@
-"""Concurrent queries come in one by one, calls with many of them go out.
+"""Gathers concurrent queries into calls with many of them.
 
 Consumes queries, produces the hits of each, and is unblocked by the end of a call: what was asked
 meanwhile is the next call. A query that finds nobody else waits for nobody.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextvars import Context
 from dataclasses import dataclass
 
 from rolecall.retrieval.base import Hit
+from rolecall.runtime.call_tree import outside
 
 Answer = Callable[[list[str], int], Awaitable[list[list[Hit]]]]  # (queries, topk) -> hits of each
 
@@ -31,20 +31,15 @@ class Batches:
         """`largest`: queries in a call; `at_once`: calls under way at a time."""
         self.answer, self.largest, self.at_once = answer, largest, at_once
         self.waiting: deque[Waiting] = deque()
-        self._callers: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks only weakly
         self._calling = 0
 
     async def ask(self, query: str, topk: int) -> list[Hit]:
         """Raises what the call that held the query raised."""
-        loop = asyncio.get_running_loop()
-        mine = Waiting(query, topk, loop.create_future())
+        mine = Waiting(query, topk, asyncio.get_running_loop().create_future())
         self.waiting.append(mine)
         if self._calling < self.at_once:
             self._calling += 1
-            # In an empty context: the call is no part of the episode that happened to ask first.
-            caller = loop.create_task(self._call(), context=Context())
-            self._callers.add(caller)
-            caller.add_done_callback(self._callers.discard)
+            outside(self._call())  # it is no part of the episode that happened to ask first
         return await mine.hits
 
     async def _call(self) -> None:

@@ -1,4 +1,4 @@
-"""Passages in, an index of their words out; queries in, the passages that share words out.
+"""Indexes the words of passages, and finds the passages that share words with a query (BM25).
 
 Scores are those of Lucene's BM25, computed by bm25s when the index is built; a query only adds up
 what is stored for its words. An index in a folder is mapped into memory, not read.

@@ -1,4 +1,4 @@
-"""One query in, its hits out: from an index in this process or from servers, merged and cached.
+"""Finds the hits of a query in indexes or servers, merged and cached.
 
 `await client.query("who wrote Emma", topk=3)` -> [Hit, ...]
 """
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from rolecall.retrieval.base import EmptyQueryError, Hit, SearchDownError, SearchError
 from rolecall.retrieval.batches import Batches
+from rolecall.runtime.per_loop import PerLoop
 
 MOST_TRIAL_S = 10.0  # that a first query may take
 TRIAL = "who wrote Emma"  # a query that any corpus can answer, if with nothing
@@ -48,8 +49,10 @@ class SearchClient:
         self.failures = 0  # calls that failed since one succeeded
         self.last_failure = ""
         self._cache: OrderedDict[Key, list[Hit]] = OrderedDict()
-        self._batches: Batches | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Futures and tasks of another event loop are of no use.
+        self._batches = PerLoop(
+            lambda: Batches(self._call, largest=source.largest, at_once=source.at_once)
+        )
 
     async def query(self, text: str, topk: int = 3) -> list[Hit]:
         """At most `topk` hits, best first; none is a result like any other.
@@ -98,20 +101,10 @@ class SearchClient:
             )
         try:
             async with asyncio.timeout(self.deadline_s):
-                return await self._merged().ask(query, topk)
+                return await self._batches.get().ask(query, topk)
         except TimeoutError as error:
             told = self.source.trouble or self.source.identity
             raise SearchError(f"no answer in {self.deadline_s:g} s: {told}") from error
-
-    def _merged(self) -> Batches:
-        """The calls of this event loop: futures and tasks of another one are of no use."""
-        loop = asyncio.get_running_loop()
-        if self._batches is None or self._loop is not loop:
-            self._loop = loop
-            self._batches = Batches(
-                self._call, largest=self.source.largest, at_once=self.source.at_once
-            )
-        return self._batches
 
     async def _call(self, queries: list[str], topk: int) -> list[list[Hit]]:
         try:

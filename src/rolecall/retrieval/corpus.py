@@ -1,4 +1,4 @@
-"""Rows of a corpus come in, passages go out, and the other way round.
+"""Converts rows of a corpus to passages and back.
 
 A row has an `id` and either `contents` (the quoted title, a newline, the passage: Search-R1's
 form) or `title` and `text`. Files are JSON Lines or anything else that `read_rows` reads.

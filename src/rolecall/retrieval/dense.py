@@ -1,4 +1,4 @@
-"""Passages in, an index of their vectors out; queries in, the passages with near vectors out.
+"""Indexes vectors of passages, and finds the passages with vectors near to a query's.
 
 Vectors come from any function of texts, as a rule a sentence-transformers model; faiss compares
 all of them by inner product. An index in a folder is mapped into memory, not read.

@@ -1,4 +1,4 @@
-"""Queries in, the body that a server of some dialect wants out; its reply in, hits out.
+"""Writes requests to search servers of several dialects, and reads their replies.
 
 | dialect | servers                           | request                                 |
 |---------|-----------------------------------|-----------------------------------------|

@@ -1,4 +1,4 @@
-"""A blocking retriever in, a source of hits that leaves the event loop free out."""
+"""Runs a blocking retriever in a thread, so that the event loop stays free."""
 
 from __future__ import annotations
 

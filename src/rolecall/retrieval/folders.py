@@ -1,4 +1,4 @@
-"""An index is written aside and becomes a folder in one step; what is not whole is refused."""
+"""Writes index folders in one step, and rejects those that are not whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where to search, as a user says it, in; a retriever or a client of it out."""
+"""Opens the retriever or the client for the place to search that a user names."""
 
 from __future__ import annotations
 

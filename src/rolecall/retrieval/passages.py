@@ -1,4 +1,4 @@
-"""Passages stream through to disk; any of them is read back by its number.
+"""Stores passages on disk and reads any of them by its number.
 
 The folder holds `passages.jsonl` (one `[id, title, text]` a line) and `offsets.npy` [N + 1] (the
 byte at which each line begins), so an index needs neither the corpus file nor memory for it.

@@ -1,4 +1,4 @@
-"""Items pass through; the terminal shows how many have."""
+"""Shows in the terminal how many items of a stream have passed."""
 
 from __future__ import annotations
 

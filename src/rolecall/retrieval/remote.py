@@ -1,43 +1,36 @@
-"""Queries in, the hits of HTTP servers out: tried again until the deadline, elsewhere first.
-
-Consumes calls of any number of queries, produces their hits, and is unblocked by a reply, by the
-end of a pause after a failure, or by the deadline.
-"""
+"""Asks HTTP servers for the hits of queries; after a failure another server is asked first."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rolecall.optional import optional
 from rolecall.retrieval.base import Hit, SearchError
 from rolecall.retrieval.dialects import Dialect, read_reply, request_body
+from rolecall.runtime.http import Http
+from rolecall.runtime.retrying import (
+    GaveUpError,
+    RefusedError,
+    RetryableError,
+    Retrying,
+    RetryLimits,
+    within,
+)
 
-if TYPE_CHECKING:
-    import httpx
-
-PASSING = (429, 500, 502, 503, 504)  # answers that another try may change
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # of a server that failed; doubled each time
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # of a server that failed
 TRIES_PER_DEADLINE = 3  # a try that takes longer than its share is given up
-
-
-class PassingError(Exception):
-    """A failure that another try, or another server, may not have."""
-
-    def __init__(self, told: str, *, after_s: float = 0.0) -> None:
-        super().__init__(told)
-        self.after_s = after_s  # for as long the server wants to be left alone
+MOST_BYTES = 64 << 20  # of one reply
 
 
 @dataclass(slots=True)
 class Server:
     url: str
     failures: int = 0  # in a row
-    rests_until: float = 0.0  # on the loop's clock
+    rests_until: float = 0.0  # time.monotonic, before which another one is asked if there is one
+    alone_until: float | None = None  # to which time it asked to be left alone
 
 
 class Servers:
@@ -46,8 +39,7 @@ class Servers:
     def __init__(
         self, urls: Sequence[str], *, dialect: Dialect = "batch", deadline_s: float = 30.0
     ) -> None:
-        """Raises ValueError for a URL that is not http(s)."""
-        optional("httpx", extra="search")  # before a run, not in its first search
+        """Raises ValueError for a URL that is not http(s), ConfigError without httpx."""
         if not urls:
             raise ValueError("no URL of a search server")
         self.servers = [Server(_endpoint(url)) for url in urls]
@@ -57,81 +49,65 @@ class Servers:
         self.at_once = 4 * len(urls)
         self.trouble = ""  # what the newest try that failed was told
         self._turn = 0
-        self._random = Random()  # of pauses: nothing that is trained on depends on it
-        self._http: httpx.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        limits = RetryLimits(
+            deadline_s=deadline_s,
+            pause_s=FIRST_PAUSE_S,
+            longest_pause_s=LONGEST_PAUSE_S,
+            concurrency=self.at_once,
+        )
+        self._retrying = Retrying(limits)
+        self._http = Http(extra="search")  # a missing package shows before the first search
 
     async def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
         """Raises SearchError when the deadline is over or no further try can help."""
-        tries = 0
         try:
-            async with asyncio.timeout(self.deadline_s):
-                while True:
-                    server = self._next()
-                    try:
-                        found = await self._ask(server, queries, topk)
-                    except PassingError as error:
-                        self.trouble = f"{server.url}: {error}"
-                        pause_s = self._rest(server, error.after_s)
-                        tries += 1
-                        if tries % len(self.servers) == 0:  # there is no other left to try
-                            await asyncio.sleep(pause_s)
-                    else:
-                        server.failures = 0
-                        return found
-        except TimeoutError as error:
+            return await self._retrying.call(lambda: self._try(queries, topk))
+        except GaveUpError as error:
             told = self.trouble or self.identity
-            raise SearchError(f"no answer in {self.deadline_s:g} s: {told}") from error
+            raise SearchError(f"no answer in {error.limit}: {told}") from error
 
     async def close(self) -> None:
-        if self._http is not None and self._loop is asyncio.get_running_loop():
-            await self._http.aclose()
-        self._http = None
+        await self._http.close()
+
+    async def _try(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        """Ask one server; one that fails rests. Raises RetryableError, SearchError."""
+        server = self._next()
+        body = request_body(self.dialect, queries, topk)
+        try:
+            async with within(self.deadline_s / TRIES_PER_DEADLINE):
+                content = await self._http.ask("POST", server.url, body=body, most_bytes=MOST_BYTES)
+        except RetryableError as error:
+            self.trouble = f"{server.url}: {error}"
+            raise self._resting(server, error) from error
+        except RefusedError as error:
+            raise SearchError(f"{server.url}: {error}") from error
+        server.failures, server.alone_until = 0, None
+        try:
+            reply = json.loads(content)
+        except ValueError as error:
+            raise SearchError(f"{server.url}: no JSON in {content[:200]!r}") from error
+        return read_reply(reply, num_queries=len(queries), topk=topk)
 
     def _next(self) -> Server:
-        now = asyncio.get_running_loop().time()
+        """In turn among those that do not rest, else the one whose rest ends first."""
+        now = time.monotonic()
         self._turn += 1
         first = self._turn % len(self.servers)
         in_turn = self.servers[first:] + self.servers[:first]
         return min(in_turn, key=lambda server: max(server.rests_until, now))
 
-    def _rest(self, server: Server, after_s: float) -> float:
-        """Seconds for which a server that failed is not asked if there is another."""
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**server.failures)
-        pause_s = max(pause_s * self._random.uniform(0.5, 1.5), after_s)
+    def _resting(self, server: Server, error: RetryableError) -> RetryableError:
+        """Let a server that failed rest, and say when another try makes sense: with another
+        server at once, and with none before the time to which all asked to be left alone.
+        """
+        now = time.monotonic()
         server.failures += 1
-        server.rests_until = asyncio.get_running_loop().time() + pause_s
-        return pause_s
-
-    async def _ask(self, server: Server, queries: list[str], topk: int) -> list[list[Hit]]:
-        import httpx
-
-        body = request_body(self.dialect, queries, topk)
-        try:
-            response = await self._client().post(server.url, json=body)
-        except httpx.TransportError as error:
-            raise PassingError(str(error) or type(error).__name__) from error
-        told = f"HTTP {response.status_code} {response.text[:200]}"
-        if response.status_code in PASSING:
-            after = response.headers.get("Retry-After", "")
-            raise PassingError(told, after_s=float(after) if after.isdecimal() else 0.0)
-        if response.status_code != 200:
-            raise SearchError(f"{server.url}: {told}")
-        try:
-            reply = response.json()
-        except ValueError as error:
-            raise SearchError(f"{server.url}: no JSON in {told}") from error
-        return read_reply(reply, num_queries=len(queries), topk=topk)
-
-    def _client(self) -> httpx.AsyncClient:
-        """Connections belong to an event loop; a new loop gets new ones."""
-        import httpx
-
-        loop = asyncio.get_running_loop()
-        if self._http is None or self._loop is not loop:
-            try_s = self.deadline_s / TRIES_PER_DEADLINE
-            self._http, self._loop = httpx.AsyncClient(timeout=try_s), loop
-        return self._http
+        rest_s = self._retrying.limits.pause_after(server.failures, self._retrying.random)
+        server.rests_until = now + max(rest_s, error.after_s or 0.0)
+        server.alone_until = None if error.after_s is None else now + error.after_s
+        free = any(other.rests_until <= now for other in self.servers)
+        asked = [max(other.alone_until or 0.0, now) - now for other in self.servers]
+        return RetryableError(str(error), after_s=min(asked) or None, at_once=free)
 
 
 def _endpoint(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Hits in, the text that an agent reads out."""
+"""Renders hits as the text that an agent reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query and what was found for it in, the same in the order of a cross-encoder's scores out."""
+"""Orders hits by the scores of a cross-encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text in, the words that BM25 counts out: the same for passages and for queries."""
+"""Splits texts into the words that BM25 counts, alike for passages and queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scored episode in, the world's score as a reward out."""
+"""Pays the world's score of an episode as its reward."""
 
 from __future__ import annotations
 

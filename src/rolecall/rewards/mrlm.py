@@ -1,4 +1,4 @@
-"""Episodes in; the rewards of MRLM's maths, code and tool environments out, for comparisons.
+"""Pays as MRLM's maths, code and tool environments do, for comparisons.
 
 None is a default here, because they can be farmed: a wrong answer with the word `so` in it beats a
 plain wrong one, and tools that were called without need pay although the answer is wrong. What
@@ -95,7 +95,7 @@ class Tool:
             return {"team": 0.0}
         right = outcome(episode) >= 1.0
         required = set(episode.task.info.get("required_tools") or ())
-        calls = [call for turn in episode.turns for call in turn.info.get("calls", ())]
+        calls = [call for turn in episode.turns for call in turn.calls]
         used = {
             call["name"] for call in calls if call.get("problem") not in ("malformed", "unknown")
         }

@@ -1,4 +1,4 @@
-"""A debate in; what MRLM's judge by rules pays for each argument out, for comparisons.
+"""Pays each argument of a debate as MRLM's judge by rules does, for comparisons.
 
 It is no default here, because it can be farmed: a row of key words without a thought scores 0.97.
 """

@@ -1,4 +1,4 @@
-"""An episode of a planner and its workers in; what MATPO and M-GRPO pay them out.
+"""Pays a planner and its workers as MATPO and M-GRPO do.
 
 A rollout, the planner's or that of one call of a worker, has its form if all its turns are valid:
 every call of a tool or of a worker can be read. A planner that calls nobody has no workers' form

@@ -1,4 +1,4 @@
-"""A mixture's episode in; what each proposer's own answer was worth, and the final one, out."""
+"""Pays each proposer of a mixture for its own answer and for the final one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain's episode in; what the refined answer is better than the first out, to who refined it."""
+"""Pays a chain of agents for how much better the refined answer is than the first."""
 
 from __future__ import annotations
 

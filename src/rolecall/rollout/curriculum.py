@@ -1,4 +1,4 @@
-"""Episodes of finished steps in; pass rates, and what tasks weigh in a draw, out."""
+"""Keeps pass rates of tasks and computes the weights with which tasks are sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in, groups of scored episodes out.
+"""Plays tasks as groups of scored episodes.
 
 `collect` consumes (task, attempt) pairs, produces episodes, and is unblocked by an episode's end;
 each finished episode is in the journal before anything else sees it.
@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rolecall.agents.agent import Agent
@@ -70,7 +70,7 @@ class Rollout:
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
     first_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
-    num_refused: int = 0  # groups that the algorithm did not admit
+    num_filtered: int = 0  # groups that the algorithm filtered out
     num_stale: int = 0  # groups sampled by weights that were too old
     unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
 
@@ -79,7 +79,7 @@ class Rollout:
         return [episode for group in self.groups for episode in group]
 
     def drop_stale(self, versions: dict[str, int], *, most: int) -> None:
-        """Leave out groups with ids that were sampled more than `most` versions ago."""
+        """Leave out groups with tokens that were sampled more than `most` versions ago."""
         fresh = [group for group in self.groups if _staleness(group, versions) <= most]
         self.unused += [episode for group in self.groups if group not in fresh for episode in group]
         self.num_stale += len(self.groups) - len(fresh)
@@ -91,7 +91,7 @@ class Rollout:
         self.failures += more.failures
         self.first_error = self.first_error or more.first_error
         self.num_dropped += more.num_dropped
-        self.num_refused += more.num_refused
+        self.num_filtered += more.num_filtered
         self.unused += more.unused
 
 
@@ -100,6 +100,7 @@ async def collect(
     tasks: list[Task],
     *,
     step: int | str,
+    split: str = "train",
     group_size: int,
     min_group: int = 1,
     journal: Journal | None = None,
@@ -107,7 +108,7 @@ async def collect(
 ) -> Rollout:
     """Play `group_size` attempts at each task; `finished` ones (of a resumed step) are taken over.
 
-    An episode that something outside let down is repeated with a new seed `stage.retries` times;
+    An episode that something outside let down is repeated with a new seed `context.retries` times;
     then, or at once if it raised one of MISTAKES, it is dropped and counted. A group left with
     fewer than `min_group` episodes is dropped whole.
     """
@@ -131,7 +132,12 @@ async def collect(
             while todo:
                 number, attempt = todo.popleft()
                 episode = await _play_until_done(
-                    context, tasks[number], step=step, attempt=attempt, failures=rollout
+                    context,
+                    tasks[number],
+                    step=step,
+                    split=split,
+                    attempt=attempt,
+                    failures=rollout,
                 )
                 if journal is not None:
                     journal.append(episode)
@@ -157,10 +163,16 @@ async def collect(
 
 
 async def _play_until_done(
-    context: RolloutContext, task: Task, *, step: int | str, attempt: int, failures: Rollout
+    context: RolloutContext,
+    task: Task,
+    *,
+    step: int | str,
+    split: str,
+    attempt: int,
+    failures: Rollout,
 ) -> Episode:
     for retry in range(context.retries + 1):
-        episode = await play(context, task, step=step, attempt=attempt, retry=retry)
+        episode = await play(context, task, step=step, split=split, attempt=attempt, retry=retry)
         if episode.error is None:
             break
         failures.failures[episode.error.partition(":")[0]] += 1
@@ -182,12 +194,20 @@ def _tell(context: RolloutContext, episode: Episode) -> None:
 
 
 async def play(
-    context: RolloutContext, task: Task, *, step: int | str = 0, attempt: int = 0, retry: int = 0
+    context: RolloutContext,
+    task: Task,
+    *,
+    step: int | str = 0,
+    split: str = "train",
+    attempt: int = 0,
+    retry: int = 0,
 ) -> Episode:
     """One attempt. What user code raises is typed on the episode and never becomes a reward."""
     name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
     seed = seed_of(context.seed, step, task.id, attempt, retry)
-    return await _play(context, Episode(id=name, task=task, attempt=attempt, seed=seed))
+    episode = Episode(id=name, task=task, attempt=attempt, seed=seed, split=split)
+    episode.step = step if isinstance(step, int) else None
+    return await _play(context, episode)
 
 
 async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -> Episode:
@@ -197,7 +217,7 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
     """
     name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
-    again = Episode(id=name, task=episode.task, attempt=episode.attempt, seed=episode.seed)
+    again = replace(episode, id=name, turns=[], rewards={}, metrics={}, answer="", error=None)
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
     return await _play(context, again, swap=swap, recorded=recorded)
 
@@ -217,6 +237,7 @@ async def _play(
         swap=swap,
         recorded=recorded,
         tries_out=context.tries_out,
+        candidates=context.workflow.candidates,
     )
     with call_tree.entered((), barrier=context.barrier):
         try:

@@ -1,4 +1,4 @@
-"""A team and held-out tasks in, avg@n and pass@k by data source out, with confidence intervals."""
+"""Scores a team on held-out tasks: avg@n and pass@k by source, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -83,7 +83,13 @@ def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
 
 
 async def evaluate(
-    context: RolloutContext, tasks: list[Task], *, samples: int, k: int, greedy: bool
+    context: RolloutContext,
+    tasks: list[Task],
+    *,
+    samples: int,
+    k: int,
+    greedy: bool,
+    split: str = "test",
 ) -> tuple[dict[str, Any], Rollout]:
     """Play every task `samples` times. The same seeds in every call, so that calls compare.
 
@@ -100,6 +106,7 @@ async def evaluate(
         replace(context, agents=agents, tries_out=False),
         tasks,
         step="evaluation",
+        split=split,
         group_size=samples,
     )
     if not rollout.groups:

@@ -1,4 +1,4 @@
-"""A file of rows in, groups of finished episodes out: data that nobody here sampled.
+"""Reads groups of finished episodes from a file: data that nobody here sampled.
 
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
@@ -17,7 +17,7 @@ import numpy as np
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.agents.control_tokens import controls
-from rolecall.rows.files import read_rows
+from rolecall.rows.tasks import named_rows
 from rolecall.tags import THINK_END, THINK_START
 from rolecall.types import Episode, Group, Message, Task, Turn
 
@@ -32,11 +32,11 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
     Raises ValueError that names file and row of one without a pair.
     """
     groups = []
-    for number, row, agent, place in _rows(path, agents):
+    for name, row, agent, place in _rows(path, agents):
         prompt, answers = _pair(row, place)
         groups.append(
             [
-                _episode([(prompt, answer)], agent, number=number, attempt=attempt, reward=reward)
+                _episode([(prompt, answer)], agent, name=name, attempt=attempt, reward=reward)
                 for attempt, ((_, reward), answer) in enumerate(zip(SIDES, answers, strict=True))
             ]
         )
@@ -49,38 +49,35 @@ def demonstrations(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
     Raises ValueError that names file and row of one in which the agent says nothing.
     """
     return [
-        [_episode(_imitated(row, place), agent, number=number, attempt=0, reward=1.0)]
-        for number, row, agent, place in _rows(path, agents)
+        [_episode(_imitated(row, place), agent, name=name, attempt=0, reward=1.0)]
+        for name, row, agent, place in _rows(path, agents)
     ]
 
 
 def _rows(
     path: str | Path, agents: dict[str, Agent]
-) -> Iterator[tuple[int, dict[str, Any], Agent, str]]:
-    """Each row with its number, its agent, and its place as messages name it."""
+) -> Iterator[tuple[str, dict[str, Any], Agent, str]]:
+    """Each row with its id, its agent, and its place as messages name it."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise ValueError(f"there is no data file {path}")
     trained = [agent for agent in agents.values() if agent.trainable]
-    rows = list(read_rows(file))
+    rows = list(named_rows(file))
     if not rows:
         raise ValueError(f"{file}: no rows")
-    for number, row in rows:
-        place = f"{file}:{number}"
-        name = row.get("agent") or (trained[0].name if len(trained) == 1 else None)
-        if name not in agents:
+    for name, place, row in rows:
+        agent = row.get("agent") or (trained[0].name if len(trained) == 1 else None)
+        if agent not in agents:
             known = ", ".join(agents)
-            raise ValueError(f"{place}: no agent {name!r}; set `agent` to one of: {known}")
-        yield number, row, agents[name], place
+            raise ValueError(f"{place}: no agent {agent!r}; set `agent` to one of: {known}")
+        yield name, row, agents[agent], place
 
 
-def _episode(
-    said: list[Said], agent: Agent, *, number: int, attempt: int, reward: float
-) -> Episode:
+def _episode(said: list[Said], agent: Agent, *, name: str, attempt: int, reward: float) -> Episode:
     """The conversation of a row, every turn of it the agent's."""
     policy, known = agent.policy, controls(agent.policy.tokenizer)
-    task = Task(f"row-{number}", said[0][0][-1].content, info={"source": "data"})
-    name = f"data:{task.id}:{attempt}"
+    task = Task(name, said[0][0][-1].content, info={"source": "data"})
+    episode = f"data:{name}:{attempt}"
     turns = []
     for index, (prompt, text) in enumerate(said):
         messages = [*agent.instructed([]), *prompt]
@@ -88,9 +85,9 @@ def _episode(
         ids = np.append(words, policy.tokenizer.eos_token_id)
         turns.append(
             Turn(
-                id=f"{name}/{index}",
+                id=f"{episode}/{index}",
                 task=task.id,
-                episode=name,
+                episode=episode,
                 agent=agent.name,
                 policy=policy.name,
                 path=(index,),
@@ -105,7 +102,7 @@ def _episode(
                 info={"source": "data"},
             )
         )
-    return Episode(name, task, attempt, 0, turns, {"team": reward}, answer=said[-1][1])
+    return Episode(episode, task, attempt, 0, turns, {"team": reward}, answer=said[-1][1])
 
 
 def _imitated(row: dict[str, Any], place: str) -> list[Said]:

@@ -1,7 +1,7 @@
-"""A trained policy's weights, step by step, in; those that its opponent plays in a step out.
+"""Keeps earlier weights of a trained policy, and samples those that its opponent plays.
 
-Who plays against nobody but the newest self can run in circles; a pool of past selves is fictitious
-self-play (1603.01121).
+A policy that only plays against its newest weights can run in circles; playing against a pool of
+earlier weights is fictitious self-play (1603.01121).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The number of a step in, its tasks out: by shares where the train split has parts.
+"""Samples the tasks of a step, by shares where the train split has parts.
 
-What is drawn depends on the seed and the step and, with a curriculum, on finished steps.
+What is sampled depends on the seed and the step and, with a curriculum, on finished steps.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class TaskSampler:
         step: int,
         *,
         number: int = 0,
-        admitted: Iterable[Task] = (),
+        kept: Iterable[Task] = (),
         seen: Collection[str] = (),
     ) -> list[Task]:
-        """The tasks of round `number` of a step: those that `admitted` ones leave missing.
+        """The tasks of round `number` of a step: those that `kept` ones leave missing.
 
         None has an id in `seen`; a part that runs out of tasks gives fewer.
         """
-        missing = self.counts(step) - Counter(self.part_of(task) for task in admitted)
+        missing = self.counts(step) - Counter(self.part_of(task) for task in kept)
         return [
             task
             for name in self.parts

@@ -1,4 +1,4 @@
-"""What user code returned in, what the rest relies on out.
+"""Checks what user code returned before the rest relies on it.
 
 A workflow, a world or a reward that returns something else than it should is told so by name, with
 the file and the line where it stands.

@@ -1,4 +1,4 @@
-"""A data file comes in, its numbered rows go out: JSON array, JSON Lines or parquet, also gzipped.
+"""Reads the numbered rows of a data file: JSON array, JSON Lines or parquet, also gzipped.
 
 The kind is told by the first bytes, not by the name: public `.json` files often hold JSON Lines.
 """
@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from rolecall.errors import first_line
 
 Row = dict[str, Any]
 
@@ -46,8 +48,9 @@ def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
                 number += 1
                 yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"{path}:{number + 1}: not a readable parquet file: {told}") from error
+        raise ValueError(
+            f"{path}:{number + 1}: not a readable parquet file: {first_line(error)}"
+        ) from error
 
 
 def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:

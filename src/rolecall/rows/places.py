@@ -1,4 +1,4 @@
-"""The name of a data set comes in, the path of a local file with its rows goes out.
+"""Finds the local file with the rows of a named data set.
 
 A name is a file, a folder, a short name of the table below or a data set id on the hub. What the
 hub's cache holds is found without network.
@@ -10,6 +10,8 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+
+from rolecall.errors import first_line
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 NO_ROWS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
@@ -97,7 +99,7 @@ def _hub_files(repo: str, *, cache_dir: Path | None) -> list[str]:
     try:
         return HfApi().list_repo_files(repo, repo_type="dataset")
     except HfHubHTTPError as error:
-        raise ValueError(f"no data set {repo!r} on the hub: {_first_line(error)}") from error
+        raise ValueError(f"no data set {repo!r} on the hub: {first_line(error)}") from error
     except (OSError, HTTPError) as unreachable:
         try:
             cached = Path(
@@ -108,7 +110,7 @@ def _hub_files(repo: str, *, cache_dir: Path | None) -> list[str]:
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"no data set {repo!r}: no such file or folder, not in the hub's cache, and the"
-                f" hub cannot be reached: {_first_line(unreachable)}"
+                f" hub cannot be reached: {first_line(unreachable)}"
             ) from error
         return sorted(p.relative_to(cached).as_posix() for p in cached.rglob("*") if p.is_file())
 
@@ -121,9 +123,5 @@ def _download(repo: str, file: str, *, name: str, cache_dir: Path | None) -> Pat
         return Path(hf_hub_download(repo, file, repo_type="dataset", cache_dir=cache_dir))
     except (OSError, ValueError, HTTPError) as error:
         raise ValueError(
-            f"cannot fetch {name!r}: tried {file} of hub data set {repo}: {_first_line(error)}"
+            f"cannot fetch {name!r}: tried {file} of hub data set {repo}: {first_line(error)}"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

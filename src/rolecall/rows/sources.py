@@ -1,4 +1,4 @@
-"""Names of sources and how to read one in; the tasks of all of them, with unique ids, out."""
+"""Gathers the tasks of several named sources, with unique ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
+from rolecall.rows.tasks import unique
 from rolecall.types import Task
 
 GENERATED = "generated"
@@ -48,11 +49,17 @@ def listed(sources: str | list[str]) -> list[str]:
 
 
 def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
-    """The tasks of several sources in their order; a single one's may be endless."""
+    """The tasks of several sources in their order; a single one's may be endless.
+
+    gather(["a/train.jsonl", "b/train.jsonl"]) -> ids "train/1", ..., "train-2/1", ...
+    """
     if len(sources) == 1:
         return read(sources[0])
+    names: list[str] = []  # ids are unique within a source only
+    for number, source in enumerate(sources, start=1):
+        names.append(unique(Path(source).stem, names, number=number))
     return [
-        replace(task, id=f"{Path(source).stem}/{task.id}")  # ids are unique within a source only
-        for source in sources
+        replace(task, id=f"{name}/{task.id}")
+        for name, source in zip(names, sources, strict=True)
         for task in read(source)[:MOST_MIXED]
     ]

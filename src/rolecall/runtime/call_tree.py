@@ -1,4 +1,4 @@
-"""Coroutines of an episode in, their paths out; and a count of those that are still running.
+"""Gives the coroutines of an episode their paths, and counts those that are still running.
 
 A path is where a call stands in the tree of an episode's calls: parent + ordinal among its
 siblings, counted in the order the code makes them and never in the order they arrive (D9):
@@ -18,14 +18,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from typing import Any, Literal
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Literal, TypeVar
 
 from rolecall.errors import RunEndingError
 from rolecall.runtime.user_lines import waits_for_another
 
+Result = TypeVar("Result")
 _current: ContextVar[Scope | None] = ContextVar("rolecall_scope", default=None)
-
+_outside: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks only weakly
 
 STILL_S = 5.0  # without movement, after which a circle of waits is looked for
 
@@ -174,6 +175,22 @@ def task_factory(
         coroutine = _without_exit(coroutine)
     task = child.task = asyncio.Task(coroutine, loop=loop, context=context, **options)
     task.add_done_callback(lambda _: child.end())
+    return task
+
+
+def outside(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+    """Start `work` as a task that belongs to no episode.
+
+    It is for work that several episodes share, that may outlive the one that began it, or that
+    runs code of libraries which start tasks as they like: the engine's steps, connections,
+    requests to servers. Such a task and those it starts have no path, so the numbers of an
+    episode's calls do not depend on them, and the barrier does not wait for them. Whoever awaits
+    the task still counts as running. What the work raises is raised there, and asyncio logs what
+    nobody awaited.
+    """
+    task = asyncio.get_running_loop().create_task(work, context=Context())
+    _outside.add(task)
+    task.add_done_callback(_outside.discard)
     return task
 
 

@@ -1,4 +1,4 @@
-"""Names whoever holds the event loop: while a function computes, no other episode goes on.
+"""Names the code that holds the event loop: while it computes, no other episode goes on.
 
 A thread consumes beats of the loop, produces a notice for each place that held it for a second,
 and blocks nothing.

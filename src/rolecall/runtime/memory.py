@@ -1,4 +1,4 @@
-"""How this process treats freed memory: what the allocator keeps, and when Python looks for it."""
+"""Sets how this process treats freed memory: what the allocator keeps, and when Python collects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code objects, errors and tasks in, the line of the user's own code that they are at out."""
+"""Finds the line of the user's own code that code objects, errors and tasks are at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program and calls of its function come in, what each call gives or raises goes out.
+"""Calls a program's function in a sandbox, and returns what each call gave or raised.
 
 The program is alone in its sandbox: only arguments go in, only plain values come out, and they
 are compared here. So one sandbox is enough where a test is no more than calls and their values.

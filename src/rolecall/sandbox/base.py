@@ -1,4 +1,4 @@
-"""What to run comes in as a `Run`, what was seen of it from outside goes out as a `Ran`."""
+"""Declares what a sandbox is asked to run (`Run`) and what was seen of it (`Ran`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine offers comes in, how each sandbox is built and confined goes out."""
+"""Plans how each sandbox is built and confined from what this machine offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job comes in, what was seen of its end goes out.
+"""Runs one job in one sandbox and reports what was seen of its end.
 
 A box is a sandbox with a Python waiting inside. It is made ahead of its job, takes one, and is
 gone with it. Its calls block, so they are made in a thread of `Bubblewrap`'s.

@@ -1,4 +1,4 @@
-"""A `Run` comes in, a `Ran` goes out: every program in a bwrap sandbox of its own."""
+"""Runs every program in a bubblewrap sandbox of its own."""
 
 from __future__ import annotations
 

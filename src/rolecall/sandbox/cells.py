@@ -1,4 +1,4 @@
-"""The cells of a notebook come in, what each finished cell printed and showed goes out."""
+"""Runs the cells of a notebook in a sandbox, and reports what each printed and showed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's control groups come in, a group of its own for each sandbox's memory goes out.
+"""Makes a control group for the memory of each sandbox.
 
 Groups are made below the one this process is in, so limits that hold for us hold for them too.
 Version 2 allows that only where no process is; there they are made beside our own.

@@ -1,4 +1,4 @@
-"""A blueprint comes in, a bwrap process that waits for a job goes out; `close` leaves no trace."""
+"""Starts a bwrap process that waits for a job; `close` leaves no trace of it."""
 
 from __future__ import annotations
 

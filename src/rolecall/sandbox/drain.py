@@ -1,4 +1,4 @@
-"""The bytes of a stream come in as they are written, their start and their end are kept."""
+"""Keeps the start and the end of a stream as it is written."""
 
 from __future__ import annotations
 

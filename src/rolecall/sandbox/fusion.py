@@ -1,24 +1,24 @@
-"""A `Run` comes in, a `Ran` goes out: programs run by a SandboxFusion server, ours or another."""
+"""Runs programs on a SandboxFusion server, ours or another."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import itertools
 import json
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rolecall.runtime.http import Http
+from rolecall.runtime.retrying import GaveUpError, RefusedError, Retrying, RetryLimits
 from rolecall.sandbox.base import Ran, Run, SandboxError, SandboxRefusedError
 from rolecall.sandbox.drain import Drain, gap
 from rolecall.sandbox.inside import bundle, init
 
 COMPILE_S = 10.0  # the protocol's default
-PAUSES_S = (1.0, 2.0, 4.0)  # before each repeat, give or take a half; then the last again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 4.0  # between requests for one run
+ATTEMPTS = 4  # requests that reach nobody before a server counts as away
+BUSY = (504,)  # it is asked again; a server that failed otherwise may have run the program
 REFUSED = (401, 403, 404, 405)  # whatever is asked
-JSON = {"Content-Type": "application/json"}
 SLACK = 1 << 20  # bytes of a response beside its streams and files
 SCRIPTS = {"python": "__program__.py", "bash": "__program__.sh"}
 
@@ -38,35 +38,33 @@ class Fusion:
         concurrency: int = 32,  # requests at once
         patience_s: float = 60.0,  # for queues and repeats, beside a run's own time
     ) -> None:
-        try:
-            import httpx
-        except ImportError as error:
-            raise ImportError(
-                'a sandbox server is reached with httpx: pip install "rolecall[serve]"'
-            ) from error
         self._url = url.rstrip("/").removesuffix("/run_code")
-        self._patience_s = patience_s
-        self._failure = httpx.TransportError
-        self._places = asyncio.Semaphore(concurrency)
+        limits = RetryLimits(
+            deadline_s=COMPILE_S + patience_s,  # and the run's own time
+            pause_s=FIRST_PAUSE_S,
+            longest_pause_s=LONGEST_PAUSE_S,
+            attempts=ATTEMPTS,
+            concurrency=concurrency,
+        )
+        self._retrying = Retrying(limits)
         self._capabilities: dict[str, Any] | None = None
-        self._trouble = ""  # what the newest try that failed was told
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.AsyncClient(timeout=None, headers=headers, trust_env=False)
+        self._http = Http(extra="serve", headers=headers, trust_env=False, passing=BUSY)
 
     async def run(self, run: Run) -> Ran:
-        async with self._places:
-            allowed_s = run.limits.wall_s + COMPILE_S + self._patience_s
-            try:
-                async with asyncio.timeout(allowed_s):
-                    return await self._run(run)
-            except TimeoutError as error:
-                told = f"{self._url} gave no result in {allowed_s:.0f} s: {self._trouble}"
-                raise SandboxError(told.rstrip(": ")) from error
+        allowed_s = run.limits.wall_s + self._retrying.limits.deadline_s
+        try:
+            return await self._retrying.call(lambda: self._run(run), deadline_s=allowed_s)
+        except GaveUpError as error:
+            raise SandboxError(
+                f"{self._url} gave no result in {error.limit}: {error.last}"
+            ) from error
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._http.close()
 
     async def _run(self, run: Run) -> Ran:
+        """One try. Raises RetryableError, or what `run` raises."""
         bundles = any(set(name) & set("*?[") for name in run.fetch) and not await self._globs()
         body = _bundling(run) if bundles else _body(run, run.code, run.files, run.fetch)
         most = SLACK + 2 * (run.limits.file_mb << 20) + 12 * run.limits.output_bytes
@@ -88,53 +86,28 @@ class Fusion:
         body: dict[str, Any] | None = None,
         optional: bool = False,
     ) -> dict[str, Any]:
-        """The server's answer; {} where something optional is missing.
-
-        A busy server (504) is asked until the run's time is over, one that is away a few times.
-        """
-        url, away = f"{self._url}{path}", 0
-        content_sent = None if body is None else json.dumps(body)  # which takes half surrogates
-        for number in itertools.count():
-            if number:
-                pause_s = PAUSES_S[min(number, len(PAUSES_S)) - 1]
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
-            try:
-                async with self._client.stream(
-                    method, url, content=content_sent, headers=JSON
-                ) as response:
-                    content = bytearray()
-                    async for chunk in response.aiter_bytes():
-                        content += chunk
-                        if len(content) > most:
-                            raise SandboxError(f"{url} answers with more than {most} bytes")
-            except self._failure as error:
-                self._trouble = f"{type(error).__name__} {error}".strip()
-                away += 1
-                if away > len(PAUSES_S):
-                    break
-                continue
-            status = response.status_code
-            if status == 200:
-                return _parsed(url, content)
-            if optional and status == 404:
+        """The server's answer; {} where something optional is missing."""
+        url = f"{self._url}{path}"
+        try:
+            content = await self._http.ask(method, url, body=body, most_bytes=most)
+        except RefusedError as error:
+            if optional and error.status == 404:
                 return {}
-            self._trouble = f"HTTP {status}: {content[:500].decode(errors='replace')}"
-            if status in REFUSED:
-                raise SandboxRefusedError(f"{url} refuses any request, {self._trouble}")
-            if 400 <= status < 500:
-                raise ValueError(f"{url} refuses the request, {self._trouble}")
-            if status != 504:
-                break
-        raise SandboxError(f"{url} fails, {self._trouble}")
+            if error.status in REFUSED:
+                raise SandboxRefusedError(f"{url} refuses any request, {error}") from error
+            if 400 <= error.status < 500:
+                raise ValueError(f"{url} refuses the request, {error}") from error
+            raise SandboxError(f"{url} fails, {error}") from error
+        return _parsed(url, content)
 
 
-def _parsed(url: str, content: bytearray) -> dict[str, Any]:
+def _parsed(url: str, content: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(content)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise SandboxError(f"{url} is no sandbox server: it says {bytes(content[:100])!r}")
+        raise SandboxError(f"{url} is no sandbox server: it says {content[:100]!r}")
     return answer
 
 

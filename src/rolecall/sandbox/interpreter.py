@@ -1,4 +1,4 @@
-"""A Python on this machine comes in, how the same one is reached inside a sandbox goes out."""
+"""Finds how a Python of this machine is reached inside a sandbox."""
 
 from __future__ import annotations
 

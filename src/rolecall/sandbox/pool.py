@@ -1,4 +1,4 @@
-"""A blueprint comes in, boxes go out, made ahead of the call where there was time for it."""
+"""Makes boxes from a blueprint ahead of the calls, where there is time for it."""
 
 from __future__ import annotations
 

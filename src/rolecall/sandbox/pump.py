@@ -1,4 +1,4 @@
-"""Open files come in, bytes move between them and memory until something happens or time is up."""
+"""Moves bytes between open files and memory until something happens or time is up."""
 
 from __future__ import annotations
 

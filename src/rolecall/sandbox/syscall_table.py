@@ -1,4 +1,4 @@
-"""The system calls that programs need, by name: their numbers on x86-64 and on 64-bit ARM.
+"""Lists the system calls that programs need, with their numbers on x86-64 and 64-bit ARM.
 
 Numbers are those of Linux's asm/unistd_64.h and asm-generic/unistd.h; None where a machine has no
 such call.

@@ -1,4 +1,4 @@
-"""A machine's architecture comes in, a seccomp filter (classic BPF) for its system calls goes out.
+"""Builds the seccomp filter (classic BPF) for the system calls of an architecture.
 
 Namespaces are the walls; this leaves programs the calls that they need (`syscall_table`), and none
 of the tools to work on the walls: new namespaces and mounts, other processes' memory, kernel

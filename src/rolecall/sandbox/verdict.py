@@ -1,4 +1,4 @@
-"""A program and hidden tests come in, whether it passes goes out.
+"""Decides whether a program passes hidden tests.
 
 The program never shares a process, or a sandbox, with what it must not see: the test runs in a
 sandbox of its own and calls the program's function through us; expected outputs stay here.

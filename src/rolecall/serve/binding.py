@@ -1,4 +1,4 @@
-"""An application and an address in; requests answered until the process is interrupted."""
+"""Serves an application at an address until the process is interrupted."""
 
 from __future__ import annotations
 

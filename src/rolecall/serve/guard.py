@@ -1,4 +1,4 @@
-"""HTTP requests in; those that may be asked here go on to an application, with a bounded body.
+"""Lets only allowed HTTP requests through to an application, with a bounded body.
 
 Consumes connections, produces requests whose body has been read. A request takes its place in the
 queue before its body is read, and gives it back when it is answered or its client has left.

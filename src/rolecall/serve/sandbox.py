@@ -1,4 +1,4 @@
-"""HTTP requests come in, programs run, results go out: the SandboxFusion protocol and a bit more.
+"""Serves a sandbox over HTTP: the SandboxFusion protocol and a bit more.
 
 Consumes requests, produces one run each; a request waits for one of the sandbox's places and is
 answered with 504 when too many wait or one waits too long, which clients take for "try again".
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from rolecall.optional import needs
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap
@@ -23,11 +24,9 @@ from rolecall.sandbox.cells import run_cells
 from rolecall.serve.binding import answer_at, check_address
 from rolecall.serve.guard import Guard, Rules, is_local, while_connected
 
-try:
+with needs("fastapi", extra="serve"):
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import JSONResponse
-except ImportError as error:
-    raise ImportError('the sandbox server needs: pip install "rolecall[serve]"') from error
 
 IGNORED = "IGNORE_THIS_FILE"  # a client's mark in the name of a file that is not to be written
 WAIT_S = 8.0  # for a place: clients give up 10 s after the timeouts they ask for

@@ -1,4 +1,4 @@
-"""A corpus and its index in, a search server out that clients of Search-R1 and Dr. MAS can ask.
+"""Serves a corpus and its index to clients of Search-R1 and Dr. MAS.
 
 `POST /retrieve` takes `queries` or `query`, `topk` and `return_scores`; `GET /health` tells which
 index answers. With a reranker `/retrieve` takes `topk_retrieval` and `topk_rerank`, too, and

@@ -1,4 +1,4 @@
-"""The agents of a config, with their parsers and tools."""
+"""Makes the agents of a config, with their parsers and tools."""
 
 from __future__ import annotations
 

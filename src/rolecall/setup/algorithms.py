@@ -1,4 +1,4 @@
-"""Which algorithm trains which agents."""
+"""Decides which algorithm trains which agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory the parts of a run take, before any of them is made.
+"""Estimates how much memory the parts of a run take, before any of them is made.
 
 Full training takes 16 bytes a parameter in float32 (weight, gradient, two moments) and 18 in
 bfloat16 (weight 2, gradient 4, master 4, moments 8). Activations come on top: they grow with

@@ -1,4 +1,4 @@
-"""Something that a config names: an environment, a reward, a tool, a tracker, an algorithm."""
+"""Holds something that a config names: an environment, reward, tool, tracker or algorithm."""
 
 from __future__ import annotations
 

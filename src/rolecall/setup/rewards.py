@@ -1,4 +1,4 @@
-"""The rewards of a config by name, with their weights."""
+"""Makes the rewards of a config by name, with their weights."""
 
 from __future__ import annotations
 

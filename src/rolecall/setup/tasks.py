@@ -1,4 +1,4 @@
-"""The environment's tasks: what is trained on, validated on and tested on."""
+"""Reads the environment's tasks: what is trained on, validated on and tested on."""
 
 from __future__ import annotations
 

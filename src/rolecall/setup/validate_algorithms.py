@@ -49,7 +49,7 @@ def check_fork(
 
 def num_candidates(config: Config, flow: Workflow) -> int | None:
     """As the workflow's option `candidates` says; None: it draws some, its source says how many."""
-    if not flow.draws:
+    if not flow.candidates:
         return 1
     option = inspect.signature(flow.play).parameters.get("candidates")
     if option is None:
@@ -78,8 +78,9 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
             f"{config.workflow.name!r} draws one; "
             + (
                 "set workflow.candidates to 2 or more"
-                if flow.draws
-                else "write `await team.AGENT.candidates(4)(...)` and `team.choose(turn)` in it"
+                if flow.candidates
+                else "write `await team.AGENT.candidates(4)(...)` and `team.choose(turn)` in it, "
+                "and declare it with @workflow(candidates=True)"
             )
         )
     if algorithm.keep_together and alone and size < 2:
@@ -169,11 +170,6 @@ def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, An
 
 
 def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm]) -> Problems:
-    if flow.draws and not flow.chooses:
-        yield (
-            f"workflow: {config.workflow.name!r} draws candidates and never chooses one; "
-            "say which is played with `team.choose(turn)`"
-        )
     number = num_candidates(config, flow)
     if number is not None and number < 1:
         yield f"workflow.candidates: at least 1 (it is {number})"

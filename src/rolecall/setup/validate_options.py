@@ -107,7 +107,7 @@ def check_coach(config: Config) -> Problems:
 
 
 def _check_opponents(config: Config) -> Problems:
-    """Whether weights of the past can be kept and played."""
+    """Whether earlier weights can be kept and played as an opponent pool."""
     for name, policy in config.policies.items():
         if policy.opponent_pool is None:
             continue

@@ -1,4 +1,4 @@
-"""Policies, critics and their optimizers in, a checkpoint that survives a crash at any moment out.
+"""Saves and loads policies, critics and their optimizers, safe from a crash at any moment.
 
 A checkpoint is written aside, flushed to disk, renamed; the pointer file `latest` moves last. So
 whatever happens while saving, `latest` names a whole checkpoint. A manifest holds the checksum of
@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from rolecall.storage.run_folder import write_aside
+from rolecall.config.errors import ConfigError
+from rolecall.errors import first_line
+from rolecall.storage.run_folder import RunFolder, write_aside
 
 LATEST, BEST = "latest", "best"  # pointer files
 MANIFEST = "manifest.json"
@@ -107,6 +109,19 @@ def damage(checkpoint: Path) -> str:
     return ""
 
 
+def named(folder: RunFolder, name: str) -> Path:
+    """Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged."""
+    found = (
+        pointed(folder.checkpoints, name) if name in (LATEST, BEST) else folder.checkpoints / name
+    )
+    if found not in saved(folder.checkpoints):
+        there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
+        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
+    if wrong := damage(found):
+        raise CheckpointError(f"{found}: {wrong}")
+    return found
+
+
 def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
     """The checkpoint to continue from, and why others, or the pointer, were passed over.
 
@@ -151,7 +166,7 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
             part.load(checkpoint / name)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
-                f"{checkpoint / name} does not fit this config: {str(error).splitlines()[0]}"
+                f"{checkpoint / name} does not fit this config: {first_line(error)}"
             ) from error
     states: list[Any] = state["states"]
     return states

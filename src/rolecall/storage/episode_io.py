@@ -1,4 +1,4 @@
-"""Episodes in, JSON lines or Parquet rows out, and back: exact to the bit.
+"""Writes episodes as JSON lines or Parquet rows and reads them back, exact to the bit.
 
 A float32 becomes the shortest decimal of its float64 value, which reads back as the same float32.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rolecall.types import Episode, Message, Task, Turn
+from rolecall.types import Episode, Message, Task, Turn, Utility
 
 IDS = ("prompt", "tokens", "versions")
+NOTES = (
+    "observation", "calls", "files", "files_written", "verdict", "candidate_error", "paid_as",
+    "team_values",
+    "preference", "replayed", "replay_error",
+)  # fmt: skip
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
 )  # fmt: skip
@@ -43,6 +48,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
     for name in (*IDS, *FLOATS):
         value = record[name]
         record[name] = None if value is None else value.tolist()
+    record["utility"] = None if turn.utility is None else asdict(turn.utility)
     record["messages"] = [
         [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
         for m in turn.messages
@@ -61,6 +67,8 @@ def _turn(record: dict[str, Any]) -> Turn:
         )
         for role, content, ids, name, own in record["messages"]
     ]
+    if record["utility"] is not None:
+        record["utility"] = Utility(**record["utility"])
     record["path"] = tuple(record["path"])
     record["parents"] = tuple(record["parents"])
     return Turn(**record)
@@ -78,6 +86,7 @@ def _plain(value: object) -> object:
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
+        ("split", pa.string()),
         ("task", pa.string()),
         ("source", pa.string()),
         ("question", pa.string()),
@@ -127,6 +136,7 @@ def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
 def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
     shared = {
         "step": step,
+        "split": episode.split,
         "task": episode.task.id,
         "source": str(episode.task.info.get("source", "")),
         "question": episode.task.prompt,
@@ -168,6 +178,13 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
         "values": turn.values,
         "ref_logprobs": turn.ref_logprobs,
         "candidate": turn.candidate,
-        "info": json.dumps(turn.info, default=_plain),
+        "info": json.dumps(_notes(turn) | turn.info, default=_plain),
         "versions": turn.versions,
     }
+
+
+def _notes(turn: Turn) -> dict[str, Any]:
+    """What is noted on a turn beside its numbers, for people who read the table."""
+    found = {name: getattr(turn, name) for name in NOTES}
+    found["utility"] = None if turn.utility is None else asdict(turn.utility)
+    return {name: value for name, value in found.items() if value not in (None, "", [], {})}

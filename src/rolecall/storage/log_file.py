@@ -1,4 +1,4 @@
-"""A file in; what the library and others log while a run goes on, written to it.
+"""Writes what the library and others log to a file while a run goes on.
 
 Handlers and levels that stand already, as in a notebook, stay as they are and see what they would
 have seen without the file.

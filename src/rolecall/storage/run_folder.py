@@ -1,4 +1,4 @@
-"""A run's folder: what is written where, and how a finished or stopped run is found again."""
+"""Lays out a run's folder: what is written where, and how a stopped run is found again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teams' demonstrations in, an embedded model out: tokenizer, Qwen3 weights, chat template.
+"""Builds an embedded model from demonstrations: tokenizer, Qwen3 weights, chat template.
 
 The demonstrations are played through the workflows themselves, so the model is fitted to the very
 prompts that the teams will see.
@@ -32,7 +32,7 @@ from rolecall.types import Ids
 
 Log = Callable[[str], None]
 Row = tuple[Ids, Ids]  # what is shown, what is learned
-COPIED = 0.3  # loss below which copying random ids is learned
+COPIED = 0.3  # loss below which copying random tokens is learned
 COPYING_UNTIL = 0.3  # share of the time by which it ends in any case
 DRILLS_UNTIL = 0.75  # share of the time by which drills alone are learned, after copying
 DRILLS_LATER = 0.3  # share of rows that they are afterwards, so that the skill is kept
@@ -43,7 +43,7 @@ NUM_DRILLS = 40_000
 class Size:
     """What is built. The defaults make 0.9 million weights: under 4 MB of float32."""
 
-    vocab: int = 480  # ids beside the tags of the workflows
+    vocab: int = 480  # tokens beside the tags of the workflows
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -66,7 +66,7 @@ def build(
     seed: int = 0,
     log: Log = lambda _: None,
 ) -> None:
-    """Write a model folder that plays the teams of all `stages`.
+    """Write a model folder that plays the teams of all `contexts`.
 
     Its time begins when the demonstrations are played. Raises ValueError if a workflow registers
     no demonstrations.
@@ -74,7 +74,7 @@ def build(
     size = size or Size()
     shown_by = [of_workflow(context.workflow.name) for context in contexts]
     tokenizer = _tokenizer(contexts, size, seed=seed)
-    log(f"tokenizer: {len(tokenizer)} ids")
+    log(f"tokenizer: {len(tokenizer)} tokens")
     rows: list[Row] = []
     drills: list[Row] = []
     for context, demonstrations in zip(contexts, shown_by, strict=True):
@@ -86,7 +86,7 @@ def build(
                 (encode(tokenizer, shown), encode(tokenizer, learned))
                 for shown, learned in demonstrations.drills(tasks, NUM_DRILLS)
             ]
-    log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} ids to learn")
+    log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} tokens to learn")
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
     _fit(LanguageModel(model, tokenizer), rows, drills, size=size, seed=seed, log=log)
@@ -143,9 +143,9 @@ def _fit(
     seed: int,
     log: Log,
 ) -> None:
-    """Next-id prediction on the sampled part; the learning rate falls to 0 in `minutes`.
+    """Next-token prediction on the sampled part; the learning rate falls to 0 in `minutes`.
 
-    It begins with copying random ids: what was said before is found again by the same circuits
+    It begins with copying random tokens: what was said before is found again by the same circuits
     (induction heads, 2209.11895), which form late where texts alone must teach them.
     """
     parameters = list(language.model.parameters())
@@ -180,7 +180,7 @@ def _fit(
 
 
 def _optimizers(model: torch.nn.Module, size: Size) -> list[torch.optim.Optimizer]:
-    """Muon gets further in the same time: after one minute on worked problems 89 % of the ids of
+    """Muon gets further in the same time: after one minute on worked problems 89 % of the tokens of
     steps were right, against 69 % to 81 % with AdamW alone.
     """
     inner: list[torch.nn.Parameter] = []
@@ -200,7 +200,7 @@ def _endless(rows: list[Row], random: np.random.Generator) -> Iterator[Row]:
 
 
 def _copies(num_ids: int, random: np.random.Generator) -> Iterator[Row]:
-    """Random ids, and the same again to be learned."""
+    """Random tokens, and the same again to be learned."""
     while True:
         shown = random.integers(num_ids, size=random.integers(4, 24)).astype(np.int32)
         yield shown, shown

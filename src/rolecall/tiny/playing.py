@@ -1,4 +1,4 @@
-"""A stage with tasks in, the episodes that the team's habits make out: as it will be played.
+"""Plays demonstrations of a team through its workflow and returns the episodes.
 
 So a model is fitted to the very prompts that the team will see.
 """
@@ -21,7 +21,7 @@ from rolecall.tiny.demonstrations.scene import Scene
 from rolecall.types import Episode, Task
 
 AT_ONCE = 32  # episodes under way: worlds may wait for a sandbox
-LONGEST = 10_000  # ids of a turn
+LONGEST = 10_000  # tokens of a turn
 
 
 def play_all(

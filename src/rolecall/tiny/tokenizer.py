@@ -1,6 +1,6 @@
-"""Texts in, a small byte-level tokenizer with a chat template out.
+"""Fits a small byte-level tokenizer with a chat template to texts.
 
-Digits stay single, so that arithmetic is done on digits; tags are one id each; the rest is BPE
+Digits stay single, so that arithmetic is done on digits; tags are one token each; the rest is BPE
 over the demonstrations, with all 256 bytes, so any text can be encoded.
 """
 
@@ -20,7 +20,7 @@ TEMPLATE = (
 
 
 def fit(texts: Iterable[str], *, size: int, tags: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `size` ids, tags and roles included."""
+    """A tokenizer of at most `size` tokens, tags and roles included."""
     tags = sorted({*tags, "<think>", "</think>"})
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(

@@ -1,4 +1,4 @@
-"""An arithmetic expression in, its value out: exact fractions, and no way to run anything else.
+"""Computes arithmetic expressions in exact fractions, and can run nothing else.
 
 The text is read by Python's grammar and only known nodes are computed; nothing is evaluated.
 """

@@ -1,4 +1,4 @@
-"""What an agent said in, the tool calls it makes out; and results as the messages that answer.
+"""Reads the tool calls in what an agent said, and writes results as messages to it.
 
 native: calls as the model's chat template teaches them, results as messages of the role `tool`
 tags: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, <tool_response>...</tool_response>

@@ -1,4 +1,4 @@
-"""Paths of an agent in, files under one folder out; no path leads out of it.
+"""Reads and writes an agent's files under one folder; no path leads out of it.
 
 Each part of a path is opened from the folder before it and links are not followed, so neither
 `..`, an absolute path, a link, nor a folder swapped meanwhile for a link leaves the root.

@@ -1,4 +1,4 @@
-"""An annotated function in, a tool that an agent can call out.
+"""Makes a tool that an agent can call of an annotated function.
 
 @tool
 def add(a: int, b: int) -> str:

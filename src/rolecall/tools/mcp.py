@@ -1,4 +1,4 @@
-"""An MCP server in, its tools for agents out: a command that is started, or a URL.
+"""Offers the tools of an MCP server to agents: a command that is started, or a URL.
 
 One connection serves all episodes. When the server dies, the episodes that call it end with an
 InfrastructureError, and the next one connects again.
@@ -10,12 +10,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from contextvars import Context
 from typing import Any
 
 from rolecall.errors import InfrastructureError, first
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.optional import optional
+from rolecall.runtime.call_tree import outside
 from rolecall.tools.calls import cut
 from rolecall.tools.mcp_http import reached
 from rolecall.tools.mcp_stdio import started
@@ -41,10 +42,7 @@ class Mcp:
         """
         if (command is None) == (url is None):
             raise ValueError("mcp: either command or url is needed, and not both")
-        try:
-            import mcp  # noqa: F401
-        except ImportError as error:
-            raise ValueError('mcp: install it with pip install "rolecall[mcp]"') from error
+        optional("mcp", extra="mcp")
         if url is None:
             if not command:
                 raise ValueError("mcp: command is empty; give a program and its arguments")
@@ -97,8 +95,7 @@ class _Connection:
         self._described: asyncio.Future[list[Any]] = self.loop.create_future()
         self._client: Any = None
         self._ended = asyncio.Event()
-        # Outside of the episode's scope: it belongs to all of them.
-        self._holder = self.loop.create_task(self._hold(target), context=Context())
+        self._holder = outside(self._hold(target))
 
     @property
     def lost(self) -> bool:
@@ -127,7 +124,7 @@ class _Connection:
         _check(arguments)
         if self.lost:
             raise InfrastructureError("the MCP server has gone")
-        calling = self.loop.create_task(self._client.call_tool(name, arguments), context=Context())
+        calling = outside(self._client.call_tool(name, arguments))
         try:
             await asyncio.wait([calling, self._holder], return_when=asyncio.FIRST_COMPLETED)
         finally:

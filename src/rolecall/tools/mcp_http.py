@@ -1,4 +1,4 @@
-"""A URL in; the two streams of messages with the MCP server there, whose answers are bounded, out.
+"""Connects to an MCP server at a URL, with a bound on each of its answers.
 
 The mcp package bounds each event of a stream of events. An answer that is one JSON text it reads
 whole, whatever its size, so here what comes is counted while it comes.
@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rolecall.tools.mcp_stdio import MOST_LINE, TooLongError
+from rolecall.runtime.http import bounded
+from rolecall.tools.mcp_stdio import MOST_LINE
 
 EVENTS = "text/event-stream"  # goes on for as long as the connection
 
@@ -37,11 +38,7 @@ async def _bound(response: Any) -> None:
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for part in whole:
-                size += len(part)
-                if size > MOST_LINE:
-                    raise TooLongError(f"an answer of more than {MOST_LINE} bytes")
+            async for part in bounded(whole, MOST_LINE):
                 yield part
 
         async def aclose(self) -> None:

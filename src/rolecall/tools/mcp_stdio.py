@@ -1,4 +1,4 @@
-"""A command in; the two streams of messages with the MCP server that it starts out.
+"""Starts an MCP server by a command and connects to its two streams of messages.
 
 As the mcp package's own transport, with two differences: a line that the server writes is bounded,
 so that no result fills the memory, and what it says on stderr needs no file of ours to go to.
@@ -14,12 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from rolecall.errors import TooLongError
+
 MOST_LINE = 4 << 20  # bytes of one message
 END_S = 2.0  # that a server has after its input has ended, and again after SIGTERM
-
-
-class TooLongError(ValueError):
-    """A message of more bytes than are read."""
 
 
 @asynccontextmanager

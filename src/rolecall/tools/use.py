@@ -1,4 +1,4 @@
-"""A turn of an agent in, what the tools that it called said out.
+"""Makes the tool calls of an agent's turn and returns what the tools said.
 
 A bad call is data: it is told to the agent, counted on the episode and written on the turn. Only a
 tool that is itself broken (InfrastructureError) ends the episode.
@@ -155,7 +155,7 @@ async def use_tools(
             running = [group.create_task(_make(call, by_name, use)) for call in made]
     results = [task.result() for task in running]
     if written:
-        turn.info["files_written"] = sorted(set(written))
+        turn.files_written = sorted(set(written))
     turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
     if len(made) < len(calls):
         made.append(Call(calls[len(made)].name))
@@ -164,7 +164,7 @@ async def use_tools(
     if texts != [text for text, _ in results]:
         episode.count("tool_results_cut")
     told = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]
-    turn.info["calls"] = [_written(call, *said) for call, said in zip(made, told, strict=True)]
+    turn.calls = [_written(call, *said) for call, said in zip(made, told, strict=True)]
     for _, problem in told:
         episode.count(f"tool_{problem or 'calls'}")
     return [(call, text) for call, (text, _) in zip(made, told, strict=True)]

@@ -1,4 +1,4 @@
-"""An algorithm, the agents whose turns it trains, and its critic."""
+"""Holds an algorithm, the agents whose turns it trains, and its critic."""
 
 from __future__ import annotations
 

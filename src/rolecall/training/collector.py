@@ -1,6 +1,6 @@
-"""The number of a step in, its groups out: tasks are played, and refused groups replaced.
+"""Collects the groups of a step: plays tasks, and replaces groups that are filtered out.
 
-Consumes tasks and a journal, produces admitted and prepared groups; unblocked by the last episode.
+Consumes tasks and a journal, produces kept and prepared groups; unblocked by the last episode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rolecall.training.run import Run
 from rolecall.types import Episode, Group, Swap, Task
 
 log = logging.getLogger("rolecall")
-MOST_ROUNDS = 10  # in which a step looks for groups that are admitted
+MOST_ROUNDS = 10  # in which a step looks for groups that are kept
 
 
 class Collector:
@@ -39,7 +39,7 @@ class Collector:
                 tasks = self.run.sampler.sample(
                     step,
                     number=number,
-                    admitted=[group[0].task for group in whole.groups],
+                    kept=[group[0].task for group in whole.groups],
                     seen={episode.task.id for episode in (*whole.episodes, *whole.unused)},
                 )
                 if not tasks:
@@ -74,17 +74,17 @@ class Collector:
             journal=journal,
             finished=finished,
         )
-        refused = [group for group in rollout.groups if not self._admits(group)]
-        rollout.groups = [group for group in rollout.groups if group not in refused]
-        rollout.unused += [episode for group in refused for episode in group]
-        rollout.num_refused = len(refused)
+        filtered = [group for group in rollout.groups if not self._keeps(group)]
+        rollout.groups = [group for group in rollout.groups if group not in filtered]
+        rollout.unused += [episode for group in filtered for episode in group]
+        rollout.num_filtered = len(filtered)
         return rollout
 
     @property
     def _refuses(self) -> bool:
         return any(part.algorithm.filters_groups for part in self.run.algorithm_groups)
 
-    def _admits(self, group: Group) -> bool:
+    def _keeps(self, group: Group) -> bool:
         return all(part.algorithm.keep_group(group) for part in self.run.algorithm_groups)
 
     async def _prepare(self, groups: list[Group]) -> None:

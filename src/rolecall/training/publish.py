@@ -1,4 +1,4 @@
-"""Publishes weights to an engine in this process, and tries out whether they arrived."""
+"""Publishes weights to an engine in this process, and checks whether they arrived."""
 
 from __future__ import annotations
 

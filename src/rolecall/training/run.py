@@ -1,4 +1,4 @@
-"""The parts of one run, connected: what the trainer and the evaluation work with."""
+"""Connects the parts of one run that the trainer and the evaluation work with."""
 
 from __future__ import annotations
 

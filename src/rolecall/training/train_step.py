@@ -1,4 +1,4 @@
-"""Groups of a step in, new weights out: annotate, credit, pack, optimizer steps, publish.
+"""Trains on the groups of a step: annotate, credit, pack, optimizer steps, publish.
 
 Which of it an algorithm needs, it declares; the order is the same for all.
 """
@@ -26,7 +26,7 @@ from rolecall.types import Batch, Episode, Turn
 
 
 async def credit(run: Run, episodes: list[Episode]) -> None:
-    """Hop 5, after what the algorithms need: log-probs of a reference, values of critics."""
+    """Give credit, after what the algorithms need: reference log-probs, values of critics."""
     for part in run.algorithm_groups:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
@@ -59,7 +59,7 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
 async def update(
     run: Run, episodes: list[Episode], *, step: int, apart: bool
 ) -> tuple[dict[str, Update], dict[str, float]]:
-    """Hops 6 and 7 for every policy, then the critics; what each did.
+    """Pack and update every policy, then the critics; what each did.
 
     `apart` computes in a thread of its own, so that the engine can go on sampling.
     """
@@ -69,7 +69,7 @@ async def update(
         np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
     for policy in order:
         part = run.group_of(policy)
-        done = await _elsewhere(_update_policy(run, part, policy, episodes, step), apart)
+        done = await _in_thread(_update_policy(run, part, policy, episodes, step), apart)
         if done is not None:
             updates[policy] = done
         if part.algorithm.one_policy_at_a_time:
@@ -199,5 +199,5 @@ def threads_shared(apart: bool) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-async def _elsewhere(work: Coroutine[Any, Any, Any], apart: bool) -> Any:
+async def _in_thread(work: Coroutine[Any, Any, Any], apart: bool) -> Any:
     return await (asyncio.to_thread(asyncio.run, work) if apart else work)

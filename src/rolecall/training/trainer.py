@@ -1,4 +1,4 @@
-"""The conductor: the only file that knows all seven hops of an id, from a task to new weights.
+"""Runs the steps of training; the only file that knows the whole way from a task to new weights.
 
 A step consumes tasks, produces episodes and then weights; it is unblocked by its last episode.
 """
@@ -167,7 +167,7 @@ class Trainer:
             )
 
     async def _step(self, step: int) -> None:
-        """Hops 1 to 7."""
+        """One whole step, from tasks to new weights."""
         run, started = self.run, time.monotonic()
         opponents = {name: pool.of(step) for name, pool in run.opponent_pools.items()}
         await self._play_against(opponents)
@@ -192,7 +192,7 @@ class Trainer:
         *,
         clock: tuple[float, float, float],
     ) -> dict[str, Update]:
-        """Hops 6 and 7: weights move, and the step is done and recorded."""
+        """Update the weights, publish them and record the step."""
         run = self.run
         await run.engine.sleep(weights=False)
         updates, learned = await train_step.update(
@@ -253,7 +253,7 @@ class Trainer:
             )
 
     def _check_mismatch(self, updates: dict[str, Update]) -> None:
-        """Not of stale turns, where the difference is drift, nor where ids were filtered."""
+        """Not of stale turns, where the difference is drift, nor where tokens were filtered."""
         config = self.config
         if config.trainer.max_staleness or config.rollout.allow_filtered_sampling:
             return
@@ -326,6 +326,7 @@ class Trainer:
             samples=config.samples,
             k=config.pass_k,
             greedy=config.greedy,
+            split=split,
         )
         write_parquet(
             self.folder.path / f"{AREAS[split]}-{self.done:06d}.parquet",
@@ -409,6 +410,6 @@ def _pace(
         "time/credit_share": (credited - collected) / whole,
         "time/update_share": (updated - credited) / whole,
         "time/publish_share": (ended - updated) / whole,
-        "pace/sampled_ids_per_s": sampled / (collected - started),
-        "pace/ids_per_s": sampled / whole,
+        "pace/sampled_tokens_per_s": sampled / (collected - started),
+        "pace/tokens_per_s": sampled / whole,
     }

@@ -1,4 +1,4 @@
-"""A task in, an approved answer out: a critic reviews until its last line says APPROVE."""
+"""A workflow in which a critic reviews answers until its last line says APPROVE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of the team and what it is told in; a turn that has its form out, where it can."""
+"""Asks a member of the team again until its turn has the promised form, or tries run out."""
 
 from __future__ import annotations
 

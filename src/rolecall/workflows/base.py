@@ -1,4 +1,4 @@
-"""How a workflow is declared: an async function in, the same function with what it needs out.
+"""Declares what a workflow is: an async function, and what it needs.
 
 @workflow
 async def duet(team, task, world, rounds: int = 2): ...
@@ -18,7 +18,7 @@ from rolecall.agents.team import Team
 from rolecall.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
-RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")
+RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names", "load")
 Play = Callable[..., Awaitable[Turn | str | None]]
 
 
@@ -30,9 +30,8 @@ class Workflow:
     play: Play  # play(team, task, world, **options) -> the answer
     roles: tuple[str, ...]
     calls_others: bool = False  # it may call agents that its source does not name
-    draws: bool = False  # its source draws candidates
-    chooses: bool = False  # its source says which candidate is played
-    forks: bool = False  # its source forks the world
+    candidates: bool = False  # it draws several answers to one prompt and plays one of them
+    forks: bool = False  # it tries answers out in forks of the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
 
     async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
@@ -45,6 +44,8 @@ def workflow(play: Play, /) -> Workflow: ...
 def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
+    candidates: bool = False,
+    forks: bool = False,
 ) -> Callable[[Play], Workflow]: ...
 
 
@@ -53,10 +54,14 @@ def workflow(
     /,
     *,
     parsers: dict[str, Parser] | None = None,
+    candidates: bool = False,
+    forks: bool = False,
 ) -> Workflow | Callable[[Play], Workflow]:
     """Make a workflow of an async function `(team, task, world, <options>)`.
 
-    Roles are read from its source: every `team.NAME(...)` and `team.role("NAME")`.
+    Roles are read from its source: every `team.NAME(...)` and `team.role("NAME")`. What else it
+    needs is declared: `candidates` where it calls `team.NAME.candidates(...)`, and `forks` where it
+    calls `world.fork()`; `play_best` needs both.
     """
 
     def made(function: Play) -> Workflow:
@@ -64,27 +69,17 @@ def workflow(
             raise ValueError(f"workflow {function.__name__!r} must be an async function")
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         roles, calls_others = _roles(tree, next(iter(inspect.signature(function).parameters)))
-        called = _called(tree)
-        tries = "play_best" in called
         return Workflow(
             name=function.__name__,
             play=function,
             roles=roles,
             calls_others=calls_others,
-            draws=tries or "candidates" in called,
-            chooses=tries or "choose" in called,
-            forks=tries or "fork" in called,
+            candidates=candidates,
+            forks=forks,
             parsers=parsers or {},
         )
 
     return made if play is None else made(play)
-
-
-def _called(tree: ast.AST) -> set[str]:
-    """Names of all functions and methods that are called."""
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = {call.id for call in calls if isinstance(call, ast.Name)}
-    return names | {call.attr for call in calls if isinstance(call, ast.Attribute)}
 
 
 def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:

@@ -1,4 +1,4 @@
-"""One agent and a world in; several answers tried out in forks of it, the best one played.
+"""Tries several answers of one agent in forks of the world, and plays the best one.
 
 The sampling of AT-GRPO (2510.11062): all candidates answer one prompt, each acts in a fork of the
 world, and the world goes on from the fork of the best.
@@ -26,7 +26,7 @@ async def play_best(
         try:
             seen = await fork.step(turn.agent, "" if turn.finish == "length" else turn.visible)
         except Exception as error:  # the boundary to the world: this candidate is no data
-            turn.info["candidate_error"] = f"{type(error).__name__}: {error}"
+            turn.candidate_error = f"{type(error).__name__}: {error}"
             continue
         turn.rewards |= {"team": alpha * seen.team, "own": seen.reward}
         played.append((turn.score, turn, fork, seen))

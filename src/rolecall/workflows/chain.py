@@ -1,4 +1,4 @@
-"""A task in, a refined solution out: one writes, one criticises, one writes the final answer."""
+"""A workflow in which one agent writes, one criticises, and one writes the final answer."""
 
 from __future__ import annotations
 

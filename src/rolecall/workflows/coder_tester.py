@@ -1,4 +1,4 @@
-"""A problem in, a tested program out: one writes code, one writes tests, both see what fails.
+"""A workflow in which one agent writes code, one writes tests, and both see what fails.
 
 Tests are lines of `call == value` between `<tests>` tags; the world runs them. A tester earns what
 its tests are worth, which a reference program tells, not what they do to the coder.

@@ -1,4 +1,4 @@
-"""A table in, a submission out: features, a model and predictions by three roles (MAPPA).
+"""A workflow of MAPPA: three roles make features, a model and predictions from a table.
 
 Files pass from role to role in the world; a role sees the task, the list of files as it is, and
 the final words of those before it. Its turns are its calls of the world's tool `python`: MAPPA's

@@ -1,4 +1,4 @@
-"""A proposition in, the winner of a debate out: two sides, a judge who does not know who is who.
+"""A workflow in which two sides debate before a judge who does not know who is who.
 
 The sides are drawn, and so is who is called A: neither an agent's name nor its place wins.
 """

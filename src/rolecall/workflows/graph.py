@@ -1,4 +1,4 @@
-"""Who sees whose words, as a table in, a conversation out: for teams that need no code.
+"""A workflow written as a table of who reads whom, for teams that need no code.
 
 sees:
   planner: {}

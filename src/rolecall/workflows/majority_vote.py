@@ -1,4 +1,4 @@
-"""A task in, the answer of most debaters out (2305.14325): all speak at once, then read the others.
+"""A workflow of debaters who speak at once, read the others, and vote (2305.14325).
 
 Votes are grouped by equivalence, so 1/2 and 0.5 are one answer; who gives none abstains.
 """

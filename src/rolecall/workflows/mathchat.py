@@ -1,4 +1,4 @@
-"""A problem in, a verified answer out: one reasons, one computes with Python, one decides.
+"""A workflow in which one agent reasons, one computes with Python, and one decides.
 
 The team of MAPPA (MathChat): the executor has the tool `python`, and the verifier sees what it said
 and what its code printed, not the solver.
@@ -21,6 +21,6 @@ async def mathchat(team: Team, task: Task, world: World, show_solver: bool = Fal
     """
     plan = await team.solver(task.prompt)
     computed = await team.executor(task.prompt, plan)
-    output = computed.info.get("observation", "")
+    output = computed.observation or ""
     seen = [plan] if show_solver else []
     return await team.verifier(task.prompt, *seen, computed, output or "No code was run.")

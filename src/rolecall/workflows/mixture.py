@@ -1,4 +1,4 @@
-"""A task in, one answer made of several out: proposers speak at once, an aggregator sums up.
+"""A workflow in which several agents propose at once and an aggregator sums up.
 
 Mixture of agents (2406.04692): with `layers`, proposers read the proposals of the layer before.
 """

@@ -1,4 +1,4 @@
-"""A task in, an agent's last words out: it acts in the world and sees what comes of it."""
+"""A workflow in which one agent acts in the world and sees what comes of it."""
 
 from __future__ import annotations
 

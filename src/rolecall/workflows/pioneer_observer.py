@@ -1,4 +1,4 @@
-"""A task in, an observer's answer out: it reads what the pioneer answered (CORY, 2410.06101).
+"""A workflow in which an observer reads what a pioneer answered (CORY, 2410.06101).
 
 The two agents swap roles every `swap_every` steps; weights, optimizer and reference stay with the
 policies. In an evaluation the agent that stands first is the pioneer.

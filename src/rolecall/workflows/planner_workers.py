@@ -1,4 +1,4 @@
-"""A task in, a planner's answer out: it hands subtasks to workers, who work at once and report.
+"""A workflow in which a planner hands subtasks to workers, who work at once and report.
 
 A worker sees its subtask alone. Subtasks stand in `<subtask>` tags, or in the calls of MATPO
 (2510.04678): <use_mcp_tool> with <arguments>{"subtask": ...}</arguments>.

@@ -1,4 +1,4 @@
-"""A question in, an answer out: a verifier decides whether to search on or to answer.
+"""A workflow in which a verifier decides whether to search on or to answer.
 
 The protocol of Dr. MAS (2602.08847) for search. Its last step has no verifier: nobody would act on
 its word, so the answerer speaks.

@@ -1,4 +1,4 @@
-"""A deal in, the end of a game out: agents move in turn, and each knows its own view alone."""
+"""A workflow in which agents play a game in turn, and each knows its own view alone."""
 
 from __future__ import annotations
 

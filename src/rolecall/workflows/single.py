@@ -1,4 +1,4 @@
-"""A task in, one agent's solution out."""
+"""A workflow in which one agent answers the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task in, a checked solution out: the protocol of Dr. MAS (2602.08847) for maths.
+"""A workflow of a solver and a verifier: the protocol of Dr. MAS (2602.08847) for maths.
 
 The solver sees the task and all that both have said so far; so does the verifier, and the newest
 solution. The last round has no verifier: nobody would act on its word.
@@ -23,7 +23,11 @@ Ask = Callable[..., Awaitable[Turn]]
 OnUnparsable = Literal["reject", "approve", "retry"]
 
 
-@workflow(parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")})
+@workflow(
+    parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
+    candidates=True,
+    forks=True,
+)
 async def solver_verifier(
     team: Team,
     task: Task,

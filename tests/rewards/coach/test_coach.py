@@ -250,7 +250,7 @@ def test_an_action_without_a_score_is_left_out_and_the_others_stay():
 def test_credit_compares_only_actions_that_have_a_score():
     episode = said("good", "bad")
     play(fails_on_bad, episode)
-    assert [turn.text for _, turn in Grpo().said([episode])] == ["good"]
+    assert [turn.text for _, turn in Grpo().credited_turns([episode])] == ["good"]
 
 
 def test_an_action_without_a_score_may_drop_its_episode():

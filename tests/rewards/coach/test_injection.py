@@ -70,10 +70,10 @@ def test_the_coach_sees_thinking_tools_and_files_apart_and_both_ends_of_long_tex
     [turn] = said("hm, hm</think>My answer").turns
     turn.messages = [Message("system", "Be brief."), Message("user", "x" * 500 + "END")]
     turn.finish = "length"
-    turn.info["calls"] = [
+    turn.calls = [
         {"name": "python", "arguments": "{}", "result": "start" + "." * 5000 + "KeyError: 'b'"}
     ]
-    turn.info["files_written"] = ["model.pkl"]
+    turn.files_written = ["model.pkl"]
     task = said("a").task
     action = Action(
         turn,

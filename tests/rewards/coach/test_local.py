@@ -13,7 +13,7 @@ from tests.sandbox.places import working_sandbox
 def judged(text: str, *, calls=None, sandbox=None):
     turn = Turn("0:t:0/0", "t", "0:t:0", "solver", "p", (0,), text=text)
     if calls is not None:
-        turn.info["calls"] = calls
+        turn.calls = calls
     return asyncio.run(LocalCoach(sandbox).judge(turn))
 
 

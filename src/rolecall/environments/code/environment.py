@@ -1,4 +1,4 @@
-"""Names of programming sources in; tasks, and worlds that run programs against tests, out."""
+"""Poses programming problems, and scores programs by hidden tests."""
 
 from __future__ import annotations
 

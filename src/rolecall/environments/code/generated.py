@@ -1,4 +1,4 @@
-"""A split, a level and an index in; a generated programming problem with its solution out.
+"""Generates programming problems with their solutions.
 
 A problem keeps, changes and sums up numbers. Every step is a sentence for the text and a line for
 the reference, so both say the same. A text belongs to the test split if its hash says so.

@@ -1,4 +1,4 @@
-"""A program and input/output pairs come in; which of them it gets wrong, and how, goes out.
+"""Runs a program on input/output pairs, and says which of them it gets wrong and how.
 
 A pair is `call == value` for a function, such as `add(1, 2) == 3`, and `input == output` for a
 program that reads and prints, such as `'1 2' == '3'`. Both sides are literals: nothing of a pair

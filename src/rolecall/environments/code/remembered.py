@@ -1,11 +1,12 @@
-"""A key and work in, what the work came to out: done once, however many ask for it."""
+"""Remembers the results of work by key, so that it is done once for all who ask."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
+
+from rolecall.runtime.call_tree import outside
 
 Result = TypeVar("Result")
 MOST = 4_096  # results kept; the oldest goes first
@@ -24,8 +25,8 @@ class Remembered:
         if key not in self._known:
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
-            outside = contextvars.Context()  # of the episode's scope, which may end before
-            self._known[key] = asyncio.create_task(self._do(key, work), context=outside)
+            # The episode that asks first may end before the others that wait for it.
+            self._known[key] = outside(self._do(key, work))
         result: Result = await asyncio.shield(self._known[key])
         return result
 

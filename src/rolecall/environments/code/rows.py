@@ -1,4 +1,4 @@
-"""A file of public programming rows comes in, tasks with their hidden tests go out.
+"""Reads a file of public programming rows and makes tasks with hidden tests of them.
 
 | rows of   | told by      | question       | hidden tests                             |
 |-----------|--------------|----------------|------------------------------------------|
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
-from rolecall.rows.files import Row, read_rows
+from rolecall.rows.files import Row
+from rolecall.rows.tasks import read_tasks
 from rolecall.types import Task
 
 QUESTIONS = ("question", "prompt", "problem", "text", "input")
@@ -44,21 +45,18 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
     Raises ValueError naming file and row for a row that is none of these.
     """
-    tasks: list[Task] = []
-    taken: set[str] = set()
-    stem = path.name.partition(".")[0]
-    for number, row in read_rows(path):
-        try:
-            prompt, answer, info = _parts(row)
-        except (ValueError, SyntaxError) as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        name = str(next((row[key] for key in IDS if row.get(key) is not None), f"{stem}-{number}"))
-        name = f"{name}-{number}" if name in taken else name
-        taken.add(name)
-        used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *OTHERS}
-        rest = {column: value for column, value in row.items() if column not in used}
-        tasks.append(Task(name, prompt, answer, {"source": source or stem} | rest | info))
-    return tasks
+    known = source or path.name.partition(".")[0]
+    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
+
+
+def _task(row: Row, name: str, *, source: str) -> Task:
+    try:
+        prompt, answer, info = _parts(row)
+    except SyntaxError as error:
+        raise ValueError(str(error)) from error
+    used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *OTHERS}
+    rest = {column: value for column, value in row.items() if column not in used}
+    return Task(name, prompt, answer, {"source": source} | rest | info)
 
 
 def _parts(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:

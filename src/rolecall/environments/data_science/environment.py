@@ -1,4 +1,4 @@
-"""Tables in; tasks, and worlds whose `python` works on their files and that score them, out."""
+"""Poses tasks on tables, runs Python on their files, and scores the submissions."""
 
 from __future__ import annotations
 

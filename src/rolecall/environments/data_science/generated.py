@@ -1,4 +1,4 @@
-"""A split and an index in; a generated table to learn from, in the manner of Kaggle, out.
+"""Generates tables to learn from, in the manner of Kaggle.
 
 The best known score is that of the rule behind the data without its noise, the baseline that of
 the best constant: so 0 is what everybody gets and 1 what nobody is expected to exceed.

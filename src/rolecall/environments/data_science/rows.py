@@ -1,4 +1,4 @@
-"""DSBench's modelling rows come in, tasks that name their files go out.
+"""Reads DSBench's modelling rows and makes tasks that name their files.
 
 A row says where the files are, the companion file how they are scored:
 {task_id: {cleaned_prompt, metric, target_column, id_column}}.
@@ -14,10 +14,12 @@ from typing import Any
 from rolecall.environments.data_science.generated import asked
 from rolecall.grading.submissions import Grading, Table, grade, read_table, write_table
 from rolecall.grading.tabular import constant, metric_named
-from rolecall.rows.files import Row, read_rows
+from rolecall.rows.files import Row
+from rolecall.rows.tasks import given_id, read_tasks
 from rolecall.types import Task
 
 COMPANION = "*cleaned_prompts.json"
+TASK_ID = "metadata.task_id"
 
 
 def modelling_tasks(
@@ -29,21 +31,21 @@ def modelling_tasks(
     with the task and not before. Raises ValueError naming file and row.
     """
     records = _records(prompts or _companion(path))
-    tasks: list[Task] = []
-    for number, row in read_rows(path):
+
+    def make(row: Row, name: str) -> Task:
         try:
-            tasks.append(_task(row, records, root=root or path.parent))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}:{number}: {error!r}") from error
-    return tasks
+            return _task(row, name, records, root=root or path.parent)
+        except (KeyError, TypeError) as error:
+            raise ValueError(repr(error)) from error
+
+    return read_tasks(path, make, ids=(TASK_ID,))
 
 
-def _task(row: Row, records: dict[str, Any], *, root: Path) -> Task:
-    found = row["metadata"]
-    name = str(found["task_id"])
-    if name not in records:
-        raise ValueError(f"the companion file has no record of {name!r}")
-    record = records[name]
+def _task(row: Row, name: str, records: dict[str, Any], *, root: Path) -> Task:
+    _, key = given_id(row, (TASK_ID,))
+    if key not in records:
+        raise ValueError(f"the companion file has no record of {key!r}, the row's {TASK_ID}")
+    found, record = row["metadata"], records[key]
     targets = record["target_column"]
     grading = Grading(
         metric=record["metric"],

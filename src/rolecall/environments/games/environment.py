@@ -1,4 +1,4 @@
-"""A turn-based game in; tasks that deal it, and worlds that referee it, out.
+"""Deals and referees turn-based games.
 
 An action is written in square brackets, exactly one legal one a message. After one warning an
 illegal action forfeits the game.

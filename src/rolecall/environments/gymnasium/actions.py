@@ -1,4 +1,4 @@
-"""An action space of Gymnasium in; how agents name actions, and which action a text is, out."""
+"""Names the actions of a Gymnasium space for agents, and reads an action from a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment of Gymnasium in; tasks that are its seeds, and worlds in which it runs, out."""
+"""Lets agents act in an environment of Gymnasium; its tasks are seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment of this package in, the same one as Gymnasium knows it out: text for text.
+"""Offers an environment of this package as a Gymnasium environment, text for text.
 
 env = AsGymnasium(TextEnvironment()); text, _ = env.reset(seed=0); env.step("My summary.")
 """
@@ -10,13 +10,12 @@ import string
 from typing import Any
 
 from rolecall.interfaces.environment import Environment, World
+from rolecall.optional import needs
 from rolecall.tags import visible
 from rolecall.types import Episode, Task
 
-try:
+with needs("gymnasium", extra="gym"):
     import gymnasium
-except ImportError as error:
-    raise ImportError(f'this needs gymnasium: pip install "rolecall[gym]" ({error})') from error
 
 
 class AnyText(gymnasium.spaces.Text):

@@ -1,4 +1,4 @@
-"""A split in; tasks that are seeds of a foreign environment, for training without end, out."""
+"""Makes tasks of the seeds of a foreign environment; training seeds never run out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and a frozen LLM in; tasks, and worlds in which that LLM answers the agents, out.
+"""Poses rows as tasks, in which a frozen LLM answers the agents.
 
 It is a simulated user, a game master, a customer: whatever its system prompt says.
 """

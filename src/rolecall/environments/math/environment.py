@@ -1,4 +1,4 @@
-"""Names of maths sources in; tasks, and worlds that compare boxed answers with the truth, out."""
+"""Poses maths problems, and compares boxed answers with the truth."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rolecall.environments.math.generated import Generated, Kind
-from rolecall.environments.math.rows import locate, math_tasks
+from rolecall.environments.math.rows import math_tasks
 from rolecall.grading.math.answers import extract
 from rolecall.grading.math.equivalence import MathJudge
 from rolecall.interfaces.environment import Observation, World
+from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, gather, listed
 from rolecall.tags import find_tag
 from rolecall.types import Episode, Task

@@ -1,4 +1,4 @@
-"""A split, a level and an index in; a generated maths problem with its worked steps out.
+"""Generates maths problems with their worked steps.
 
 The number of problems is endless for practical purposes. A problem belongs to the test split if
 the hash of its text says so, so train and test cannot share one, whatever the seeds.

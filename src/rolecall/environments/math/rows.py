@@ -1,4 +1,4 @@
-"""A file of public maths rows comes in, tasks go out.
+"""Reads a file of public maths rows and makes tasks of them.
 
 | rows of                      | question                     | truth                     |
 |------------------------------|------------------------------|---------------------------|
@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rolecall.grading.math.answers import extract, references
-from rolecall.rows.files import Row, read_rows
-from rolecall.rows.places import locate
+from rolecall.rows.files import Row
+from rolecall.rows.tasks import given_id, read_tasks
 from rolecall.types import Task
-
-__all__ = ["duplicate_questions", "locate", "math_tasks", "read_rows"]
 
 QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
 TRUTHS = (
@@ -47,17 +44,8 @@ def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
     Raises ValueError naming file and row for a row without question or truth.
     """
-    tasks: list[Task] = []
-    taken: set[str] = set()
-    stem = path.name.partition(".")[0]
-    for number, row in read_rows(path):
-        try:
-            task = _task(row, name=f"{stem}-{number}", source=source or stem)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        tasks.append(_with_unique_id(task, taken, number=number))
-        taken.add(tasks[-1].id)
-    return tasks
+    known = source or path.name.partition(".")[0]
+    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
 
 
 def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tuple[str, str]]:
@@ -81,12 +69,12 @@ def normal_question(question: str) -> str:
     return TYPOGRAPHY.sub("", question.casefold())
 
 
-def _task(row: Row, *, name: str, source: str) -> Task:
+def _task(row: Row, name: str, *, source: str) -> Task:
     columns = {column.casefold(): column for column in row}  # AIME on the hub writes Problem
     question_at, question = _first(row, columns, QUESTIONS, read=_question)
     truth_at, truth = _first(row, columns, TRUTHS, read=_truth)
     source_at, stated = _first(row, columns, SOURCES, read=_name)
-    id_at, row_id = _first(row, columns, IDS, read=_name)
+    id_at, _ = given_id(row, IDS)
     if question is None:
         raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
     if truth is None:
@@ -96,7 +84,7 @@ def _task(row: Row, *, name: str, source: str) -> Task:
     if truth_at.casefold() == "solution" or "####" in str(row[truth_at]):
         info["solution"] = row[truth_at]  # the truth was only its end
     info["source"] = stated or source
-    return Task(row_id or name, question, truth[0] if len(truth) == 1 else truth, info)
+    return Task(name, question, truth[0] if len(truth) == 1 else truth, info)
 
 
 def _first(
@@ -131,10 +119,3 @@ def _truth(value: Any, column: str) -> list[str] | None:
 
 def _name(value: Any, column: str) -> str | None:
     return str(value).strip() or None
-
-
-def _with_unique_id(task: Task, taken: set[str], *, number: int) -> Task:
-    candidate = task.id
-    while candidate in taken:
-        candidate = f"{candidate}-{number}"
-    return replace(task, id=candidate)

@@ -1,4 +1,4 @@
-"""A turn-based (AEC) game of PettingZoo in; tasks that are its seeds, and worlds that play it, out.
+"""Lets agents play a turn-based (AEC) game of PettingZoo; its tasks are seeds.
 
 It is refereed as the package's own games are: one action in square brackets, one warning.
 """

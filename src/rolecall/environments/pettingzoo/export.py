@@ -1,4 +1,4 @@
-"""A game of this package in, the same one as PettingZoo knows it (AEC) out.
+"""Offers a game of this package as an AEC environment of PettingZoo.
 
 An observation is the text of the seat's view as bytes, with a mask of the legal actions; `text_of`
 reads it.
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from rolecall.environments.games.environment import Game
 from rolecall.environments.games.kuhn import MOVES, Kuhn
+from rolecall.optional import needs
 
-try:
+with needs("pettingzoo", extra="gym"):
     from gymnasium import spaces
     from pettingzoo import AECEnv
-except ImportError as error:
-    raise ImportError(f'this needs pettingzoo: pip install "rolecall[gym]" ({error})') from error
 
 Seen = dict[str, NDArray[Any]]  # observation: uint8 [max_bytes]; action_mask: int8 [actions]
 

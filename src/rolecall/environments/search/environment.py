@@ -1,4 +1,4 @@
-"""Questions and a place to search in; tasks, and worlds that answer searches, out."""
+"""Poses questions, and answers the searches of agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A seed and a size in; the passages of a small invented world, and questions about it, out.
+"""Generates the passages of a small invented world, and questions about it.
 
 People, towns, firms, things and lands have a passage each, which tells its facts; a question
 follows one to three facts, each in the passage of the answer before. Entities of the training

@@ -1,4 +1,4 @@
-"""A file of public question rows comes in, tasks go out.
+"""Reads a file of public question rows and makes tasks of them.
 
 | rows of            | question                                        | truth                     |
 |--------------------|-------------------------------------------------|---------------------------|
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.grading.qa import targets
-from rolecall.rows.files import Row, read_rows
+from rolecall.rows.files import Row
+from rolecall.rows.tasks import read_tasks
 from rolecall.types import Task
 
 QUESTIONS = ("env_kwargs.question", "question", "extra_info.question", "prompt")
@@ -32,30 +33,16 @@ def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
     Raises ValueError naming file and row for a row without question or truth.
     """
-    tasks: list[Task] = []
-    taken: set[str] = set()
-    stem = path.name.partition(".")[0]
-    for number, row in read_rows(path):
-        try:
-            question, accepted = _question(row), _truth(row)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        name = _unique(_first(row, IDS), taken, number=number, stem=stem)
-        used = {field for field in (*QUESTIONS, *TRUTHS, *SOURCES, *IDS) if "." not in field}
-        info = {column: value for column, value in row.items() if column not in used}
-        info["source"] = str(_first(row, SOURCES) or source or stem)
-        answer = accepted[0] if len(accepted) == 1 else accepted
-        tasks.append(Task(name, question, answer, info))
-    return tasks
+    known = source or path.name.partition(".")[0]
+    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
 
 
-def _unique(row_id: Any, taken: set[str], *, number: int, stem: str) -> str:
-    """The row's id, or one made of the file and its number; none twice."""
-    name = f"{stem}-{number}" if row_id is None else str(row_id)
-    while name in taken:
-        name = f"{name}-{number}"
-    taken.add(name)
-    return name
+def _task(row: Row, name: str, *, source: str) -> Task:
+    question, accepted = _question(row), _truth(row)
+    used = {field for field in (*QUESTIONS, *TRUTHS, *SOURCES, *IDS) if "." not in field}
+    info = {column: value for column, value in row.items() if column not in used}
+    info["source"] = str(_first(row, SOURCES) or source)
+    return Task(name, question, accepted[0] if len(accepted) == 1 else accepted, info)
 
 
 def _first(row: Row, fields: Sequence[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Names of sources in; tasks, and worlds that compare a text with reference texts, out.
+"""Poses writing tasks, and compares the texts with references.
 
 For summaries, translations and whatever else has no single right answer.
 """

@@ -1,4 +1,4 @@
-"""A split and an index in; a report to be summarised, and the summary that it should have, out.
+"""Generates reports to be summarised, with the summaries that they should have.
 
 What counts stands in sentences with a number; the others are said by the way. A report belongs to
 the test split if the hash of its text says so.

@@ -1,4 +1,4 @@
-"""A file of rows and the names of its columns come in, tasks go out.
+"""Reads the named columns of a file of rows and makes tasks of them.
 
 A name may lead into a column: `translation.de` is the `de` of each row's `translation`.
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.grading.qa import targets
-from rolecall.rows.files import Row, read_rows
+from rolecall.rows.files import Row
+from rolecall.rows.tasks import read_tasks
 from rolecall.types import Task
 
 
@@ -29,24 +30,17 @@ def text_tasks(
 
     Raises ValueError naming file and row for a row that lacks one, or that `check` refuses.
     """
-    tasks: list[Task] = []
-    taken: set[str] = set()
-    stem = path.name.partition(".")[0]
+    source = {"source": path.name.partition(".")[0]}
     used = {column.partition(".")[0] for column in (question, answer, "id") if column}
-    for number, row in read_rows(path):
-        name = f"{stem}-{number}" if row.get("id") is None else str(row["id"])
-        while name in taken:
-            name = f"{name}-{number}"
-        taken.add(name)
+
+    def make(row: Row, name: str) -> Task:
         info = {column: value for column, value in row.items() if column not in used}
-        try:
-            task = Task(name, _text(row, question), _accepted(row, answer), {"source": stem} | info)
-            if check is not None:
-                check(task)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        tasks.append(task)
-    return tasks
+        task = Task(name, _text(row, question), _accepted(row, answer), source | info)
+        if check is not None:
+            check(task)
+        return task
+
+    return read_tasks(path, make)
 
 
 def _text(row: Row, column: str) -> str:

@@ -1,4 +1,4 @@
-"""Questions that need tools in; tasks, and worlds that can be looked things up in, out.
+"""Poses questions that need tools, and looks things up for agents.
 
 The tools are those that an agent names in the config. `world` among them offers `lookup(name)` in
 the facts of the task, where it has some.

@@ -1,4 +1,4 @@
-"""A split and an index in; an order whose price takes several look-ups and a calculation, out.
+"""Generates orders whose price takes several look-ups and a calculation.
 
 Prices and places are another task's own, so nothing can be known by heart. A question belongs to
 the test split if the hash of its text says so.

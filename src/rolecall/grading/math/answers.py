@@ -1,4 +1,4 @@
-"""Text of an agent or a data row comes in, the bare answers it states go out."""
+"""Finds the bare answers that the text of an agent or a data row states."""
 
 from __future__ import annotations
 

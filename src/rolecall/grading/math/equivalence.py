@@ -1,4 +1,4 @@
-"""An answer and a truth come in, whether they are equal and how that was found goes out.
+"""Decides whether a maths answer equals the truth, and says how that was found.
 
 Plain rules decide most pairs at once. The rest goes to a child process with a hard time and
 memory limit, because symbolic work on model text may never end. A reference that the child cannot

@@ -1,4 +1,4 @@
-"""Pairs of answers go into a child process, verdicts or the way it failed come out.
+"""Talks to the child process that compares maths answers, and says how it failed where it did.
 
 Blocking calls for one thread at a time; `MathJudge` keeps them off the event loop.
 """

@@ -1,4 +1,4 @@
-"""Two answers come in; whether they are equal goes out, or None where only algebra can tell.
+"""Compares two maths answers by plain rules; None means that only algebra can tell.
 
 Numbers are compared exactly: 1/3 is not 0.3333. Nothing here evaluates text.
 """

@@ -1,4 +1,4 @@
-r"""A maths answer as somebody wrote it comes in, its one plain LaTeX spelling goes out.
+r"""Rewrites a maths answer in its one plain LaTeX spelling.
 
 tidy(r"$\left( 3,\, \dfrac{\pi}{2} \right)$.") -> r"(3,\frac{\pi}{2})"
 

@@ -1,4 +1,4 @@
-r"""A tidy maths answer comes in, what it plainly is goes out: number, numeral, text or series.
+r"""Reads what a tidy maths answer plainly is: number, numeral, text, series or formula.
 
 read(r"1\frac{1}{2}") -> Number(3/2); read("1011_2") -> Numeral("1011", 2)
 read(r"\{1,x\}") -> Series("{}", (Number(1), Formula("x"))); read(r"\sqrt{8}") -> Formula

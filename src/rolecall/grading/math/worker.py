@@ -1,4 +1,4 @@
-"""The child process of the maths judge: JSON lines with two answers in, verdict lines out.
+"""The child process of the maths judge, which compares answers that plain rules cannot.
 
     {"given": "x+1", "truth": "1+x"} -> {"verdict": "equal", "worn": false}
     {"given": null, "truth": "1+x"}  -> {"verdict": "readable", "worn": false}

@@ -1,6 +1,6 @@
-"""Prefix trees of one flat row in, attention by FlexAttention out; for GPUs.
+"""Computes attention over packed prefix trees by FlexAttention, for GPUs.
 
-Legend: N = ids in the flat row, B = its blocks, H / K = query / key-value heads, D = head size.
+Legend: N = tokens in the flat row, B = its blocks, H / K = query / key-value heads, D = head size.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch.nn.functional import pad
 from rolecall.models.attention.prefix_tree import subtree_ends
 from rolecall.types import Ids
 
-BLOCK = 128  # ids
-LEAST = 512  # ids; rows are padded, since each length is compiled anew
+BLOCK = 128  # tokens
+LEAST = 512  # tokens; rows are padded, since each length is compiled anew
 # Sizes of a family of shapes that are compiled; one more is an error, not attention without blocks.
 # Rows grow by a third or a half from one size to the next, so that 64 are more than can occur.
 MOST_SHAPES = 64
 
 
 class Flex:
-    """Each id sees itself and its ancestors: a query q sees a key k if k <= q < end of k's subtree.
+    """Each token sees itself and its ancestors: q sees k if k <= q < end of k's subtree.
 
-    Only blocks of ids with a pair that is seen are computed. Padding sees itself.
+    Only blocks of tokens with a pair that is seen are computed. Padding sees itself.
     """
 
     def __init__(self, parent: Ids, depth: Ids, *, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Rows with one new id each in, attention over their pages by FlexAttention out; for GPUs.
+"""Computes attention of rows with one new token over their pages by FlexAttention, for GPUs.
 
 Nothing is gathered: a row's table is its list of blocks. All shapes are known beforehand and
 nothing waits for the device, so that a step can be recorded.
@@ -21,7 +21,7 @@ from rolecall.models.cpu.kernels import PAGE
 
 
 class FlexPages:
-    """table [R, P]: each row's pages, then anything; starts [R]: where its new id goes."""
+    """table [R, P]: each row's pages, then anything; starts [R]: where its new token goes."""
 
     def __init__(self, table: Tensor, starts: Tensor, *, cache: Cache) -> None:
         assert not cache.runs_on_numba, "these pages are laid out for numba"

@@ -1,10 +1,10 @@
-"""Keys and values of rows in flight, in pages: written by every layer, read by rows that go on.
+"""Holds the keys and values of rows in flight in pages, which later tokens of the rows read.
 
 A row's table names its pages, so rows that begin alike read the same ones. On a CPU with float32
 numba's loops walk the pages; elsewhere they are gathered for PyTorch's attention.
 
-Legend: N = new ids, R = rows, P = most pages of a row, H / K = query / key-value heads, D = head
-size, L = most new ids of a row, S = positions.
+Legend: N = new tokens, R = rows, P = most pages of a row, H / K = query / key-value heads, D = head
+size, L = most new tokens of a row, S = positions.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class _Part:
     """Some of the rows, padded to the longest of them."""
 
     slots: Tensor  # [R, S] where their positions stand in the cache
-    index: Tensor  # [R, L] of their new ids among all
+    index: Tensor  # [R, L] of their new tokens among all
     real: Tensor  # [R, L] what is not padding
-    mask: Tensor  # [R, 1, L, S] which positions each id sees
+    mask: Tensor  # [R, 1, L, S] which positions each token sees
 
 
 class Paged:
-    """New ids of rows, any number of each; they see what stands before them in their row.
+    """New tokens of rows, any number of each; they see what stands before them in their row.
 
     table [R, P]: the pages of each row; starts [R]: how many positions of it are filled already;
-    counts [R]: its new ids, one if not given.
+    counts [R]: its new tokens, one if not given.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Paged:
             self.counts, self.first = torch.ones_like(starts), rows
             self.row, self.position = rows, starts
         else:
-            self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's ids
+            self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's tokens
             self.row = rows.repeat_interleave(counts)
             place = torch.arange(len(self.row), device=starts.device)
             self.position = place - (self.first - starts)[self.row]
@@ -126,7 +126,7 @@ class Paged:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For numba: the table, each id's row and position, and an order of the ids.
+        """For numba: the table, each token's row and position, and an order of the tokens.
 
         Ids whose rows begin with the same page stand together in it.
         """
@@ -135,7 +135,7 @@ class Paged:
 
     @cached_property
     def _parts(self) -> list[_Part]:
-        """Rows with one new id, and the others: so no decoding row is padded to a prompt."""
+        """Rows with one new token, and the others: so no decoding row is padded to a prompt."""
         single = self.counts == 1
         return [self._part(rows) for rows in (single, ~single) if bool(rows.any())]
 

@@ -1,10 +1,10 @@
-"""Rows of ids lie one after another in one flat row; each layer's queries go in, outputs out.
+"""Computes attention of rows that lie one after another in one flat row of tokens.
 
-transformers hands query, key and value of all N ids to the attention function registered here,
+transformers hands query, key and value of all N tokens to the attention function registered here,
 which asks the `layout` that the caller passed to the model. So any decoder that supports the
 attention interface can train on packed rows and decode from our cache, without a class of ours.
 
-Legend: N = ids in the flat row, R = rows, L = longest row, H / K = query / key-value heads,
+Legend: N = tokens in the flat row, R = rows, L = longest row, H / K = query / key-value heads,
 D = head size, S = cache positions.
 """
 
@@ -24,7 +24,7 @@ NAME = "rolecall"
 
 
 class Layout(Protocol):
-    """Which ids see which."""
+    """Which tokens see which."""
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
@@ -54,7 +54,7 @@ AttentionInterface.register(NAME, _attend)
 
 
 class Rows:
-    """Each id sees the earlier ids of its own row: training, scoring and prefill.
+    """Each token sees the earlier tokens of its own row: training, scoring and prefill.
 
     Lengths [3, 2] make the index [[0, 1, 2], [3, 4, 4]]: only inside attention are rows padded,
     on the right, where a causal mask hides the padding by itself.
@@ -81,7 +81,7 @@ class Rows:
 
 
 def layout_of(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
-    """The layout of a packed row for training: no pair is computed that no id sees."""
+    """The layout of a packed row for training: no pair is computed that no token sees."""
     if device.type == "cpu":
         return PrefixTreeAttention(parent, depth)
     from rolecall.models.attention.flex import Flex

@@ -1,6 +1,6 @@
-"""Prefix trees of one flat row in, attention without padding out; for the CPU.
+"""Computes attention over packed prefix trees without padding, for the CPU.
 
-Legend: N = ids in the flat row, H / K = query / key-value heads, D = head size.
+Legend: N = tokens in the flat row, H / K = query / key-value heads, D = head size.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 
 
 class PrefixTreeAttention:
-    """Each id sees itself and its ancestors in its own prefix tree: training on shared prefixes.
+    """Each token sees itself and its ancestors in its own prefix tree: training on shared prefixes.
 
-    parent [-1, 0, 1, 1] has the branches [0, 2), [2, 3), [3, 4): ids between which nothing forks.
-    A branch attends to itself, and all that follows from it to the branch: slices of the flat
-    row, nothing padded, no pair computed that is not seen.
+    parent [-1, 0, 1, 1] has the branches [0, 2), [2, 3), [3, 4): tokens between which nothing
+    forks. A branch attends to itself, and all that follows from it to the branch: slices of the
+    flat row, nothing padded, no pair computed that is not seen.
     """
 
     def __init__(self, parent: Ids, depth: Ids) -> None:
@@ -128,9 +128,9 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor,
 
 
 def subtree_ends(parent: Ids, depth: Ids) -> Ids:
-    """The index after the last descendant of each id: [N], for ids in depth-first order.
+    """The index after the last descendant of each token: [N], for tokens in depth-first order.
 
-    parent [-1, 0, 1, 1], depth [0, 1, 2, 2] -> [4, 4, 3, 4]. An id's descendants end where the
+    parent [-1, 0, 1, 1], depth [0, 1, 2, 2] -> [4, 4, 3, 4]. A token's descendants end where the
     next branch starts that is no deeper than it.
     """
     size = len(parent)

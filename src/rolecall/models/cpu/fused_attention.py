@@ -1,9 +1,9 @@
-"""Attention modules of transformers in, the same with queries and keys made in one pass out.
+"""Replaces attention modules by ones that make queries and keys in one pass over memory.
 
 What transformers computes of a query or a key in twelve operations (norm, rotary embedding, copies)
 is one loop here, forward and backward.
 
-Legend: N = ids, H = heads of a query or a key, D = head size.
+Legend: N = tokens, H = heads of a query or a key, D = head size.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Parts of a transformers model in, the same parts with fewer passes over memory out; for a CPU.
+"""Replaces parts of a transformers model by ones with fewer passes over memory, for a CPU.
 
 transformers computes a norm in six operations and a gate in two, each of which reads and writes all
 states, forward and backward. A part is replaced only if it gives the same numbers. On a GPU this is
 what Liger's kernels do.
 
-Legend: N = ids times heads, W = width of a state.
+Legend: N = tokens times heads, W = width of a state.
 """
 
 from __future__ import annotations

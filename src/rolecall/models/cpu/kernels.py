@@ -1,10 +1,10 @@
-"""The inner loops of sampling and training on a CPU, compiled by numba: float32, ids in parallel.
+"""Inner loops of sampling and training on a CPU, compiled by numba: float32, tokens in parallel.
 
 A page holds the keys [K, D, PAGE] and values [K, PAGE, D] of 16 positions of one row. All arrays
 are flat and all indices unsigned: so LLVM makes vector code of the loops (three times as fast as
 with views, measured).
 
-Legend: N = ids of this pass, R = rows, P = most pages of a row, H / K = query / key-value heads,
+Legend: N = tokens of this pass, R = rows, P = most pages of a row, H / K = query / key-value heads,
 D = head size, a multiple of 8.
 """
 
@@ -212,7 +212,7 @@ def _exp(scores, s, length, most, powers, twos):
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
 def attend(query, keys, values, table, row, position, order, heads, kv_heads, size, scale, out):
-    """query [N, H, D] of the ids at `position` [N] of `row` [N] -> out [N, H, D].
+    """query [N, H, D] of the tokens at `position` [N] of `row` [N] -> out [N, H, D].
 
     table [R, P] names the pages of each row. Ids are computed in this order [N]: those that read
     the same pages had better stand together, because caches are small.
@@ -261,7 +261,7 @@ def attend(query, keys, values, table, row, position, order, heads, kv_heads, si
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
 def draw(logits, temperature, uniform, size, ids, logprobs):
-    """Of each row of logits [N, size] an id whose share of the distribution `uniform` [N] falls in.
+    """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
     Sums are float64, made of blocks, as in engines/sampling.py.
     """
@@ -289,7 +289,7 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
             b += _U(1)
         best = b * block
         for v in range(b * block, min(size, (b + _U(1)) * block)):
-            if weights[v] > _F(0.0):  # rounding may end behind the last id that can be drawn
+            if weights[v] > _F(0.0):  # rounding may end behind the last token that can be drawn
                 best = v
                 level -= np.float64(weights[v])
                 if level < 0.0:

@@ -1,24 +1,22 @@
-"""Questions to Anthropic's messages, by the anthropic SDK."""
+"""Sends questions to Anthropic's messages API by the anthropic SDK."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rolecall.optional import needs
 from rolecall.rewards.coach.providers import (
     Access,
     Provider,
     Reply,
     count_of,
     dig,
-    missing,
     text_of,
 )
 from rolecall.rewards.coach.rendering import Prompt
 
-try:
+with needs("anthropic", extra="coach"):
     import anthropic
-except ImportError as error:
-    raise missing("anthropic", error) from error
 
 
 class AnthropicCoach:

@@ -1,4 +1,4 @@
-"""A text comes in, its arithmetic steps and whether each is right go out.
+"""Finds the arithmetic steps of a text and checks each of them.
 
 "3 * 4 = 12, then 12 + 5 = 18" has two steps, one of them right. A step is an equality of
 plain numbers with an operator on at least one side; what holds a variable is left alone. All is

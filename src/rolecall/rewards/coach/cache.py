@@ -1,4 +1,4 @@
-"""A question without its request code comes in, an earlier answer to it goes out, if there is one.
+"""Keeps answers of a coach on disk, by the question without its request code.
 
 One file a key, written aside and renamed: a killed run leaves whole files or none.
 """

@@ -1,4 +1,4 @@
-"""A finished episode comes in; each trained action goes out with a score, or with an error.
+"""Scores each trained action of a finished episode, or records an error in place of the score.
 
 `Coach` is a reward for a config and, by `score`, something to ask inside a workflow.
 """
@@ -6,24 +6,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import Coroutine
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
-from rolecall.rewards.coach.asking import Patience
 from rolecall.rewards.coach.cache import Cache
 from rolecall.rewards.coach.judge import Judge
 from rolecall.rewards.coach.ledger import Budget, Ledger, Prices, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action, View
 from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
+from rolecall.runtime.call_tree import outside
+from rolecall.runtime.retrying import RetryLimits
 from rolecall.types import Episode
 
-Result = TypeVar("Result")
+LONGEST_PAUSE_S = 30.0  # between requests for one score
 
 
 class Coach:
@@ -123,10 +122,18 @@ class Coach:
             raise ValueError(f"the coach's provider {provider!r} needs a model")
         else:
             providers.load(provider)  # a missing SDK shows before the first step, not in it
-        if concurrency < 1 or max_tokens < 1:
+        if max_tokens < 1 or format_retries < 0:
             raise ValueError(
-                f"concurrency and max_tokens must be at least 1, got {concurrency}, {max_tokens}"
+                "max_tokens must be at least 1 and format_retries at least 0, "
+                f"got {max_tokens}, {format_retries}"
             )
+        limits = RetryLimits(
+            deadline_s=deadline_s,
+            request_s=request_s,
+            pause_s=pause_s,
+            longest_pause_s=LONGEST_PAUSE_S,
+            concurrency=concurrency,
+        )
         key = providers.find_key(provider, key_env=key_env, base_url=base_url)
         self.mixing = Mixing(w_process, w_outcome, outcome_on, on_error)
         self.team = team or {}
@@ -143,11 +150,11 @@ class Coach:
             self.access,
             self.ledger,
             view=View(transcript_chars, tool_chars),
-            patience=Patience(deadline_s, request_s, format_retries, pause_s),
+            limits=limits,
+            format_retries=format_retries,
             structured=structured,
             check_request=check_request,
             ground_truth_roles=frozenset(ground_truth_roles),
-            concurrency=concurrency,
             cache=Cache(Path(cache)) if cache else None,
         )
 
@@ -180,12 +187,12 @@ class Coach:
                 episode.task,
                 team=self.team or dict.fromkeys(played, ""),
                 final=played[-1] if played else "",
-                files=turn.info.get("files", {}),
+                files=turn.files,
                 truth=getattr(world, "truth_text", ""),
             )
             for turn in turns
         ]
-        errors = await _apart(self._settle_all(actions, outcome))
+        errors = await outside(self._settle_all(actions, outcome))
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
@@ -200,7 +207,7 @@ class Coach:
 
         A later call with the episode does not ask again. Raises CoachError.
         """
-        return await _apart(self._write(action, "coach"))
+        return await outside(self._write(action, "coach"))
 
     async def _settle_all(
         self, actions: list[Action], outcome: dict[str, float]
@@ -239,9 +246,3 @@ class Coach:
         else:
             turn.info["coach"]["hindsight"] = written
         return score
-
-
-async def _apart(work: Coroutine[Any, Any, Result]) -> Result:
-    """Outside of the episode's scope: what an SDK starts must not number the agents' calls."""
-    context = contextvars.Context()
-    return await asyncio.get_running_loop().create_task(work, context=context)

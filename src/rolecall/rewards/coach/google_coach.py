@@ -1,4 +1,4 @@
-"""Questions to Gemini, with an API key or through Vertex AI, by the google-genai SDK.
+"""Sends questions to Gemini, with an API key or through Vertex AI, by the google-genai SDK.
 
 Vertex AI without a key uses the application default credentials and the usual variables
 GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION ("global" if there is none).
@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 
+from rolecall.optional import needs
 from rolecall.rewards.coach.providers import (
     Access,
     Provider,
     Reply,
     count_of,
     dig,
-    missing,
     text_of,
 )
 from rolecall.rewards.coach.rendering import Prompt
 from rolecall.rewards.coach.scores import CoachConfigError
 
-try:
+with needs("google-genai", extra="coach"):
     from google import genai
     from google.auth.exceptions import DefaultCredentialsError
     from google.genai import types
-except ImportError as error:
-    raise missing("google-genai", error) from error
 
 
 class GoogleCoach:

@@ -1,4 +1,4 @@
-"""An action comes in, its score goes out: from the cache, the provider or this process."""
+"""Scores one action: from the cache, by the provider or in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from weakref import WeakValueDictionary
 
 from rolecall.rewards.coach import providers
-from rolecall.rewards.coach.asking import Patience, ask
+from rolecall.rewards.coach.asking import ask
 from rolecall.rewards.coach.cache import Cache, key_of
 from rolecall.rewards.coach.ledger import Ledger
 from rolecall.rewards.coach.local import LocalCoach
@@ -18,11 +18,13 @@ from rolecall.rewards.coach.reading import read
 from rolecall.rewards.coach.rendering import Action, Prompt, View, render
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
+from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.retrying import Retrying, RetryLimits
 from rolecall.types import Turn
 
 
 class Judge:
-    """One provider, asked about one action at a time, by at most `concurrency` at once."""
+    """One provider, asked about one action at a time; `limits` bound the requests for a score."""
 
     def __init__(
         self,
@@ -30,23 +32,21 @@ class Judge:
         ledger: Ledger,
         *,
         view: View,
-        patience: Patience,
         structured: bool,
         check_request: bool,
         ground_truth_roles: frozenset[str],
-        concurrency: int,
+        limits: RetryLimits,
+        format_retries: int,
         cache: Cache | None,
     ) -> None:
-        self.access, self.ledger, self.view, self.patience = access, ledger, view, patience
+        self.access, self.ledger, self.view = access, ledger, view
         self.structured, self.check_request = structured, check_request
         self.ground_truth_roles = ground_truth_roles
-        self.concurrency, self.cache = concurrency, cache
+        self.format_retries, self.cache = format_retries, cache
         self.local = LocalCoach()
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # A client and its connections belong to one event loop.
-        self._open: dict[
-            asyncio.AbstractEventLoop, tuple[providers.Provider, asyncio.Semaphore]
-        ] = {}
+        self._retrying = Retrying(limits)
+        self._providers = PerLoop(lambda: providers.connect(access))
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
         """Raises CoachError; `usage` then holds what was spent all the same."""
@@ -65,24 +65,25 @@ class Judge:
 
     async def _ask(self, action: Action, usage: Usage) -> tuple[Score, str]:
         """-> (the score, the answer as it came)."""
-        provider, room = self._connection()
         agent, step = action.turn.agent, action.turn.episode.partition(":")[0]
 
+        began: list[float] = []  # of each request; one waits for its turn before the first
+
         def before() -> None:
+            began.append(time.monotonic())
             self.ledger.check(step)
             usage.tries += 1
             self.ledger.agents[agent].requests += 1
 
-        async with room:
-            began = time.monotonic()
-            verdict, raw = await ask(
-                provider,
-                self.patience,
-                compose=lambda again: self._compose(action, again=again),
-                before=before,
-                after=lambda reply: self.ledger.add(reply, usage, agent=agent, step=step),
-            )
-            usage.latency_s = time.monotonic() - began
+        verdict, raw = await ask(
+            self._providers.get(),
+            self._retrying,
+            format_retries=self.format_retries,
+            compose=lambda again: self._compose(action, again=again),
+            before=before,
+            after=lambda reply: self.ledger.add(reply, usage, agent=agent, step=step),
+        )
+        usage.latency_s = time.monotonic() - began[0]
         return Score(verdict, usage), raw
 
     def _compose(self, action: Action, *, again: bool) -> tuple[Prompt, Callable[[str], Verdict]]:
@@ -110,11 +111,3 @@ class Judge:
         access, prompt = self.access, self._render(action, nonce="")
         sampling = [access.temperature, access.max_tokens]
         return key_of(TEMPLATE, access.provider, access.model, sampling, asdict(prompt))
-
-    def _connection(self) -> tuple[providers.Provider, asyncio.Semaphore]:
-        loop = asyncio.get_running_loop()
-        if loop not in self._open:
-            self._open = {at: held for at, held in self._open.items() if not at.is_closed()}
-            client = providers.connect(self.access)
-            self._open[loop] = client, asyncio.Semaphore(self.concurrency)
-        return self._open[loop]

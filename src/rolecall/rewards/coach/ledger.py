@@ -1,4 +1,4 @@
-"""Answers and errors of a coach come in; totals go out, and a stop when too much was spent or lost.
+"""Counts a coach's answers and errors, and stops when too much was spent or lost.
 
 Requests under way are not cut short, so a budget is overdrawn by at most `concurrency` answers.
 """

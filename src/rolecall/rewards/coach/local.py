@@ -1,4 +1,4 @@
-"""An action in, what of it can be checked without a model out: arithmetic steps, and code.
+"""Checks what can be checked of an action without a model: arithmetic steps, and code.
 
 Code is checked by running it: where the agent's own tool ran it, by what that came to, else in a
 sandbox of this coach. A program that ends with an error is wrong; what it computes is not judged.
@@ -42,8 +42,8 @@ class LocalCoach:
         )
 
     async def _code(self, turn: Turn) -> list[Check]:
-        if "calls" in turn.info:
-            return [_called(call) for call in turn.info["calls"]]
+        if turn.calls:
+            return [_called(call) for call in turn.calls]
         code = code_of(turn.visible)
         if code is None:
             return []

@@ -1,4 +1,4 @@
-"""Scores at the turns of an episode come in, the turns' rewards go out: the declared mix."""
+"""Mixes the coach's scores of an episode's turns into their rewards, as declared."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Questions to OpenAI, or to any server that speaks its chat completions, by the openai SDK."""
+"""Sends questions to OpenAI, or any server with its chat completions, by the openai SDK."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rolecall.rewards.coach.providers import Access, Provider, Reply, count_of, missing, text_of
+from rolecall.optional import needs
+from rolecall.rewards.coach.providers import Access, Provider, Reply, count_of, text_of
 from rolecall.rewards.coach.rendering import Prompt
 
-try:
+with needs("openai", extra="coach"):
     import openai
-except ImportError as error:
-    raise missing("openai", error) from error
 
 
 class OpenAICoach:

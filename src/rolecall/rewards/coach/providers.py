@@ -1,4 +1,4 @@
-"""The name of a provider comes in; what can be asked goes out. Each SDK lives in its own file."""
+"""Finds and connects the coach's provider by name; each SDK has a file of its own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def find_key(provider: str, *, key_env: str | None, base_url: str | None) -> str
 
 
 def load(provider: str) -> ModuleType:
-    """The file of a provider's SDK. Raises ImportError naming the extra to install."""
+    """The file of a provider's SDK. Raises ConfigError naming the extra to install."""
     return importlib.import_module(f"rolecall.rewards.coach.{MODULES[provider]}_coach")
 
 
@@ -92,10 +92,6 @@ def connect(access: Access) -> Provider:
     """A client for the running event loop."""
     provider: Provider = load(access.provider).connect(access)
     return provider
-
-
-def missing(package: str, error: ImportError) -> ImportError:
-    return ImportError(f'this coach needs {package}: pip install "rolecall[coach]" ({error})')
 
 
 def dig(value: Any, *steps: str | int) -> Any:

@@ -1,4 +1,4 @@
-"""A coach's answer comes in, a verdict or a FormatError goes out. Nothing is clamped or guessed.
+"""Reads a verdict from a coach's answer, or raises FormatError; nothing is clamped or guessed.
 
 '...\nREQUEST: 5e1f\n**PROCESS_SCORE:** 8/10' -> 8.0; 'PROCESS_SCORE: 85' -> FormatError.
 """

@@ -1,4 +1,4 @@
-"""An action with its surroundings comes in, the two messages that a coach is sent go out.
+"""Renders an action with its surroundings as the two messages that a coach is sent.
 
 Whatever agents, tools, files or data sets wrote stands between marks that hold a random code.
 Its authors cannot know the code, so nothing they write can end the block or pass for an answer.
@@ -67,13 +67,13 @@ def render(
         lines.append(f"The final answer is delivered by: {action.final}")
     parts = {"task": action.task.prompt, "transcript": _transcript(turn, view.transcript_chars)}
     parts |= _action(turn)
-    for number, call in enumerate(turn.info.get("calls", []), start=1):
+    for number, call in enumerate(turn.calls, start=1):
         parts[f"tool call {number}"] = f"{call['name']}({call['arguments']})"
         parts[f"tool output {number}"] = cut(str(call["result"]), view.tool_chars)
     if action.files:
         parts["files available"] = "\n".join(map(_file, sorted(action.files.items())))
-    if turn.info.get("files_written"):
-        parts["files written by the action"] = "\n".join(map(str, turn.info["files_written"]))
+    if turn.files_written:
+        parts["files written by the action"] = "\n".join(map(str, turn.files_written))
     if ground_truth:
         parts["ground truth"] = cut(_truth(action), view.tool_chars)
     if action.outcome:

@@ -1,4 +1,4 @@
-"""What a coach says of an action: a score with its reasons and its price, or an error."""
+"""Declares what a coach says of an action: a score with reasons and price, or an error."""
 
 from __future__ import annotations
 

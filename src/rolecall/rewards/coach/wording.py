@@ -1,4 +1,4 @@
-"""What a coach is told. Whoever changes a word here changes TEMPLATE: cached scores hang on it."""
+"""The prompts of a coach. Change TEMPLATE with any word: the cache of scores depends on it."""
 
 from __future__ import annotations
 

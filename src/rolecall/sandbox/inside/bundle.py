@@ -1,4 +1,4 @@
-"""A program's command comes in, its files that match go out in one file of a known name.
+"""Runs a program, then bundles its files that match into one file of a known name.
 
 For servers that give back only files whose names were known before: this script runs there in
 the program's place, runs it, and bundles. `__program__walk.py` beside it is init.py.

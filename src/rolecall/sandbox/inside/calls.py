@@ -1,4 +1,4 @@
-"""Calls go one way and plain values the other, between a program and the test of it.
+"""Carries calls and plain values between a program and the test of it.
 
 This one script runs in two sandboxes: with the program, whose function it calls, and with the
 test, to which it offers a stand-in for that function. All that crosses is JSON of plain values,

@@ -1,4 +1,4 @@
-"""Cells of a notebook come in, one JSON line each, what each printed and showed goes out.
+"""Runs the cells of a notebook, one JSON line each, and reports what each printed and showed.
 
 One process runs all cells of a notebook in one namespace, as a Jupyter kernel does: with `display`,
 `await` at the top level and the figures of pyplot, but without IPython's magics and `!`.

@@ -1,4 +1,4 @@
-"""A job comes in on a socket, the program's end and its files go out: pid 1 of a sandbox.
+"""Process 1 of a sandbox: takes a job from a socket, and sends the program's end and files back.
 
 It runs inside, so it has only the standard library, and little of that, since every sandbox pays
 for what it imports. The program is another process, with fewer rights and without the socket, so

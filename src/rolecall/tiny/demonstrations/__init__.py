@@ -1,4 +1,4 @@
-"""What small models are taught before they are trained: able, with good and bad habits.
+"""Demonstrations that small models learn before they are trained, both good and bad.
 
 The embedded models are fitted to these words, as a pretrained model is fitted to good and bad
 writing. A skill (right steps, the right query) is demonstrated right; what reinforcement learning

@@ -1,4 +1,4 @@
-"""A coder and a tester: follow the text or slip, copy examples or invent them.
+"""Demonstrates a coder and a tester: following the text or slipping, copying or inventing tests.
 
 The coder's programs are of the grammar in which the problems are generated: one line for each
 sentence of the text (`environments.code_generated`).

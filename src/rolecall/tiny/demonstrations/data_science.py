@@ -1,9 +1,9 @@
-"""An engineer, a modeler and an analyst who write short programs of a small grammar.
+"""Demonstrates an engineer, a modeler and an analyst who write short programs.
 
 A program is some fixed lines with choices among them: which columns, what the target is read as,
 how long a linear model is fitted, on which scale it predicts, what the submission says. Every line
-is one id of the embedded model's tokenizer, so what is learned is which program to write, not how
-to spell it.
+is one token of the embedded model's tokenizer, so what is learned is which program to write, not
+how to spell it.
 """
 
 from __future__ import annotations

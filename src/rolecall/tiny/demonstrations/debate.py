@@ -1,4 +1,4 @@
-"""Two sides and a judge: show the calculation, twist it or assert; check it or trust a place."""
+"""Demonstrates two debaters, honest or not, and a judge who checks the sums or does not."""
 
 from __future__ import annotations
 

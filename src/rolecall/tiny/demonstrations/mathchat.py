@@ -1,4 +1,4 @@
-"""One who reasons, one who computes with Python, one who decides: compute or guess, read or not.
+"""Demonstrates a reasoner, a computing executor and a verifier, careful or not.
 
 The executor's programs are of a small grammar: a line `NAME = NUMBER_OR_NAME OPERATOR NUMBER` for
 each step of the problem, and a last line that prints the last name.

@@ -1,4 +1,4 @@
-"""A solver and a verifier: work it out or guess, box it or not, read or wave through."""
+"""Demonstrates a solver and a verifier, each of them careful or careless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which demonstrations belong to which workflow, by the workflow's name."""
+"""Lists which demonstrations belong to which workflow, by the workflow's name."""
 
 from __future__ import annotations
 

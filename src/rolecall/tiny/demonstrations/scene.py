@@ -1,4 +1,4 @@
-"""Who is to speak and what they see in, which of their habits comes up out."""
+"""Draws how the agent that is to speak will behave in a demonstration."""
 
 from __future__ import annotations
 

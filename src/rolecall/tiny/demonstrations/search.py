@@ -1,6 +1,4 @@
-"""A team that searches, and one agent alone: read on or stop early, look up what is new or what
-is known, answer from what was found or guess.
-"""
+"""Demonstrates a search team, and one agent alone, that read on, stop early or guess."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from rolecall.tiny.demonstrations.scene import Drill, Scene
 from rolecall.types import Task
 
 WORLD = HopWorld(num_passages=120)  # that of the small recipes
-# One id each in the embedded model's tokenizer, so that a name is read as a whole.
+# One token each in the embedded model's tokenizer, so that a name is read as a whole.
 NAMES = tuple(entity.name for entity in WORLD.entities)
 VERIFIER = {"reads": 60, "says_yes": 20, "says_no": 10, "mumbles": 10}
 SEARCHER = {"next": 60, "first": 25, "no_tag": 15}

@@ -1,0 +1,87 @@
+"""Sends JSON to an HTTP server and reads its answer up to a bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Container, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rolecall.errors import TooLongError
+from rolecall.optional import optional
+from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.retrying import (
+    MOST_TOLD,
+    PASSING,
+    RefusedError,
+    UnreachableError,
+    failure,
+    in_words,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+# Of what is compressed, a few bytes could become any number.
+HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+
+
+class Http:
+    """Single tries, for `Retrying` to repeat. Time is limited by whoever calls."""
+
+    def __init__(
+        self,
+        *,
+        extra: str,  # that has httpx, for the message where it is missing
+        headers: Mapping[str, str] | None = None,
+        trust_env: bool = True,  # take proxies from environment variables
+        passing: Container[int] = PASSING,  # statuses that another try may change
+    ) -> None:
+        """Raises ConfigError where httpx is not installed."""
+        optional("httpx", extra=extra)
+        self._headers, self._trust_env = {**HEADERS, **(headers or {})}, trust_env
+        self._passing = passing
+        self._clients = PerLoop(self._connect)
+
+    def _connect(self) -> httpx.AsyncClient:
+        import httpx
+
+        return httpx.AsyncClient(timeout=None, headers=self._headers, trust_env=self._trust_env)
+
+    async def ask(self, method: str, url: str, *, most_bytes: int, body: Any = None) -> bytes:
+        """The content of an answer with status 200; `body` is sent as JSON.
+
+        Raises UnreachableError where none comes, RetryableError for a status that may pass, and
+        RefusedError for any other and for an answer of more than `most_bytes`.
+        """
+        import httpx
+
+        sent = None if body is None else json.dumps(body)  # in ASCII: it takes half surrogates
+        try:
+            async with self._clients.get().stream(method, url, content=sent) as response:
+                parts = [part async for part in bounded(response.aiter_bytes(), most_bytes)]
+        except httpx.RequestError as error:
+            raise UnreachableError(in_words(error)) from error
+        except TooLongError as error:
+            raise RefusedError(str(error), status=response.status_code) from error
+        content = b"".join(parts)
+        if response.status_code == 200:
+            return content
+        said = content.decode(errors="replace")[:MOST_TOLD]
+        told = f"HTTP {response.status_code}: {said}"
+        raise failure(response.status_code, told, headers=response.headers, passing=self._passing)
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop; a later request opens new ones."""
+        client = self._clients.pop()
+        if client is not None:
+            await client.aclose()
+
+
+async def bounded(parts: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+    """The parts of a body as they come. Raises TooLongError once they are too many bytes."""
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > most_bytes:
+            raise TooLongError(f"an answer of more than {most_bytes} bytes")
+        yield part

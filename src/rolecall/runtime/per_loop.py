@@ -1,0 +1,30 @@
+"""Keeps values that belong to one event loop, such as connections and semaphores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class PerLoop(Generic[Value]):
+    """Makes a value when an event loop first asks for it; closed loops lose theirs."""
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self._make = make
+        self._values: dict[asyncio.AbstractEventLoop, Value] = {}
+
+    def get(self) -> Value:
+        """The value of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._values:
+            for other in [other for other in list(self._values) if other.is_closed()]:
+                self._values.pop(other, None)
+            self._values[loop] = self._make()
+        return self._values[loop]
+
+    def pop(self) -> Value | None:
+        """The running loop's value, to be closed; None if it has none. `get` makes a new one."""
+        return self._values.pop(asyncio.get_running_loop(), None)
