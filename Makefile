@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench prove-learning clean
+.PHONY: demo test lint docs wheel bench prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,14 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Pages into build/site; a link or an anchor that leads nowhere fails it.
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# sdist and wheel into dist/; the wheel alone trains two steps in an empty folder.
+wheel: $(VENV)/dev
+	.ci/wheel
 
 $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/peers.txt

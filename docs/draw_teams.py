@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import textwrap
 from pathlib import Path
 from random import Random
@@ -30,6 +31,10 @@ from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
 from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.graph import Sees
+
+sys.path.insert(0, str(Path(__file__).parent))
+from generate_options import paragraphs_and_meanings
+from page_text import shown
 
 HERE = Path(__file__).resolve().parent
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
@@ -79,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Stage0(World):
+class AnyActionWorld(World):
     """A world that takes every action."""
 
     async def step(self, agent: str, action: str) -> Observation:
@@ -97,7 +102,7 @@ class Anything:
         return [Task("t", "the task")]
 
     def open(self, task: Task, *, seed: int) -> World:
-        return GameWorld(Kuhn(Random(0))) if self.name == "self_play" else Stage0()
+        return GameWorld(Kuhn(Random(0))) if self.name == "self_play" else AnyActionWorld()
 
 
 @tool
@@ -133,7 +138,7 @@ def conversation(name: str) -> Episode:
     return episode
 
 
-def contexts(turns: list[Turn]) -> dict[str, int]:
+def columns(turns: list[Turn]) -> dict[str, int]:
     """Turn id -> when it could be said: later than what it reads and than the agent's last."""
     found: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -145,7 +150,7 @@ def contexts(turns: list[Turn]) -> dict[str, int]:
 
 def draw(name: str, path: Path) -> None:
     episode = conversation(name)
-    when = contexts(episode.turns)
+    when = columns(episode.turns)
     lanes = list(dict.fromkeys(turn.agent for turn in episode.turns))
     entries = {entry.partition(" (")[0]: entry for entry in SAYS[name]}
     width, height = max(when.values()) + 1, len(lanes)
@@ -192,13 +197,14 @@ def page() -> str:
         flow = resolve("workflow", name, key="docs")
         module = inspect.getmodule(flow.play)
         options = list(inspect.signature(flow.play).parameters.values())[3:]
-        given = [f"{o.name}" if o.default is o.empty else f"{o.name}: {o.default}" for o in options]
+        named = ", ".join(f"`{option.name}`" for option in options)
+        paragraphs, _ = paragraphs_and_meanings(flow.play, frozenset(o.name for o in options))
         parts += [
             f"## {name}\n",
-            f"{textwrap.dedent(inspect.getdoc(module) or '').strip()}\n",
+            f"{shown(textwrap.dedent(inspect.getdoc(module) or '').strip())}\n",
             f"![{name}](teams/{name}.svg)\n",
-            f"{inspect.getdoc(flow.play)}\n",
-            f"Options: `{{{', '.join(given)}}}`\n" if given else "No options.\n",
+            *(f"{shown(paragraph)}\n" for paragraph in paragraphs),
+            f"Options: [{named}](options.md#workflow-{name}).\n" if named else "No options.\n",
         ]
     return "\n".join(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from pathlib import Path
 from typing import Union, get_args, get_origin
@@ -12,6 +13,9 @@ from pydantic_core import PydanticUndefined
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
 from rolecall.config.schema import Config
+
+sys.path.insert(0, str(Path(__file__).parent))
+from page_text import shown
 
 HEAD = """# Config keys
 
@@ -37,7 +41,7 @@ def _own_table(name: str, model: type[Algorithm]) -> str:
         for key, field in model.model_fields.items()
         if key not in common or _default(field) != _default(common[key])
     }
-    said = " ".join((model.__doc__ or "").split())
+    said = shown(" ".join((model.__doc__ or "").split()))
     unread = ", ".join(f"`{key}`" for key in model.without_effect)
     said += f" Unread: {unread}." if unread else ""
     return _table(f"algorithm: {name}", model, own, said)
@@ -69,7 +73,7 @@ def _table(place: str, model: type[BaseModel], fields=None, said: str = "") -> s
     lines += ["| key | default | meaning |", "|---|---|---|"]
     fields = model.model_fields if fields is None else fields
     for name, field in fields.items():
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        meaning = shown(" ".join((field.description or "").split())).replace("|", "\\|")
         lines.append(f"| `{name}` | {_default(field)} | {meaning} |")
     return "\n".join(lines if fields else lines[:-2])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import types
 from pathlib import Path
@@ -12,11 +13,15 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
+from rolecall.agents import parsers
 from rolecall.config import registry
 from rolecall.environments.math import rows
 from rolecall.interfaces.environment import Observation
 from rolecall.types import Episode, Message, Task, Turn
 from rolecall.workflows.base import Workflow
+
+sys.path.insert(0, str(Path(__file__).parent))
+from page_text import shown
 
 HEAD = """# Options of what a config can name
 
@@ -31,6 +36,16 @@ KINDS = {  # kind -> title, where it stands in a config, arguments that are no o
     "tool": ("Tools", "`team.AGENT.tools.use: [NAME, {name: NAME, ...}]`", 0),
     "tracker": ("Trackers", "`trackers: [NAME, {name: NAME, ...}]`", 1),
 }
+PARSERS = """
+## Parsers
+
+Stand at `team.AGENT.parser`, by default the workflow's for the role. None has a short name: a
+parser is a function that is named by its import path, `path/to/mine.py:name` or one of these. It
+is given a [turn](#turn) and returns what it read, or None where the turn does not have the form
+that it should: then the turn is invalid, and `team.AGENT.invalid_penalty` is taken from its reward.
+
+| parser | what it reads |
+|---|---|"""
 ALGORITHMS = """
 ## Algorithms
 
@@ -85,6 +100,10 @@ def page() -> str:
         parts.append(f"\n## {title}\n\nStand at {place}.")
         for name in registry.BUILT_IN[kind]:
             parts.append(_section(kind, name, skip=skip))
+    parts.append(PARSERS)
+    for parser in (parsers.boxed, parsers.fenced):
+        told = _cell(inspect.getdoc(parser) or "")
+        parts.append(f"| `{parser.__module__}:{parser.__name__}` | {told} |")
     parts.append(ALGORITHMS)
     for name in registry.BUILT_IN["algorithm"]:
         found = registry.resolve("algorithm", name, key="algorithm")
@@ -98,6 +117,7 @@ def page() -> str:
 
 
 def _section(kind: str, name: str, *, skip: int) -> str:
+    """One entry. Raises ValueError for an option without a meaning."""
     found = registry.resolve(kind, name, key=kind)
     call = found.play if isinstance(found, Workflow) else found
     lines = [f"\n### {kind}: {name}\n"]
@@ -105,18 +125,17 @@ def _section(kind: str, name: str, *, skip: int) -> str:
         return "\n".join([*lines, f"`{found.signature}`", "", "No options."])
     alone = kind == "reward" and not isinstance(call, type)  # a function, without options
     fields = {} if alone else registry.options_model(call, skip=skip).model_fields
-    said, meanings = _said(call, frozenset(fields))
+    said, meanings = paragraphs_and_meanings(call, frozenset(fields))
     told = [_first_of_file(call)] if kind == "workflow" else []
-    lines += ["\n\n".join([*told, *said]), ""]
+    lines += [shown("\n\n".join([*told, *said])), ""]
     if not fields:
         return "\n".join([*lines, "No options."])
-    explained = any(option in meanings for option in fields)
-    lines.append("| option | default | type |" + (" meaning |" if explained else ""))
-    lines.append("|---|---|---|" + ("---|" if explained else ""))
+    if missing := [option for option in fields if option not in meanings]:
+        raise ValueError(f"{kind} {name}: no line `{missing[0]}: meaning` in its docstring")
+    lines += ["| option | default | type | meaning |", "|---|---|---|---|"]
     for option, field in fields.items():
-        cells = [f"`{option}`", _default(field.default), f"`{_type(field.annotation)}`"]
-        cells += [_cell(meanings.get(option, ""))] if explained else []
-        lines.append(f"| {' | '.join(cells)} |")
+        default, kind_of = _default(field.default), f"`{_type(field.annotation)}`"
+        lines.append(f"| `{option}` | {default} | {kind_of} | {_cell(meanings[option])} |")
     return "\n".join(lines)
 
 
@@ -126,7 +145,7 @@ def _first_of_file(call: Any) -> str:
     return " ".join(((module and module.__doc__) or "").split("\n\n")[0].split())
 
 
-def _said(call: Any, options: frozenset[str]) -> tuple[list[str], dict[str, str]]:
+def paragraphs_and_meanings(call: Any, options: frozenset[str]) -> tuple[list[str], dict[str, str]]:
     """What docstrings say of the whole, and {option: meaning} of their lines `option: meaning`."""
     docs = [inspect.getdoc(call) or ""]
     if isinstance(call, type) and "__init__" in vars(call):
@@ -159,7 +178,7 @@ def _meanings(paragraph: str) -> dict[str, str]:
 
 def _fields(kept: type) -> str:
     """A dataclass as a table, its comments as meanings."""
-    lines = [f"\n### {kept.__name__}\n", " ".join((kept.__doc__ or "").split()), ""]
+    lines = [f"\n### {kept.__name__}\n", shown(" ".join((kept.__doc__ or "").split())), ""]
     lines += ["| field | type | meaning |", "|---|---|---|"]
     source = textwrap.dedent(inspect.getsource(kept))
     code = source.splitlines()
@@ -205,7 +224,7 @@ def _default(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return _escaped(" ".join(text.split()))
+    return _escaped(shown(" ".join(text.split())))
 
 
 def _escaped(text: str) -> str:

@@ -11,6 +11,7 @@ import yaml
 
 from rolecall.config.load import load
 from rolecall.config.registry import BUILT_IN
+from tests.docs.pages import bodies
 from tests.toy import command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +19,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    return [part.partition("```")[0] for part in README.split(f"```{language}\n")[1:]]
+    return bodies(README, language)
 
 
 @pytest.mark.parametrize("name", ["reverse", "second_opinion", "centred", "letters"])

@@ -34,7 +34,12 @@ class DebateEnvironment:
         level: int | None = None,
         test_size: int | None = None,
     ) -> None:
-        """`level` (2) operations and `test_size` (200) propositions of what is generated."""
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        level: operations in a generated proposition; by default 2.
+        test_size: generated test propositions; by default 200.
+
+        Options of generated propositions are errors where nothing is generated.
+        """
         self.sources = {"train": listed(train), "test": listed(test)}
         if level and GENERATED not in self.sources["train"] + self.sources["test"]:
             raise ValueError("level has no effect: nothing is generated")

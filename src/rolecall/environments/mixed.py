@@ -71,7 +71,7 @@ class MixedEnvironment:
     """Several environments in one run. The name of a part is the family of its tasks."""
 
     def __init__(self, of: dict[Name, Part]) -> None:
-        """`of`: the parts by name, each with its environment's `name`, `weight` and options."""
+        """of: the parts by name, each with its environment's `name`, `weight` and options."""
         if len(of) < 2:
             raise ValueError(f"of: a mixture has at least two parts (it has {len(of)})")
         self.weights = {name: part.weight for name, part in of.items()}

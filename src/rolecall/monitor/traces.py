@@ -27,7 +27,12 @@ class Weave:
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
     ) -> None:
-        """`entity` is the W&B team. Raises ConfigError where the server cannot be reached."""
+        """project: name under which runs stand.
+        entity: W&B team or user; needed with `mode: offline`.
+        mode: `offline` writes to the run folder, and sends nothing.
+
+        Raises ConfigError where the server cannot be reached.
+        """
         self._run = folder.resolve().name
         if mode == "offline" and entity is None:
             raise ConfigError("trackers: weave: mode offline needs the entity to send to")

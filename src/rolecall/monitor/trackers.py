@@ -33,7 +33,12 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """W&B; `mode: offline` writes to the run folder, for `wandb sync`."""
+    """Weights & Biases, on its server or as files.
+
+    project: name under which runs stand.
+    entity: W&B team or user; by default your own.
+    mode: `offline` writes to the run folder, for `wandb sync`.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,11 @@ class MLflow:
     """MLflow; by default a database in the run folder, for `mlflow ui --backend-store-uri`."""
 
     def __init__(self, folder: Path, uri: str | None = None, experiment: str = "rolecall") -> None:
-        """`uri` of a tracking server. Raises ConfigError if it cannot be used."""
+        """uri: of a tracking server; by default a database in the run folder.
+        experiment: name under which runs stand.
+
+        Raises ConfigError if the server cannot be used.
+        """
         mlflow = optional("mlflow", extra="mlflow", key="trackers")
         self._metric = optional("mlflow.entities", extra="mlflow", key="trackers").Metric
         name, resumed = _identity(folder)
@@ -89,7 +98,10 @@ class MLflow:
 
 
 class Trackio:
-    """trackio: files in its own folder on this machine, for `trackio show`."""
+    """trackio: files in its own folder on this machine, for `trackio show`.
+
+    project: name under which runs stand.
+    """
 
     def __init__(self, folder: Path, project: str = "rolecall") -> None:
         trackio = optional("trackio", extra="trackio", key="trackers")

@@ -28,6 +28,8 @@ class Maths:
     correct: for a number that is the truth's but for `tolerance`.
     unparsable: taken where the answer holds no number.
     steps: for an answer that holds any of STEPS, with `require_solution`.
+    require_solution: whether `steps` is paid.
+    tolerance: largest difference at which a number is the truth's.
     """
 
     def __init__(
@@ -53,7 +55,10 @@ class Maths:
 
 
 class Code:
-    """The share of tests that pass, plus `whole` if all do, less `raised` without a program.
+    """The share of tests that pass, with a bonus for all of them and a penalty without a program.
+
+    whole: added where all tests pass.
+    raised: taken where there is no program.
 
     MRLM took `raised` where any test ended in an exception. Hidden tests here say only whether
     they passed, so it is taken where there is nothing to call. The environment needs
@@ -72,8 +77,12 @@ class Code:
 class Tool:
     """At the end: correct + tools * share of the required ones + speed * (1 - turns / max_turns).
 
-    The last only if the answer is right; an episode without an `<answer>` earns 0. The tools that
-    a task requires stand in its row, `required_tools`.
+    correct: for a right answer.
+    tools: for the share of the tools that the task's row requires (`required_tools`).
+    speed: for a right answer after few turns.
+    max_turns: turns after which speed earns nothing.
+
+    An episode without an `<answer>` earns 0.
     """
 
     def __init__(

@@ -42,8 +42,11 @@ class Files:
         max_files: int = 100,
         max_total_bytes: int = 10_000_000,
     ) -> None:
-        """`max_bytes` of one file; an episode may write `max_files` of together at most
-        `max_total_bytes`.
+        """root: folder that all episodes share; by default each has one of its own.
+        writable: whether files may be written.
+        max_bytes: most bytes of one file.
+        max_files: most files that an episode may write.
+        max_total_bytes: most bytes that an episode may write.
         """
         if root is not None and not Path(root).expanduser().is_dir():
             raise ValueError(f"files: there is no folder {root}")

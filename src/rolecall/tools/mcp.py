@@ -35,8 +35,10 @@ class Mcp:
         only: list[str] | None = None,
         start_s: float = 30.0,
     ) -> None:
-        """`only`: names of the tools that agents get, by default all; `start_s`: most seconds
-        until the server has told its tools.
+        """command: program and arguments of a server that speaks over stdio.
+        url: address of a server that speaks streamable HTTP.
+        only: names of the tools that agents get; by default all.
+        start_s: most seconds until the server has told its tools.
         """
         if (command is None) == (url is None):
             raise ValueError("mcp: either command or url is needed, and not both")

@@ -26,9 +26,12 @@ class Python:
         memory_mb: int = 1024,
         unenforced: list[str] | None = None,
     ) -> None:
-        """`url` of a SandboxFusion server, else bubblewrap on this machine; `token_env`: the
-        environment variable with that server's bearer token; `packages`: those that are installed
-        here can be imported; `unenforced`: limits that this machine need not hold.
+        """url: of a SandboxFusion server; by default bubblewrap on this machine.
+        token_env: environment variable with that server's bearer token.
+        packages: whether programs can import the packages that are installed here.
+        wall_s: most seconds of a call.
+        memory_mb: most memory of a call.
+        unenforced: limits that this machine need not hold: memory, syscalls.
         """
         if url is not None and (unenforced or not packages):
             raise ValueError(

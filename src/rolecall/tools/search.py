@@ -27,7 +27,14 @@ class Search:
         topk: int = 3,
         deadline_s: float = 30.0,
     ) -> None:
-        """As in the environment `search`."""
+        """url: server to search, or several that are asked in turn.
+        dialect: what the servers understand; by default batch.
+        corpus: file of passages from which the index is built if it is not there.
+        index: folder of an index.
+        model: of sentence-transformers, for an index of vectors instead of BM25.
+        topk: documents of a search.
+        deadline_s: most seconds of a search.
+        """
         if topk < 1:
             raise ValueError(f"topk must be at least 1 (it is {topk})")
         self.topk = topk

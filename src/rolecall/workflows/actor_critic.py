@@ -12,7 +12,10 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def actor_critic(team: Team, task: Task, world: World, rounds: PositiveInt = 3) -> Turn:
-    """At most `rounds` answers; the last one has no critic: nobody would act on its word."""
+    """The last answer has no critic: nobody would act on its word.
+
+    rounds: most answers.
+    """
     answer = await team.actor(task.prompt)
     for _ in range(rounds - 1):
         review = await team.critic(task.prompt, answer)

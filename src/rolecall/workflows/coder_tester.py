@@ -20,7 +20,10 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"coder": fenced, "tester": tagged("tests")})
 async def coder_tester(team: Team, task: Task, world: World, max_turns: PositiveInt = 5) -> Turn:
-    """Ends when the code passes all tests of a turn; neither sees the other's words."""
+    """Ends when the code passes all tests of a turn; neither sees the other's words.
+
+    max_turns: most programs, each with its tests.
+    """
     code_so_far: list[Said] = []
     tests_so_far: list[Said] = []
     for _ in range(max_turns):

@@ -18,7 +18,10 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def data_science(team: Team, task: Task, world: World, tries: PositiveInt = 1) -> Turn:
-    """A role whose files are missing is told so and asked again, at most `tries` times in all."""
+    """A role whose files are missing is told so and asked again.
+
+    tries: most times that a role is asked.
+    """
     seen = team.observation
     finals: list[Turn] = []
     for member in (team.engineer, team.modeler, team.analyst):

@@ -24,7 +24,10 @@ PRO, CON = "for", "against"
 async def debate(
     team: Team, task: Task, world: World, rounds: PositiveInt = 3, judge_tries: PositiveInt = 3
 ) -> str:
-    """Who plays `debater`: two agents. The judge is asked `judge_tries` times, then it is an error.
+    """Who plays `debater`: two agents. A judge who names no winner is an error of the episode.
+
+    rounds: speeches of each side.
+    judge_tries: most times that the judge is asked until it names a winner or a tie.
 
     -> {"winner": agent or "tie", "side": "for", "against" or "", "called": "a", "b" or "tie",
     "debaters": both agents}

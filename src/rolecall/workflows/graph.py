@@ -38,11 +38,15 @@ async def graph(
     answer: str,
     rounds: PositiveInt = 1,
 ) -> Turn:
-    """Agents whose predecessors have spoken speak at once; `answer` names who gives the answer.
+    """Agents whose predecessors have spoken speak at once.
 
-    `sees`: each agent -> whose words it reads, of this round (`now`) and of all rounds before it
-    (`before`). Raises ValueError for agents of the team or the graph that the other lacks, for
-    circles within a round, and for `before` where there is one round.
+    sees: for each agent whose words it reads, of this round (`now`) and of all rounds before it
+        (`before`).
+    answer: the agent whose last turn is the answer.
+    rounds: times that every agent speaks.
+
+    Raises ValueError for agents of the team or the graph that the other lacks, for circles within
+    a round, and for `before` where there is one round.
     """
     _check(team, sees, answer, rounds=rounds)
     earlier: list[dict[str, Turn]] = []

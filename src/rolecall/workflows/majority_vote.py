@@ -28,10 +28,12 @@ async def majority_vote(
     contain_self: bool = True,
     earns: Literal["own", "outcome"] = "own",
 ) -> str:
-    """Each debater sees `max_others` of the others' latest answers, in an order of its own.
+    """Of equally many votes those of the debater who stands first in the team win.
 
-    `earns: own` pays every turn for its own answer, in place of the vote's outcome. Of equally many
-    votes those of the debater who stands first in the team win.
+    rounds: answers of each debater; 1 is a vote without a debate.
+    max_others: most of the others' latest answers that a debater reads, in an order of its own.
+    contain_self: whether a debater reads its own latest answer too.
+    earns: `own` pays every turn for its own answer, in place of the vote's outcome.
     """
     debaters = team.role("debater")
     if len(debaters) < 2:

@@ -15,7 +15,10 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"verifier": boxed})
 async def mathchat(team: Team, task: Task, world: World, show_solver: bool = False) -> Turn:
-    """`show_solver`: the verifier sees the solver too, as in MARTI."""
+    """The verifier reads what the executor computed.
+
+    show_solver: whether the verifier reads the solver's words too, as in MARTI.
+    """
     plan = await team.solver(task.prompt)
     computed = await team.executor(task.prompt, plan)
     output = computed.observation or ""

@@ -18,7 +18,10 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"proposer": boxed, "aggregator": boxed})
 async def mixture(team: Team, task: Task, world: World, layers: PositiveInt = 1) -> Turn:
-    """The reward `proposals` pays each proposer for its own answer."""
+    """The reward `proposals` pays each proposer for its own answer.
+
+    layers: proposals of each proposer; from the second on it reads those of the layer before.
+    """
     proposers = team.role("proposer")
     if layers > 1 and len(proposers) == 1:
         raise ValueError("more layers have no effect: one proposer has nobody to read")

@@ -13,7 +13,10 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveInt = 8) -> Turn:
-    """At most `max_turns` actions; each earns what the world pays for it."""
+    """Each action earns what the world pays for it.
+
+    max_turns: most actions.
+    """
     seen = team.observation
     told: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]
     for number in range(max_turns):

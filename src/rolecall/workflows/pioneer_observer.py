@@ -22,6 +22,8 @@ async def pioneer_observer(
     """Who plays `player`: two agents. Each turn earns the sum of both answers' scores.
 
     It is paid in place of the team's score.
+
+    swap_every: training steps after which the two swap roles; an evaluation never swaps them.
     """
     players = team.role("player")
     if len(players) != 2:

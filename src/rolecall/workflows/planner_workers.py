@@ -34,9 +34,11 @@ def readable(turn: Turn) -> str | None:
 async def planner_workers(
     team: Team, task: Task, world: World, max_calls: PositiveInt = 20, at_once: PositiveInt = 4
 ) -> Turn:
-    """At most `max_calls` subtasks, `at_once` of one message; several workers take turns.
+    """Several workers take turns.
 
-    A message with calls of which none can be read counts as one, and is asked for again.
+    max_calls: most subtasks; a message with calls of which none can be read counts as one, and is
+        asked for again.
+    at_once: most subtasks of one message of the planner.
     """
     workers = team.role("worker")
     told: list[Said] = []

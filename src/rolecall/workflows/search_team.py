@@ -34,10 +34,11 @@ async def search_team(
     history: NonNegativeInt = 4,
     on_unparsable: Literal["no", "yes"] = "no",
 ) -> Turn:
-    """At most `max_steps` steps; agents see the last `history` searches with what they found.
+    """The answerer does not see the verifier's words. A query without its tag is asked for again.
 
-    An unreadable verdict counts as `on_unparsable`; a query without its tag is asked for once
-    more. The answerer does not see the verifier's words.
+    max_steps: most steps; each is a verdict and a search, and the last one is the answer.
+    history: newest searches that agents see, with what they found.
+    on_unparsable: what a verdict counts as that cannot be read.
     """
     found: list[tuple[Said, Said]] = []
     for step in range(1, max_steps):

@@ -13,7 +13,7 @@ from rolecall.workflows.base import workflow
 async def self_play(team: Team, task: Task, world: World, swap_seats: bool = False) -> Turn:
     """Who plays `player`: as many agents as the game has seats, in the order of the team.
 
-    `swap_seats` draws the seats of each episode; then a seat is no agent's own.
+    swap_seats: whether the seats are drawn for each episode; then a seat is no agent's own.
     """
     if not isinstance(world, GameWorld):
         raise ValueError(f"self_play needs a game to play, not {type(world).__name__}")

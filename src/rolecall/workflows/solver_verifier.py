@@ -36,10 +36,12 @@ async def solver_verifier(
     on_unparsable: OnUnparsable = "reject",
     candidates: PositiveInt = 1,
 ) -> Turn:
-    """At most `rounds` solutions; several agents may play the verifier, and all must approve.
+    """Several agents may play the verifier, and all must approve.
 
-    A verdict without a readable tag counts as `on_unparsable` says; `retry` asks once more and
-    then rejects. With `candidates` above 1, each turn is the best of so many (for AT-GRPO).
+    rounds: most solutions.
+    on_unparsable: what a verdict without a readable tag counts as; `retry` asks once more and then
+        rejects.
+    candidates: answers drawn at each turn, of which the best is played (for AT-GRPO).
     """
 
     async def ask(member: Member, *said: str | Turn) -> Turn:

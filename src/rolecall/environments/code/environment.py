@@ -41,12 +41,18 @@ class CodeEnvironment:
         packages: bool = True,
         unenforced: list[str] | None = None,
     ) -> None:
-        """`score`: all hidden tests pass, or the share that does (HumanEval's tasks have one
-        test); `wall_s` and `memory_mb` of a program; `packages` that are installed here can be
-        imported; `unenforced`: limits that this machine need not hold.
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        score: `pass` is 1 where all hidden tests pass, `share` is the share that does; HumanEval's
+            tasks have one test.
+        level: steps of a generated problem; by default 2.
+        kinds: kinds of generated problems; by default both.
+        test_size: generated test problems; by default 200.
+        wall_s: most seconds of a program.
+        memory_mb: most memory of a program.
+        packages: whether programs can import the packages that are installed here.
+        unenforced: limits that this machine need not hold: memory, syscalls.
 
-        Of what is generated: `level` (2) steps, `kinds`, `test_size` (200) test problems. They are
-        errors where nothing is generated.
+        Options of generated problems are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         generates = GENERATED in self.sources["train"] + self.sources["test"]

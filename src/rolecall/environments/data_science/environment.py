@@ -55,12 +55,18 @@ class DataScienceEnvironment:
         memory_mb: int = 2048,
         unenforced: list[str] | None = None,
     ) -> None:
-        """`prompts`: the companion file of the rows; `root` that their paths are relative to;
-        `url` of a SandboxFusion server and the environment variable of its token, else bubblewrap;
-        `wall_s` and `memory_mb` of a call;
-        `unenforced`: limits that this machine need not hold.
+        """train, test: `generated`, or local files of DSBench's rows; one, or a list of several.
+        prompts: DSBench's file of prompts; by default the one beside the rows.
+        root: folder to which the paths of rows are relative; by default that of their file.
+        kinds: kinds of generated tables; by default all.
+        test_size: generated test tables; by default 100.
+        url: of a SandboxFusion server; by default bubblewrap on this machine.
+        token_env: environment variable with that server's bearer token.
+        wall_s: most seconds of a call.
+        memory_mb: most memory of a call.
+        unenforced: limits that this machine need not hold: memory, syscalls.
 
-        Of what is generated: `kinds`, and `test_size` (100) tables. They are errors elsewhere.
+        Options of generated tables are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         named = self.sources["train"] + self.sources["test"]

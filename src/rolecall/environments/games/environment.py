@@ -53,7 +53,12 @@ class Game(Protocol):
 
 
 class GameEnvironment:
-    """A built-in game (`kuhn`) or `path/to/file.py:Game`; each task is a deal of its own."""
+    """A game for agents who move in turn; each task is a deal of its own.
+
+    game: `kuhn`, or an import path of your own game.
+    train_size: deals of the train split.
+    test_size: deals of the test split.
+    """
 
     def __init__(self, game: str = "kuhn", train_size: int = 10_000, test_size: int = 200) -> None:
         self.game = game

@@ -35,8 +35,7 @@ class Play:
 class GymnasiumEnvironment:
     """Any environment of Gymnasium that has Discrete or Text actions.
 
-    `make` is a registered id (`FrozenLake-v1`) or an import path (`package.module:Name`) that is
-    called with `options`. The score is the sum of rewards between `low` and `high` as 0 to 1.
+    The score is the sum of an episode's rewards, scaled from `low` and `high` to 0 and 1.
     """
 
     def __init__(
@@ -52,11 +51,19 @@ class GymnasiumEnvironment:
         step_rewards: bool = False,
         test_size: int = 200,
     ) -> None:
-        """`rules`: what agents are told; `actions`: names of Discrete actions (their numbers);
-        `show`: import path of a function that makes text of an observation (str).
+        """make: a registered id (`FrozenLake-v1`) or an import path (`package.module:Name`).
+        options: what it is made with.
+        rules: what agents are told.
+        actions: names of Discrete actions; by default their numbers.
+        show: import path of a function that makes text of an observation; by default str.
+        low: least sum of rewards, which scores 0.
+        high: largest sum of rewards, which scores 1.
+        penalty: taken from the reward of an illegal action.
+        step_rewards: pay each action at once; leave out the reward `correct` with it, or the same
+            is paid twice.
+        test_size: tasks of the test split.
 
-        `step_rewards` pays each action at once; leave out the reward `correct` with it, or the
-        same is paid twice. Raises ValueError for spaces that cannot be played.
+        Raises ValueError for spaces that cannot be played.
         """
         if not low < high or penalty < 0:
             raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")

@@ -42,11 +42,7 @@ class Setting:
 
 
 class LlmEnvironment:
-    """A model behind an OpenAI-compatible `url` answers what agents say; `system` says as whom.
-
-    `train` and `test` are local files or hub data sets with the columns `question` (what agents
-    are told), `answer` and, for the frozen model alone, `secret`.
-    """
+    """A frozen model behind an OpenAI-compatible address answers what agents say."""
 
     def __init__(
         self,
@@ -69,11 +65,24 @@ class LlmEnvironment:
         request_s: float = 60.0,
         deadline_s: float = 180.0,
     ) -> None:
-        """`url` as in http://localhost:8000/v1; `key_env`: the environment variable of its key.
-
-        `score` equal: the last `<answer>` of the agents is the row's answer; model: the frozen
-        LLM is asked by `scoring`, is shown the answer then and only then, and its reply is read
-        by nobody else.
+        """model: name of the model on that server.
+        url: address of the server, as in http://localhost:8000/v1.
+        system: who the model is to be.
+        train, test: local files or hub data sets; one, or a list of several.
+        question: column of what agents are told.
+        answer: column of the reference answer; null where there is none.
+        secret: column of what the frozen model alone knows.
+        score: `equal` compares the agents' last `<answer>` with the row's; `model` asks the frozen
+            model, which is shown the answer then and only then.
+        scoring: with `score: model`, what it is asked at the end.
+        done: text with which the model ends the dialogue; empty for none.
+        opens: whether the model speaks first.
+        key_env: environment variable of the server's key.
+        temperature: of the model; by default the server's.
+        max_tokens: most tokens of a reply.
+        concurrency: requests under way at once.
+        request_s: most seconds of one request.
+        deadline_s: most seconds of a reply, repeated requests included.
         """
         if score == "equal" and answer is None:
             raise ValueError("score: equal needs the column of the answer")

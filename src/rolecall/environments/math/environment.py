@@ -32,8 +32,12 @@ class MathEnvironment:
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
     ) -> None:
-        """`level` (2): operations in a generated problem; `kinds`: which are generated;
-        `test_size` (600): generated test problems. They are errors where nothing is generated.
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        level: operations in a generated problem; by default 2.
+        kinds: kinds of generated problems; by default all.
+        test_size: generated test problems; by default 600.
+
+        Options of generated problems are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         generates = GENERATED in self.sources["train"] + self.sources["test"]

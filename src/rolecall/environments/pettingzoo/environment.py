@@ -21,8 +21,7 @@ DEFAULT_RULES = "Play the game. Write one action in brackets."
 class PettingZooEnvironment:
     """A game with Discrete actions; the agents of the team take the seats in their order.
 
-    `make` is the import path of what makes the game (`pettingzoo.classic.tictactoe_v3:env`), and
-    is called with `options`. Each agent's score is the sum of its rewards.
+    Each agent's score is the sum of its rewards.
     """
 
     def __init__(
@@ -36,10 +35,16 @@ class PettingZooEnvironment:
         max_moves: int = 200,
         test_size: int = 200,
     ) -> None:
-        """`rules`: what agents are told; `actions`: their names (numbers); `show`: import path of
-        a function that makes text of an observation (str). `illegal_reward` is all that an agent
-        gets whose second illegal action in a row ends the game. Raises ValueError for a game
-        whose agents have not all the same Discrete actions.
+        """make: import path of what makes the game (`pettingzoo.classic.tictactoe_v3:env`).
+        options: what it is made with.
+        rules: what agents are told.
+        actions: names of the actions; by default their numbers.
+        show: import path of a function that makes text of an observation; by default str.
+        illegal_reward: all that an agent gets whose second illegal action in a row ends the game.
+        max_moves: moves of all agents together after which the game ends.
+        test_size: tasks of the test split.
+
+        Raises ValueError for a game whose agents have not all the same Discrete actions.
         """
         self.make = registry.imported(make, key="environment.make")
         self.options, self.rules, self.test_size = options or {}, rules, test_size

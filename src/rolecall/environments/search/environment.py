@@ -46,11 +46,20 @@ class SearchEnvironment:
         corpus_size: int | None = None,
         test_size: int | None = None,
     ) -> None:
-        """`dialect` (batch) of the servers; `model` of sentence-transformers, for an index of
-        vectors; `topk` documents and `deadline_s` seconds a search.
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        url: server to search, or several that are asked in turn.
+        dialect: what the servers understand; by default batch.
+        corpus: file of passages from which the index is built if it is not there.
+        index: folder of an index.
+        model: of sentence-transformers, for an index of vectors instead of BM25.
+        topk: documents of a search.
+        deadline_s: most seconds of a search.
+        metric: `em` is 1 for an exact match, `f1` is the overlap of words.
+        hops: facts that generated questions take; by default 1, 2 and 3.
+        corpus_size: generated passages; by default 300.
+        test_size: generated test questions; by default 200.
 
-        Of what is generated: `hops` ([1, 2, 3]) that questions take, `corpus_size` (300) passages,
-        `test_size` (200) questions. They are errors where nothing is generated.
+        Options of generated questions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         generates = GENERATED in self.sources["train"] + self.sources["test"]

@@ -32,9 +32,15 @@ class TextEnvironment:
         facts: int | None = None,
         test_size: int | None = None,
     ) -> None:
-        """`question` (question) and `reference` (reference): columns of files, whose references
-        are texts or lists of texts. Of generated reports `facts` (2) that each one holds, and
-        `test_size` (200) for tests. They are errors where they have no effect.
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        metric: how a text is compared with its references.
+        question: column of files that holds the text; by default question.
+        reference: column of files that holds one reference or a list of them; by default
+            reference.
+        facts: facts that a generated report holds; by default 2.
+        test_size: generated test reports; by default 200.
+
+        Options are errors where they have no effect.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         used = {*self.sources["train"], *self.sources["test"]}

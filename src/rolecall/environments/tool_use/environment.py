@@ -38,8 +38,11 @@ class ToolUseEnvironment:
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
     ) -> None:
-        """`kinds` (all) and, for tests, `test_size` (200) of generated questions; errors where
-        nothing is generated.
+        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        kinds: kinds of generated questions; by default all.
+        test_size: generated test questions; by default 200.
+
+        Options of generated questions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         if kinds and GENERATED not in self.sources["train"] + self.sources["test"]:
