@@ -146,7 +146,7 @@ def test_overrides_beat_the_file(config, tmp_path, capsys):
         ("algorithm=drmass", ["algorithm.name", "drmas"]),
         ("algorithm.klip=1", ["algorithm.klip", "clip_low"]),
         ("workflow=solver_verifyer", ["workflow.name", "solver_verifier"]),
-        ("workflow=solver_verifier", ["'solver'", "left"]),
+        ("workflow=solver_verifier", ["calls solver, verifier", "left"]),
         ("workflow=nowhere.py:flow", ["workflow.name", "nowhere.py"]),
         ("environment=maths", ["environment.name", "math"]),
         ("environment.sise=3", ["environment.sise", "size"]),

@@ -15,6 +15,7 @@ import torch
 
 from rolecall.config.load import load
 from rolecall.critics.joint import JointCritic
+from rolecall.interfaces.publisher import PublishError
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -175,11 +176,11 @@ def test_publish_moves_the_sampler_or_the_run_stops(model_folder, tmp_path, monk
     config = case(model_folder, "separate weights")
     trainer = trainer_of(config, tmp_path / "run", Display())
 
-    async def forgetful(policy, version, weights):
+    def forgetful(policy, version, weights):
         return None
 
     monkeypatch.setattr(trainer.run.engine, "load", forgetful)
-    with pytest.raises(train_step.PublishError, match="after publishing 'a' version 1"):
+    with pytest.raises(PublishError, match="after publishing 'a' version 1"):
         asyncio.run(trainer.train())
 
 

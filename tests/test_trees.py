@@ -82,7 +82,8 @@ def conversation(seed: int = 0) -> list[Turn]:
             setattr(each, name, random.normal(size=length).astype(np.float32))
         for name in ("prox_logprobs", "ref_logprobs", "logprobs"):
             setattr(each, name, random.normal(-5.0, 0.4, length).astype(np.float32))
-        each.returns = np.full(length, float(random.integers(0, 3)), dtype=np.float32)
+        each.preference = float(random.integers(0, 3))
+        each.returns = np.full(length, each.preference, dtype=np.float32)
         each.weight = float(random.uniform(0.5, 2.0))
     return turns
 

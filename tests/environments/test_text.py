@@ -131,7 +131,7 @@ def test_the_better_of_two_drafts_is_played(model_folder):
     async def draft(team, task, world):
         return await play_best(team.solver, world, task.prompt, number=2)
 
-    flow = Workflow("draft", draft, ("solver",))
+    flow = Workflow("draft", draft, ("solver",), candidates=True, forks=True)
     team = said_by(model_folder, solver=["no idea", task.answer])
     episode = play_in(environment, task, flow, team)
     assert [turn.chosen for turn in episode.turns] == [False, True]
