@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs wheel bench prove-learning clean
+.PHONY: demo test quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,6 +22,10 @@ demo: $(VENV)/demo
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
 test: $(VENV)/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# What is quick to answer while one works: the tests without those marked slow.
+quick: $(VENV)/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check
@@ -45,6 +49,11 @@ bench: $(VENV)/bench
 	mkdir -p benchmarks/results
 	$(BIN)/rolecall bench --json benchmarks/results/latest.json
 	$(BIN)/python docs/generate_benchmarks.py
+
+# Three quick pairs of each: status 1 where a ratio has fallen below the committed ones.
+bench-check: $(VENV)/dev
+	$(BIN)/rolecall bench team-rollout-s update grpo-step --pairs 3 \
+		--against benchmarks/results/latest.json
 
 prove-learning: $(VENV)/dev
 	$(BIN)/python benchmarks/prove_learning.py

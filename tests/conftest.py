@@ -23,6 +23,7 @@ FAMILIES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "llama3.2": (LlamaConfig, LlamaForCausalLM),
 }
+HERE = Path(__file__).resolve().parent
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -70,3 +71,26 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared beside the project: real data rows are not at hand")
     return SHARED
+
+
+# What `make quick` leaves out: tests that train whole runs, start processes or wait for servers.
+SLOW = (
+    "bench", "docs", "habits", "proofs", "sandbox", "serve", "tiny",
+    "engines/test_recorded", "environments/test_code", "environments/test_data_science",
+    "environments/test_gymnasium", "environments/test_pettingzoo", "learners/test_memory",
+    "monitor/test_report", "monitor/test_traces", "monitor/test_trackers", "retrieval/test_bm25",
+    "retrieval/test_dense", "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence",
+    "setup/test_outside_parts", "tools/test_mcp", "tools/test_python", "workflows/test_data_science",
+    "test_adapters", "test_annotation", "test_api", "test_cli", "test_collecting", "test_durable",
+    "test_equal_runs", "test_every_algorithm", "test_extras", "test_gpu_path", "test_held_loop",
+    "test_kernels", "test_learning", "test_linear_reading", "test_memory", "test_mixed_run",
+    "test_opponents", "test_readme", "test_recipes", "test_resume", "test_trained_team",
+    "test_trainer", "test_user_code", "test_user_page", "test_validation",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        place = str(item.path.relative_to(HERE).with_suffix(""))
+        if place.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

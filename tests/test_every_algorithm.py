@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,38 +98,58 @@ def case(folder: Path, name: str, **changes) -> dict:
     return crew_config(folder, **{**settings, **changes})
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A run of an algorithm that nothing stopped; several tests look at the same one."""
+
+    folder: Path
+    display: Display
+    before: dict[str, list[torch.Tensor]]  # weights of what is trained
+    after: dict[str, list[torch.Tensor]]
+
+
+@pytest.fixture(scope="module")
+def whole(model_folder, tmp_path_factory):
+    @cache
+    def of(name: str) -> Whole:
+        folder, display = tmp_path_factory.mktemp("whole") / "run", Display()
+        trainer = trainer_of(case(model_folder, name), folder, display)
+        trained = {n: part for n, part in trainer.run.parts.items() if hasattr(part, "stepper")}
+        before = {n: part_weights(part) for n, part in trained.items()}
+        asyncio.run(trainer.train())
+        trainer.folder.release()
+        return Whole(folder, display, before, {n: part_weights(p) for n, p in trained.items()})
+
+    return of
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_run(model_folder, tmp_path, name):
+def test_same_seed_same_run(whole, model_folder, tmp_path, name):
     """With random delays in worlds and parallel workers of one role."""
-    train(case(model_folder, name), tmp_path / "calm")
     train(case(model_folder, name, environment={"max_delay_s": 0.01}), tmp_path / "shaken")
-    assert_equal(tmp_path / "calm", tmp_path / "shaken")
+    assert_equal(whole(name).folder, tmp_path / "shaken")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_resumed_equals_uninterrupted(model_folder, tmp_path, name):
-    config = case(model_folder, name, trainer={"steps": 3, "save_every": 1})
-    train(config, tmp_path / "whole")
+def test_resumed_equals_uninterrupted(whole, model_folder, tmp_path, name):
+    config = case(model_folder, name)
     stopped = trainer_of(config, tmp_path / "again", Display(stop_after=2))
     with pytest.raises(StoppedError):
         asyncio.run(stopped.train())
     stopped.folder.release()
     assert (tmp_path / "again/checkpoints/latest").read_text() == "step-1\n"
     train(config, tmp_path / "again")
-    assert_equal(tmp_path / "whole", tmp_path / "again")
+    assert_equal(whole(name).folder, tmp_path / "again")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_and_critics_move_and_metrics_are_finite(model_folder, tmp_path, name):
-    display = Display()
-    trainer = trainer_of(case(model_folder, name), tmp_path / "run", display)
-    trained = {n: part for n, part in trainer.run.parts.items() if hasattr(part, "stepper")}
-    before = {n: part_weights(part) for n, part in trained.items()}
-    asyncio.run(trainer.train())
-    for part_name, part in trained.items():
-        after = part_weights(part)
-        assert any(not torch.equal(a, b) for a, b in zip(before[part_name], after, strict=True))
-    assert all(np.isfinite(v) for v in display.last.values() if isinstance(v, float))
+def test_weights_and_critics_move_and_metrics_are_finite(whole, name):
+    run = whole(name)
+    assert run.before
+    for part_name, before in run.before.items():
+        after = run.after[part_name]
+        assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(np.isfinite(v) for v in run.display.last.values() if isinstance(v, float))
 
 
 def part_weights(part: Any) -> list[torch.Tensor]:
