@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rolecall.agents.team import Team as Team
     from rolecall.algorithms.base import Algorithm as Algorithm
     from rolecall.api import evaluate as evaluate
     from rolecall.api import load_run as load_run
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from rolecall.runtime.call_tree import Lock as Lock
     from rolecall.runtime.call_tree import Semaphore as Semaphore
     from rolecall.tools.functions import tool as tool
+    from rolecall.trained_team import Team as Team
     from rolecall.types import Episode as Episode
     from rolecall.types import Task as Task
     from rolecall.types import Turn as Turn
@@ -29,7 +29,7 @@ _PLACES = {
     "train": "api",
     "Lock": "runtime.call_tree",
     "Semaphore": "runtime.call_tree",
-    "Team": "agents.team",
+    "Team": "trained_team",
     "Algorithm": "algorithms.base",
     "Episode": "types",
     "Task": "types",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rolecall.agents.team import Team as BoundTeam
 from rolecall.interfaces.environment import Environment, World
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
@@ -97,9 +98,17 @@ class TrainedTeam:
         self.close()
 
 
-def load_team(run: str | Path, *, step: str = checkpoint.LATEST) -> TrainedTeam:
-    """As `Team.load`."""
-    folder = RunFolder.existing(Path(run))
-    built = build(load_plan(folder.config))
-    built.restore(checkpoint.named(folder, step))
-    return TrainedTeam(built)
+class Team(BoundTeam):
+    """What a workflow sees: agents by name or role, bound to one episode."""
+
+    @classmethod
+    def load(cls, run: str | Path, *, step: str = checkpoint.LATEST) -> TrainedTeam:
+        """The team of a run folder, with the weights of a checkpoint (latest, best or step-N).
+
+        `(await Team.load("runs/math").ask("What is 3 + 4?")).answer`. Raises ConfigError where
+        there is no such run or checkpoint, CheckpointError where it is damaged.
+        """
+        folder = RunFolder.existing(Path(run))
+        built = build(load_plan(folder.config))
+        built.restore(checkpoint.named(folder, step))
+        return TrainedTeam(built)

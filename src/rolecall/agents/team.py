@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 from random import Random
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,22 +22,6 @@ from rolecall.seeding import seed_of
 from rolecall.tools.calls import answers, calls_of
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
 from rolecall.types import Episode, Message, Swap, Turn
-
-
-class AnsweringTeam(Protocol):
-    """A trained team outside of training; use it in a `with`, or close it."""
-
-    async def ask(self, question: str, **info: Any) -> Episode:
-        """Let the team work on a question; `.answer` of what it returns is its answer."""
-        ...
-
-    def ask_now(self, question: str, **info: Any) -> Episode:
-        """`ask` for code without an event loop."""
-        ...
-
-    def close(self) -> None: ...
-    def __enter__(self) -> AnsweringTeam: ...
-    def __exit__(self, *error: object) -> None: ...
 
 
 class Team:
@@ -66,17 +47,6 @@ class Team:
         self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
-
-    @classmethod
-    def load(cls, run: str | Path, *, step: str = "latest") -> AnsweringTeam:
-        """The team of a run folder, with the weights of a checkpoint (latest, best or step-N).
-
-        `(await Team.load("runs/math").ask("What is 3 + 4?")).answer`. Raises ConfigError where
-        there is no such run or checkpoint, CheckpointError where it is damaged.
-        """
-        # By name: what builds a run stands above the agents, and only this call needs it.
-        made: AnsweringTeam = import_module("rolecall.trained_team").load_team(run, step=step)
-        return made
 
     def __getattr__(self, name: str) -> Member:
         if name.startswith("_"):

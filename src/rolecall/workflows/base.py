@@ -18,7 +18,7 @@ from rolecall.agents.team import Team
 from rolecall.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
-RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names", "load")
+RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")
 Play = Callable[..., Awaitable[Turn | str | None]]
 
 
