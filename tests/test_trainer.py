@@ -142,7 +142,7 @@ def test_each_agent_has_its_metrics_although_two_share_a_policy(model_folder, tm
     train(relay_config(model_folder, trainer={"steps": 1}), tmp_path / "run")
     [record] = [r for r in RunFolder(tmp_path / "run").read_metrics() if r["kind"] == "step"]
     for name in ("left", "right", "last"):
-        for metric in ("reward", "grad_norm", "entropy", "turns", "ids", "truncated", "invalid"):
+        for metric in ("reward", "grad_norm", "entropy", "turns", "tokens", "truncated", "invalid"):
             assert np.isfinite(record[f"agent/{name}/{metric}"])
         assert record[f"agent/{name}/mismatch_max"] <= 1e-4
     assert record["agent/last/grad_norm"] == record["policy/b/grad_norm"]

@@ -29,5 +29,5 @@ def test_an_endless_source_beside_others_has_an_end():
 
 
 def test_no_source_is_an_error():
-    with pytest.raises(ValueError, match="empty list"):
+    with pytest.raises(ValueError, match="the list of sources is empty"):
         listed([])
