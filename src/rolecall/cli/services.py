@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from rich.console import Console
-
 from rolecall.config.errors import ConfigError
 from rolecall.errors import InfrastructureError
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run
-
-console = Console()
 
 
 def check_services(run: Run) -> None:

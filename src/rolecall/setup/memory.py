@@ -32,7 +32,7 @@ def memory_of(config: Config) -> list[Memory]:
     found: list[Memory] = []
     shared: set[str] = set()  # bases whose frozen weights adapters share
     for name, policy in config.policies.items():
-        found += _of_policy(name, policy, config, sizes[policy.base], shared)
+        found += _of_policy(name, policy, config, sizes, shared)
     for name, critic in config.critics.items():
         if critic.base is not None:
             each = TRAINED if name == "team" else FROZEN
@@ -50,9 +50,13 @@ def _bases(config: Config) -> set[str]:
 
 
 def _of_policy(
-    name: str, policy: PolicyConfig, config: Config, size: Size | None, shared: set[str]
+    name: str,
+    policy: PolicyConfig,
+    config: Config,
+    sizes: dict[str, Size | None],
+    shared: set[str],
 ) -> list[Memory]:
-    dtype, trained = config.learner.dtype, name in config.trained
+    size, dtype, trained = sizes[policy.base], config.learner.dtype, name in config.trained
     frozen = FROZEN[dtype]
     found: list[Memory] = []
     if policy.adapter is not None:
@@ -68,7 +72,7 @@ def _of_policy(
         shared.add(policy.base)
     if policy.reference is not None and not (policy.reference == "initial" and policy.adapter):
         base = policy.base if policy.reference == "initial" else policy.reference
-        found.append(_part(f"reference of {name}", _size(base), frozen))
+        found.append(_part(f"reference of {name}", sizes[base], frozen))
     if policy.opponent_pool is not None:
         kept = frozen * policy.opponent_pool.keep
         found.append(_part(f"opponent pool of {name}, in the computer's memory", size, kept))
