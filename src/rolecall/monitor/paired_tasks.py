@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pyarrow.parquet as pq
 
 from rolecall.monitor.comparison import Measure
-from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.run_folder import RunFolder, numbered
 
 MOST_SHOWN = 3  # tasks of each kind
 
@@ -63,7 +63,7 @@ def paired(a: RunFolder, b: RunFolder) -> Paired | None:
 
 def _scores(run: RunFolder) -> dict[tuple[str, str], float]:
     """(task, question) -> mean score of its attempts, in the run's newest evaluation."""
-    files = sorted(run.path.glob("evaluation-*.parquet"))
+    files = [file for _, file in numbered(run.path, "parquet", kind="evaluation")]
     if not files:
         return {}
     columns = ["source", "task", "question", "episode", "score"]

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.optional import optional
-from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.run_folder import RunFolder, numbered
 
 Frame = Literal["arrow", "pandas", "polars"]
 FILES = {
-    "train": ("episodes", "step-"),
-    "test": ("", "evaluation-"),
-    "validation": ("", "validation-"),
+    "train": ("episodes", "step"),
+    "test": ("", "evaluation"),
+    "validation": ("", "validation"),
 }
 
 
@@ -56,8 +56,8 @@ class LoadedRun:
 
         Raises ValueError where no episode of the split was written.
         """
-        place, prefix = FILES[split]
-        files = sorted((self.path / place).glob(f"{prefix}*.parquet"))
+        place, kind = FILES[split]
+        files = [file for _, file in numbered(self.path / place, "parquet", kind=kind)]
         if not files:
             raise ValueError(f"{self.path} holds no episodes of the {split} split")
         return _as(pa.concat_tables([pq.read_table(file) for file in files]), frame)

@@ -253,11 +253,11 @@ def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
     return numbered(folder.journal, "jsonl")
 
 
-def numbered(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+def numbered(folder: Path, suffix: str, *, kind: str = "step") -> Iterator[tuple[int, Path]]:
     """(3, step-000003.jsonl) for every such file of a folder; other files do not count."""
-    for path in sorted(folder.glob(f"step-*.{suffix}")):
-        if re.fullmatch(r"step-\d+", path.stem, re.ASCII):
-            yield int(path.stem.removeprefix("step-")), path
+    for path in sorted(folder.glob(f"{kind}-*.{suffix}")):
+        if re.fullmatch(rf"{kind}-\d+", path.stem, re.ASCII):
+            yield int(path.stem.removeprefix(f"{kind}-")), path
 
 
 def journal_path(folder: RunFolder, step: int) -> Path:
