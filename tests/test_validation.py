@@ -210,12 +210,12 @@ def test_before_and_after_are_compared_on_the_test_split_only():
 
 def test_the_report_and_the_terminal_name_the_split(tmp_path):
     folder = make_run(tmp_path / "a", records=records_with("test", "validation"))
-    page = report.page(folder)
+    page = report.write(folder).read_text()
     assert "after step 1" in page
     assert "validation tasks" in page
     assert "best-on-test" not in page
     folder = make_run(tmp_path / "b", records=records_with("test"))
-    assert "best-on-test" in report.page(folder)
+    assert "best-on-test" in report.write(folder).read_text()
     record = {**evaluation_record(2, "during", 0.5), "split": "validation"}
     assert evaluation_line(record).startswith("during, step 2, on validation: avg@8 0.500")
 

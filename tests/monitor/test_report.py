@@ -65,7 +65,7 @@ def test_model_text_is_escaped_wherever_it_stands(tmp_path):
     bad.turns[0].rewards[ATTACK] = bad.rewards[ATTACK] = 1.0
     other = episode(ATTACK, 0, text=f"{ATTACK}</think>{ATTACK}", source=ATTACK)
     folder = make_run(tmp_path / "run", episodes=[bad, other, episode("2+2", 1, source=ATTACK)])
-    page = report.page(folder)
+    page = report.write(folder).read_text()
     found = Elements(page)
     assert not found.open
     assert not found.names & {"script", "iframe", "object", "link", "form", "base"}
@@ -84,7 +84,7 @@ def test_the_page_needs_nothing_from_elsewhere(page):
 
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path):
-    page = report.page(make_run(tmp_path / "run"))
+    page = report.write(make_run(tmp_path / "run")).read_text()
     assert "not been evaluated yet" in page
     assert "No episode has been written yet" in page
     assert not Elements(page).open
@@ -92,7 +92,7 @@ def test_a_run_that_has_only_begun_has_a_page(tmp_path):
 
 def test_one_evaluation_is_shown_without_an_after(tmp_path):
     folder = make_run(tmp_path / "run", records=[evaluation_record(0, "before", 0.125)])
-    page = report.page(folder)
+    page = report.write(folder).read_text()
     assert "0.125" in page
     assert "evaluated once so far (before)" in page
 
@@ -101,7 +101,7 @@ def test_flags_of_a_turn_are_named(tmp_path):
     played = episode("2+2", 0)
     played.turns[0].valid = played.turns[1].trained = False
     played.turns[1].finish = "length"
-    page = report.page(make_run(tmp_path / "run", episodes=[played]))
+    page = report.write(make_run(tmp_path / "run", episodes=[played])).read_text()
     for flag in ("unreadable", "cut off", "frozen"):
         assert f">{flag}</span>" in page
     assert ">not played</span>" not in page

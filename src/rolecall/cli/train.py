@@ -19,7 +19,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
-from rolecall.monitor import curves, report, summary, terminal
+from rolecall.monitor import report, summary, terminal
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.storage import run_folder
@@ -178,7 +178,6 @@ def _is_finished(folder: RunFolder, config: Config) -> bool:
 def _summary(folder: RunFolder, config: Config) -> dict[str, Any]:
     records = folder.read_metrics()
     found = summary.summarise(records, seed=config.trainer.seed)
-    curves.draw(records, folder.path / "curves.png")
     report.write(folder)
     run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
     return found

@@ -1,17 +1,20 @@
-"""Draws the curves of a run as one picture from metrics.jsonl."""
+"""Draws the curves of a run from metrics.jsonl: on light and on dark paper, for a page and a phone.
+
+Drawing is slow, so the panels are drawn once on each paper, in cells of one size, and the narrow
+picture is cut out of the wide one.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from io import BytesIO
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
@@ -19,55 +22,28 @@ from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import Record
 from rolecall.monitor.panels import Look, panels
 
-
-def draw(
-    records: list[Record],
-    path: Path,
-    *,
-    agents: Iterable[str] = (),
-    dark: bool = False,
-    columns: int = 2,
-) -> None:
-    """Write a PNG. `agents` fixes the colours; by default those that the records name."""
-    path.write_bytes(picture(records, agents=agents, dark=dark, columns=columns))
+COLUMNS = 2  # of panels in the wide picture; the narrow one has one
+# In pixels, of which DPI make an inch:
+DPI = 140
+WIDTH, HEIGHT = 784, 406  # of a panel's cell
+LEFT, RIGHT, ABOVE, BELOW = 126, 20, 56, 80  # from a cell's edges to its axes
+LINE = 40  # of the legend
 
 
-def picture(
-    records: list[Record], *, agents: Iterable[str] = (), dark: bool = False, columns: int = 2
-) -> bytes:
-    """The same as PNG bytes. One column of panels suits a phone, two suit a page."""
-    look = look_of(list(agents) or agents_of(records), dark=dark)
-    shown = panels(records)
-    rows = math.ceil(len(shown) / columns)
-    size = (5.6 * columns, 2.9 * rows + 0.5)
-    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-    figure = Figure(figsize=size, dpi=140, layout=layout, facecolor=look.paper)
-    canvas = FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    numbers = [record["step"] for record in records]
-    room = max(0.6, max(numbers, default=0) / 60)
-    for axes, (title, unit, panel) in zip(grid, shown, strict=False):
-        panel(axes, records, look)
-        dress(axes, look, title=title, unit=unit)
-        if numbers:
-            axes.set_xlim(min(numbers) - room, max(numbers) + room)
-    for axes in grid[len(shown) :]:
-        axes.set_visible(False)
-    handles, labels = grid[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles,
-            labels,
-            loc="outside upper center",
-            ncols=_legend_columns(labels, columns=columns),
-            frameon=False,
-            labelcolor=look.ink,
-        )
-    canvas.draw()
-    file = BytesIO()
-    # A palette makes the file a quarter as large, and a page holds four of them.
-    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(192).save(file, "PNG")
-    return file.getvalue()
+class Pictures(NamedTuple):
+    """PNG bytes; the narrow ones are for phones."""
+
+    wide: bytes
+    narrow: bytes
+    dark_wide: bytes
+    dark_narrow: bytes
+
+
+def pictures(records: list[Record], agents: Iterable[str] = ()) -> Pictures:
+    """`agents` fixes the colours; by default those that the records name."""
+    names = list(agents) or agents_of(records)
+    light, dark = (look_of(names, dark=dark) for dark in (False, True))
+    return Pictures(*_wide_and_narrow(records, light), *_wide_and_narrow(records, dark))
 
 
 def agents_of(records: list[Record]) -> list[str]:
@@ -76,9 +52,62 @@ def agents_of(records: list[Record]) -> list[str]:
     return sorted(names)
 
 
+def _wide_and_narrow(records: list[Record], look: Look) -> tuple[bytes, bytes]:
+    """One sheet holds a legend, the cells, and a legend for one column."""
+    figure = Figure(dpi=DPI, facecolor=look.paper)
+    grid = _panels(figure, records, look)
+    rows = math.ceil(len(grid) / COLUMNS)
+    handles, labels = grid[0].get_legend_handles_labels()
+    per_line = [_legend_columns(labels, columns=columns) for columns in (COLUMNS, 1)]
+    top, bottom = (math.ceil(len(labels) / number) * LINE for number in per_line)
+    width, height = COLUMNS * WIDTH, top + rows * HEIGHT + bottom
+    figure.set_size_inches(width / DPI, height / DPI)
+    corners = [(i % COLUMNS * WIDTH, top + i // COLUMNS * HEIGHT) for i in range(len(grid))]
+    for axes, (x, y) in zip(grid, corners, strict=True):
+        below = height - y - HEIGHT + BELOW
+        size = (WIDTH - LEFT - RIGHT) / width, (HEIGHT - ABOVE - BELOW) / height
+        axes.set_position(((x + LEFT) / width, below / height, *size))
+    for middle, upper, number in ((0.5, 1.0, per_line[0]), (0.25, bottom / height, per_line[1])):
+        if handles:
+            figure.legend(
+                handles, labels, ncols=number, labelcolor=look.ink, frameon=False,
+                loc="upper center", bbox_to_anchor=(middle, upper), borderaxespad=0.2,
+            )  # fmt: skip
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    # A palette makes a file a quarter as large, and a page holds four of them.
+    sheet = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(192)
+    wide = sheet.crop((0, 0, width, height - bottom))
+    narrow = sheet.crop((0, height - bottom, WIDTH, height + HEIGHT * len(grid)))
+    for number, (x, y) in enumerate(corners):
+        cell = sheet.crop((x, y, x + WIDTH, y + HEIGHT))
+        narrow.paste(cell, (0, bottom + number * HEIGHT))
+    return _png(wide), _png(narrow)
+
+
+def _panels(figure: Figure, records: list[Record], look: Look) -> list[Axes]:
+    steps = [record["step"] for record in records]
+    room = max(0.6, max(steps, default=0) / 60)
+    grid = []
+    for title, unit, draw in panels(records):
+        axes = figure.add_axes((0, 0, 1, 1), label=title)
+        draw(axes, records, look)
+        dress(axes, look, title=title, unit=unit)
+        if steps:
+            axes.set_xlim(min(steps) - room, max(steps) + room)
+        grid.append(axes)
+    return grid
+
+
+def _png(image: Image.Image) -> bytes:
+    file = BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
 def _legend_columns(labels: list[str], *, columns: int) -> int:
     """As many as fit: a panel is about 60 letters wide, a line's sample about 7."""
-    longest = max(len(label) for label in labels) + 7
+    longest = max((len(label) for label in labels), default=0) + 7
     return max(1, min(len(labels), 60 * columns // longest))
 
 
@@ -86,7 +115,7 @@ def dress(axes: Axes, look: Look, *, title: str, unit: str) -> None:
     axes.set_facecolor(look.paper)
     axes.set_title(title, loc="left", color=look.ink, fontweight="bold", fontsize=12)
     axes.set_ylabel(unit, color=look.ink)
-    axes.set_xlabel("step", color=look.ink)
+    axes.set_xlabel("step", color=look.ink, loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.tick_params(which="both", colors=look.ink, labelsize=9)
     axes.grid(visible=True, which="both", color=look.faint, linewidth=0.7)

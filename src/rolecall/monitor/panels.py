@@ -110,8 +110,8 @@ def _time(axes: Axes, records: list[Record], look: Look) -> None:
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.2),
+        loc="upper right",
+        bbox_to_anchor=(1.0, -0.11),
         ncols=len(PARTS),
         frameon=False,
         fontsize=9,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 TEMPLATE = "report.html.jinja"
 LONGEST = 8000  # letters of one text; the middle of a longer one is left out
-NARROW = 1  # columns of curves on a phone
-WIDE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +45,18 @@ class Chapter:
 
 
 def write(folder: RunFolder, *, number: int = 5) -> Path:
-    """Write the page with the `number` best and worst conversations; a running run has one too."""
-    path = folder.path / "report.html"
-    path.write_text(page(folder, number=number), encoding="utf-8")
-    return path
+    """Write the page with the `number` best and worst conversations, and `curves.png` beside it.
 
-
-def page(folder: RunFolder, *, number: int = 5) -> str:
+    A running run has a page too.
+    """
     records = folder.read_metrics()
     config: dict[str, Any] = yaml.safe_load(folder.config.read_text())
     known = colours([*config["team"], *curves.agents_of(records)])
+    pictures = curves.pictures(records, known)
+    (folder.path / "curves.png").write_bytes(pictures.wide)
+    path = folder.path / "report.html"
     template = _environment(known).get_template(TEMPLATE)
-    return template.render(
+    text = template.render(
         name=folder.path.resolve().name,
         config=config,
         colours=known,
@@ -67,10 +65,12 @@ def page(folder: RunFolder, *, number: int = 5) -> str:
         evaluations=evaluations(records),
         best=best_checkpoint(records),
         changes=compare(records),
-        pictures=_pictures(records, list(known)),
+        pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
         chapters=_chapters(folder, number=number),
         written=time.strftime("%Y-%m-%d %H:%M"),
     )
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def shorten(text: str, *, longest: int = LONGEST) -> str:
@@ -101,17 +101,6 @@ def _environment(known: dict[str, Colour]) -> Environment:
     # An agent that only an old file knows has a class that no rule of the style names.
     environment.filters["shade"] = lambda agent: f"agent-{places.get(agent, 'other')}"
     return environment
-
-
-def _pictures(records: list[Record], agents: list[str]) -> dict[str, str]:
-    """{"light-2": base64 PNG, ...} for both kinds of paper and both widths."""
-    return {
-        f"{'dark' if dark else 'light'}-{columns}": base64.b64encode(
-            curves.picture(records, agents=agents, dark=dark, columns=columns)
-        ).decode()
-        for dark in (False, True)
-        for columns in (NARROW, WIDE)
-    }
 
 
 def _chapters(folder: RunFolder, *, number: int) -> list[Chapter]:
