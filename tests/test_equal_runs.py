@@ -1,4 +1,4 @@
-"""Every algorithm, five equal runs: the same bits in weights, value heads, critics and moments.
+"""Every algorithm, three equal runs: the same bits in weights, value heads, critics and moments.
 
 The runs are large enough for PyTorch to share their gradients' sums out among threads, which
 smaller ones are not.
@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests import killed_run
 from tests.conftest import make_model
 from tests.test_every_algorithm import NAMES, assert_equal, case, train
 from tests.toy import write
 
-RUNS = 5
+RUNS = 3
 
 
 def large(folder: Path, name: str) -> dict:
@@ -49,7 +50,7 @@ def shift_memory(seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_five_equal_runs_end_with_the_same_bits(wide, tmp_path, name):
+def test_equal_runs_one_after_another_end_with_the_same_bits(wide, tmp_path, name):
     config = large(wide, name)
     held = []
     for number in range(RUNS):
@@ -59,13 +60,17 @@ def test_five_equal_runs_end_with_the_same_bits(wide, tmp_path, name):
         assert_equal(tmp_path / "0", tmp_path / str(number))
 
 
-def test_equal_runs_in_processes_of_their_own_end_with_the_same_bits(wide, tmp_path):
+def test_a_run_in_a_process_of_its_own_ends_with_the_bits_of_one_here(wide, tmp_path):
+    """Each with two threads."""
     path = write(tmp_path / "ppo.yaml", large(wide, "ppo"))
-    script = Path(__file__).with_name("killed_run.py")
-    for number in range(2):
-        made = subprocess.run(
-            [sys.executable, script, path, tmp_path / str(number), "never", "0", "2"],
-            timeout=120, check=False, capture_output=True, text=True,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stderr
-    assert_equal(tmp_path / "0", tmp_path / "1")
+    before = torch.get_num_threads()
+    try:
+        killed_run.run(path, tmp_path / "here", "never", 0, 2)
+    finally:
+        torch.set_num_threads(before)
+    made = subprocess.run(
+        [sys.executable, killed_run.__file__, path, tmp_path / "there", "never", "0", "2"],
+        timeout=120, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert_equal(tmp_path / "here", tmp_path / "there")

@@ -13,7 +13,7 @@ SHORT = ("evaluation.tasks=40", "evaluation.samples=4", "evaluation.k=4")
 
 
 @pytest.mark.parametrize(
-    ("recipe", "steps"), [("search_alone", 16), ("debate", 7), ("math_alone", 8)]
+    ("recipe", "steps"), [("search_alone", 10), ("debate", 7), ("math_alone", 5)]
 )
 def test_a_small_recipe_learns(recipe, steps, tmp_path):
     output = tmp_path / "run"

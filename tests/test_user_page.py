@@ -6,16 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.test_readme import blocks
 from tests.toy import command
 
 
-@pytest.mark.parametrize("algorithm", ["drmas", "grpo"])
 def test_the_page_trains_any_family_with_full_weights_and_an_adapter(
-    any_model_folder, shared, tmp_path, monkeypatch, algorithm
+    any_model_folder, shared, tmp_path, monkeypatch
 ):
     page, _ = blocks("yaml")
     monkeypatch.chdir(tmp_path)
@@ -27,7 +25,7 @@ def test_the_page_trains_any_family_with_full_weights_and_an_adapter(
     (tmp_path / "team.yaml").write_text(yaml.safe_dump(config))
     data = shared / "data"
     status = command(
-        "train", "team.yaml", f"algorithm={algorithm}",
+        "train", "team.yaml",
         f"environment.train={data}/gsm8k_train_1000.jsonl",
         f"environment.test=[{data}/math_500.json,{data}/aime_2025.json]",
         "team.solver.sampling.max_tokens=8", "team.verifier.sampling.max_tokens=8",

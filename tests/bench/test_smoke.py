@@ -36,8 +36,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("name", "side"), SIDES)
 def test_a_side_measures_itself_again_and_again(name, side, folder):
     measure = set_up(name, side, size="smoke", folder=folder)
-    first, second = measure(0), measure(1)
+    first = measure(0)
     assert first.value > 0
+    if name == "conductor-chat-memory":
+        return  # a process of its own each time, as in conductor-ids-memory
+    second = measure(1)
     assert second.value > 0
     assert first.facts.keys() == second.facts.keys()
 
@@ -83,16 +86,29 @@ def test_a_talk_repeats_all_that_was_said():
     assert len(following) == 120 + length + 40
 
 
-def test_the_command_writes_records_and_a_header(tmp_path, capsys):
+def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
+    tmp_path, capsys, monkeypatch
+):
+    whole = BENCHMARKS["update"]
+    broken = Benchmark(
+        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, whole.peers
+    )
+    # Its children know no benchmark of this name.
+    monkeypatch.setattr(run, "BENCHMARKS", {"broken": broken, "update": whole})
     file = tmp_path / "found.json"
-    assert command("bench", "update", "--smoke", "--pairs", 2, "--json", file) == 0
+    assert command("bench", "--smoke", "--pairs", 2, "--json", file) == 1
     found = json.loads(file.read_text())
     [one] = found["records"]
     assert set(one) == {"name", "peer", "unit", "ours", "theirs", "ratio", "pairs"}
     assert (one["name"], one["peer"], one["pairs"]) == ("update", "padded", 2)
     assert one["ratio"]["min"] <= one["ratio"]["median"] <= one["ratio"]["max"]
-    assert (found["header"]["smoke"], found["header"]["failed"]) == (True, [])
-    assert "over 2 pairs" in capsys.readouterr().out
+    assert found["header"]["smoke"] is True
+    assert found["header"]["failed"] == [
+        "broken against padded: broken (ours) stopped: KeyError: 'broken'"
+    ]
+    printed = capsys.readouterr().out
+    assert "FAILED broken" in printed
+    assert "over 2 pairs" in printed
 
 
 @pytest.mark.parametrize("arguments", [["walk"], ["update", "--pairs", 0]])
@@ -108,19 +124,3 @@ def test_a_missing_peer_is_said_and_ours_is_measured_alone(monkeypatch):
     assert found["header"]["missing"] == ["padded"]
     assert [one["peer"] for one in found["records"]] == ["none"]
     assert "padded is not installed" in console.export_text()
-
-
-def test_a_side_that_dies_is_named_and_the_rest_goes_on(monkeypatch):
-    whole = BENCHMARKS["update"]
-    broken = Benchmark(
-        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, whole.peers
-    )
-    # Its children know no benchmark of this name.
-    monkeypatch.setattr(run, "BENCHMARKS", {"broken": broken, "update": whole})
-    console = Console(record=True, width=200)
-    found = bench(pairs=1, smoke=True, console=console)
-    assert [one["name"] for one in found["records"]] == ["update"]
-    assert found["header"]["failed"] == [
-        "broken against padded: broken (ours) stopped: KeyError: 'broken'"
-    ]
-    assert "FAILED broken" in console.export_text()

@@ -76,7 +76,9 @@ def _wide_and_narrow(records: list[Record], look: Look) -> tuple[bytes, bytes]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     # A palette makes a file a quarter as large, and a page holds four of them.
-    sheet = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(192)
+    sheet = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(
+        192, method=Image.Quantize.FASTOCTREE
+    )
     wide = sheet.crop((0, 0, width, height - bottom))
     narrow = sheet.crop((0, height - bottom, WIDTH, height + HEIGHT * len(grid)))
     for number, (x, y) in enumerate(corners):
