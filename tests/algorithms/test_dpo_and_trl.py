@@ -8,10 +8,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from transformers import AutoModelForCausalLM
-from trl import DPOConfig, DPOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from rolecall.agents.agent import Policy
 from rolecall.algorithms.dpo import Dpo
@@ -60,6 +57,8 @@ def test_loss_and_gradient_agree_with_trl(model_folder, tmp_path, budget):
         }
         for group in groups
     ]
+    from trl.trainer.dpo_trainer import DataCollatorForPreference  # slow to import
+
     batch = DataCollatorForPreference(pad_token_id=model.tokenizer.pad_token_id)(rows)
     theirs = trainer.compute_loss(trainer.model, batch)
     theirs.backward()
@@ -71,7 +70,11 @@ def test_loss_and_gradient_agree_with_trl(model_folder, tmp_path, budget):
         assert torch.allclose(parameter.grad, wanted[name].grad, atol=1e-5 * scale + 1e-8), name
 
 
-def trl_trainer(folder, reference, tokenizer, output) -> DPOTrainer:
+def trl_trainer(folder, reference, tokenizer, output):
+    """TRL's DPOTrainer of a model and its reference, on ROWS."""
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
     loaded = [AutoModelForCausalLM.from_pretrained(f, dtype="float32") for f in (folder, reference)]
     options = DPOConfig(
         output_dir=str(output / "trl"), beta=0.3, use_cpu=True, report_to=[], bf16=False,
