@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rolecall.storage.episode_io import from_json, to_json, write_parquet
-from rolecall.types import Message, Task
+from rolecall.types import CoachNote, Message, Task, Utility
 from tests.toy import episode, turn
 
 
@@ -17,6 +17,8 @@ def example():
     made.logprobs = np.array([-0.1, np.float32(1) / 3], dtype=np.float32)
     made.messages = [Message("user", "2+2?"), Message("assistant", "4", np.array([7], np.int32))]
     made.parents = ("e0/0",)
+    made.coach = CoachNote(8.0, "Right.", {"tries": 1}, hindsight=CoachNote(2.0, "Lost.", {}))
+    made.utility = Utility(1.0, 0.5, 0.25, 2.0, 1.5)
     found = episode(1, [made], {"team": 1.0})
     found.task = Task("x", "2+2?", ["4", "four"], {"source": "sums"})
     found.metrics = {"score": 1.0}

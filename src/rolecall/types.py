@@ -63,6 +63,23 @@ class Utility:
     mixed_v: float
 
 
+@dataclass(slots=True)
+class CoachNote:
+    """What a coach said of a turn, and what asking cost."""
+
+    score: float  # 0..10
+    reasoning: str
+    usage: dict[str, Any]  # a `rewards.coach.scores.Usage`
+    answer_correct: bool | None = None  # only where the coach was shown the reference answer
+    cached: bool = False
+    hindsight: CoachNote | None = None  # a second score, given with the outcome in view
+
+    @property
+    def final(self) -> CoachNote:
+        """The one that counts."""
+        return self.hindsight or self
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One LLM call of one agent: tokens in, tokens out, and later what they earned."""
@@ -108,6 +125,10 @@ class Turn:
     verdict: str = ""  # which of several words its parser read
     candidate_error: str = ""  # what its fork of the world raised
     paid_as: str = ""  # the reward under which the workflow paid it
+    seat: str = ""  # which part of the game it played, where agents swap seats
+    coach: CoachNote | None = None
+    coach_error: str = ""  # why it has no score
+    coach_requests: int | None = None  # None: nobody asked for a score
     info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
 
     @property

@@ -19,7 +19,7 @@ def game(number: int, first: str, second: str, won: float, *, source: str = "kuh
     turns = []
     for seat, agent in enumerate((first, second)):
         one = turn(agent, episode=f"x:{number}", path=(seat,))
-        one.info["seat"] = seat
+        one.seat = str(seat)
         turns.append(one)
     made = episode(number, turns, {first: won, second: -won})
     made.task.info["source"] = source

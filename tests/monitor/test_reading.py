@@ -9,6 +9,7 @@ from rolecall.monitor.reading import (
     newest_step,
     worst,
 )
+from rolecall.types import CoachNote
 from tests.monitor.runs_for_tests import episode, make_run
 
 
@@ -131,9 +132,9 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
         "cost_usd": 0.5,
         "latency_s": 2,
     }
-    second = {"score": 2.0, "reasoning": "It failed.", "usage": usage}
-    judged.info["coach"] = {"score": 7.0, "reasoning": "Fine.", "usage": usage, "hindsight": second}
-    lost.info["coach_error"], lost.trained = "no score within 4 s", False
+    second = CoachNote(2.0, "It failed.", usage)
+    judged.coach = CoachNote(7.0, "Fine.", usage, hindsight=second)
+    lost.coach_error, lost.trained = "no score within 4 s", False
     [talk] = best(newest_step(make_run(tmp_path / "run", episodes=[played])), 1)
     first, other = talk.turns
     assert first.coach == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
@@ -143,4 +144,4 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
         "coach/solver/score": 2.0, "coach/solver/errors": 0, "coach/verifier/errors": 1,
         "coach/tokens": 14, "coach/cost_usd": 1.0, "coach/latency_s": 2.0,
     }  # fmt: skip
-    assert of_coach([turn for turn in played.turns if not turn.info]) == {}
+    assert of_coach(episode("2+2", 2, score=1.0).turns) == {}

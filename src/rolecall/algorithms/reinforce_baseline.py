@@ -23,7 +23,7 @@ Key = tuple[str, str]  # source of the task, and seat
 class ReinforceBaseline(Algorithm):
     """An average for each (source, seat), read before it is moved, game by game.
 
-    A seat is what the workflow wrote in `turn.info["seat"]`, else the agent.
+    A seat is what the workflow wrote in `turn.seat`, else the agent.
     """
 
     min_group: ClassVar[int] = 1
@@ -66,4 +66,4 @@ class ReinforceBaseline(Algorithm):
 
 
 def seat_of(turn: Turn) -> str:
-    return str(turn.info.get("seat", turn.agent))
+    return turn.seat or turn.agent

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from rolecall.rewards.coach.mixing import final_score
 from rolecall.types import Turn
 
 
 def is_dropped(turn: Turn) -> bool:
     """Whether it is out of everything because its coach gave it no score."""
-    return "coach_error" in turn.info and not turn.trained
+    return bool(turn.coach_error) and not turn.trained
 
 
 def of_coach(turns: Iterable[Turn]) -> dict[str, float]:
@@ -23,11 +22,10 @@ def of_coach(turns: Iterable[Turn]) -> dict[str, float]:
     errors: defaultdict[str, int] = defaultdict(int)
     usages = []
     for turn in turns:
-        if "coach" in turn.info:
-            written = turn.info["coach"]
-            scores[turn.agent].append(final_score(written))
-            usages += [part["usage"] for part in (written, written.get("hindsight")) if part]
-        errors[turn.agent] += "coach_error" in turn.info
+        if turn.coach is not None:
+            scores[turn.agent].append(turn.coach.final.score)
+            usages += [note.usage for note in (turn.coach, turn.coach.hindsight) if note]
+        errors[turn.agent] += bool(turn.coach_error)
     found: dict[str, float] = {}
     for agent in sorted(errors):
         if scores[agent]:

@@ -81,7 +81,7 @@ def _game(name: str, deal: Kuhn, logprobs: np.ndarray, random: np.random.Generat
             prompt=np.array([row], dtype=np.int32),
             tokens=np.array([action], dtype=np.int32),
             logprobs=logprobs[row, action : action + 1],
-            info={"seat": seat},
+            seat=str(seat),
         )
         turns.append(turn)
         game.play(game.legal()[action])

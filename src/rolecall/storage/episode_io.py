@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rolecall.types import Episode, Message, Task, Turn, Utility
+from rolecall.types import CoachNote, Episode, Message, Task, Turn, Utility
 
 IDS = ("prompt", "tokens", "versions")
 NOTES = (
     "observation", "calls", "files", "files_written", "verdict", "candidate_error", "paid_as",
     "team_values",
-    "preference", "replayed", "replay_error",
+    "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests",
 )  # fmt: skip
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
@@ -49,6 +49,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
         value = record[name]
         record[name] = None if value is None else value.tolist()
     record["utility"] = None if turn.utility is None else asdict(turn.utility)
+    record["coach"] = None if turn.coach is None else asdict(turn.coach)
     record["messages"] = [
         [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
         for m in turn.messages
@@ -69,9 +70,16 @@ def _turn(record: dict[str, Any]) -> Turn:
     ]
     if record["utility"] is not None:
         record["utility"] = Utility(**record["utility"])
+    if record["coach"] is not None:
+        record["coach"] = _coach_note(record["coach"])
     record["path"] = tuple(record["path"])
     record["parents"] = tuple(record["parents"])
     return Turn(**record)
+
+
+def _coach_note(record: dict[str, Any]) -> CoachNote:
+    later = record.pop("hindsight")
+    return CoachNote(**record, hindsight=None if later is None else _coach_note(later))
 
 
 def _plain(value: object) -> object:
@@ -187,4 +195,5 @@ def _notes(turn: Turn) -> dict[str, Any]:
     """What is noted on a turn beside its numbers, for people who read the table."""
     found = {name: getattr(turn, name) for name in NOTES}
     found["utility"] = None if turn.utility is None else asdict(turn.utility)
+    found["coach"] = None if turn.coach is None else asdict(turn.coach)
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}

@@ -23,12 +23,15 @@ async def self_play(team: Team, task: Task, world: World, swap_seats: bool = Fal
     world.seated([player.agent.name for player in players])
     members = {player.agent.name: player for player in players}
     while (name := world.player()) is not None:
+        seat = str(world.seat(name))
         move = await members[name](task.prompt, world.view(name))
+        move.seat = seat
         seen = await world.step(name, move.visible)
-        move.info |= seen.info  # the seat, and what it saw and did: for credit and measures
+        move.info |= seen.info  # what it saw and did, for measures
         if seen.text:  # a warning: one more try
             members[name].reject(move)
             move = await members[name](task.prompt, world.view(name), move, seen)
+            move.seat = seat
             move.info |= (await world.step(name, move.visible)).info
             if "action" not in move.info:  # it forfeits
                 members[name].reject(move)

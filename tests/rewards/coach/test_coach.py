@@ -38,9 +38,9 @@ def test_each_provider_is_asked_for_a_schema_and_its_score_and_tokens_are_read(p
     server, coach = play(eight, episode, provider=provider, temperature=0.5, **prices)
     [turn], [asked] = episode.turns, server.asked
     assert turn.rewards == {"coach": pytest.approx(0.8)}
-    written = turn.info["coach"]
-    assert (written["score"], written["reasoning"]) == (8.0, "because")
-    usage = written["usage"]
+    written = turn.coach
+    assert (written.score, written.reasoning) == (8.0, "because")
+    usage = written.usage
     assert usage.pop("latency_s") > 0
     assert usage == {
         "provider": provider,
@@ -52,7 +52,6 @@ def test_each_provider_is_asked_for_a_schema_and_its_score_and_tokens_are_read(p
         "cost_usd": pytest.approx((600 * 2.0 + 400 * 0.5 + 50 * 10.0) / 1e6),
         "tries": 1,
     }
-    assert json.dumps(turn.info)
     assert '"additionalProperties": false' in json.dumps(asked.body)  # the schema
     assert 0.5 in (asked.body.get("temperature"), _google(asked, "temperature"))
     assert "secret-key-1" not in asked.path
@@ -120,7 +119,7 @@ def test_another_refusal_fails_that_action_at_once(refused):
     episode = said("huge", "fine")
     server, _ = play(rule, episode)
     assert len(server.asked) == 2
-    assert "coach_error" in episode.turns[0].info
+    assert episode.turns[0].coach_error
     assert episode.turns[1].rewards == {"coach": 0.5}
 
 
@@ -132,7 +131,7 @@ def test_a_truncated_answer_is_never_read(provider):
     episode = said("an action")
     server, _ = play(rule, episode, provider=provider)
     assert len(server.asked) == 3
-    assert "length limit" in episode.turns[0].info["coach_error"]
+    assert "length limit" in episode.turns[0].coach_error
 
 
 def test_an_unreadable_answer_is_asked_for_again_with_the_whole_question_and_a_new_code():
@@ -146,8 +145,8 @@ def test_an_unreadable_answer_is_asked_for_again_with_the_whole_question_and_a_n
     for asked in server.asked:
         assert asked.block("task") == "What is 6 * 7?"
     assert ["could not be read" in asked.user for asked in server.asked] == [False, True, True]
-    assert episode.turns[0].info["coach"]["usage"]["tries"] == 3
-    assert episode.turns[0].info["coach"]["usage"]["completion_tokens"] == 150
+    assert episode.turns[0].coach.usage["tries"] == 3
+    assert episode.turns[0].coach.usage["completion_tokens"] == 150
 
 
 def test_an_old_code_does_not_answer_a_new_request():
@@ -159,7 +158,7 @@ def test_an_old_code_does_not_answer_a_new_request():
 
     episode = said("an action")
     play(rule, episode)
-    assert "request code" in episode.turns[0].info["coach_error"]
+    assert "request code" in episode.turns[0].coach_error
 
 
 def test_servers_without_schemas_are_asked_for_text():
@@ -174,7 +173,7 @@ def test_the_deadline_bounds_all_requests_for_a_score():
     episode = said("an action")
     took = asyncio.run(_clock(episode))
     assert 0.9 < took < 10.0
-    assert "no score within 1 s" in episode.turns[0].info["coach_error"]
+    assert "no score within 1 s" in episode.turns[0].coach_error
 
 
 async def _clock(episode) -> float:
@@ -189,7 +188,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for():
     episode = said("an action")
     server, _ = play(lambda _: Refused(429, {"Retry-After": "3600"}), episode)
     assert len(server.asked) == 1
-    assert "RateLimitError" in episode.turns[0].info["coach_error"]
+    assert "RateLimitError" in episode.turns[0].coach_error
 
 
 def test_retry_after_is_honoured():
@@ -239,8 +238,8 @@ def test_an_action_without_a_score_is_left_out_and_the_others_stay():
     good, bad = episode.turns
     assert (good.trained, good.weight, good.rewards) == (True, 1.0, {"coach": 0.8})
     assert (bad.trained, bad.weight, bad.rewards) == (False, 0.0, {})
-    assert "coach" not in bad.info
-    assert "no readable score" in bad.info["coach_error"]
+    assert bad.coach is None
+    assert "no readable score" in bad.coach_error
     assert episode.metrics["count/coach_errors"] == 1
     assert episode.metrics["count/coach_calls"] == 4
     assert episode.metrics["coach/agent0"] == 8.0
@@ -308,8 +307,8 @@ def test_the_second_pass_sees_the_outcome_and_both_scores_are_kept():
     episode = said("a")
     episode.metrics["score"] = 0.0
     server, _ = play(rule, episode, hindsight=True)
-    written = episode.turns[0].info["coach"]
-    assert (written["score"], written["hindsight"]["score"]) == (9.0, 2.0)
+    written = episode.turns[0].coach
+    assert (written.score, written.final.score) == (9.0, 2.0)
     assert episode.turns[0].rewards == {"coach": pytest.approx(0.2)}
     assert len(server.asked) == 2
 
@@ -346,7 +345,7 @@ def test_only_the_named_roles_are_judged_with_the_truth_in_view():
 
     episode = said("a", "b", agents=("solver", "verifier"))
     play(rule, episode, ground_truth_roles=("verifier",))
-    solver, verifier = (turn.info["coach"]["answer_correct"] for turn in episode.turns)
+    solver, verifier = (turn.coach.answer_correct for turn in episode.turns)
     assert (solver, verifier) == (None, True)
 
 
@@ -458,5 +457,5 @@ def test_the_local_coach_scores_arithmetic_without_a_model():
         asyncio.run(coach(episode, World()))
     checked, empty = episode.turns
     assert checked.rewards == {"coach": 0.5}
-    assert "12 + 5 = 18" in checked.info["coach"]["reasoning"]
+    assert "12 + 5 = 18" in checked.coach.reasoning
     assert (empty.trained, empty.rewards) == (False, {})

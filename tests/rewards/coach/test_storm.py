@@ -64,12 +64,12 @@ async def weather(number: int, *, seed: int, **options):
 
 def test_in_a_storm_nothing_is_lost_and_no_score_is_made_up():
     episode, server = asyncio.run(weather(100, seed=1, concurrency=32))
-    scored = [turn for turn in episode.turns if "coach" in turn.info]
-    failed = [turn for turn in episode.turns if "coach_error" in turn.info]
+    scored = [turn for turn in episode.turns if turn.coach]
+    failed = [turn for turn in episode.turns if turn.coach_error]
     assert len(scored) + len(failed) == 100
     assert not set(scored) & set(failed)
     for turn in scored:
-        assert turn.info["coach"]["score"] == truth(turn.text)
+        assert turn.coach.score == truth(turn.text)
     for turn in failed:
         assert not turn.rewards
         assert not turn.trained

@@ -93,7 +93,7 @@ class GameEnvironment:
         whole = {
             name: played(turns)
             for name, turns in sorted(of_agents.items())
-            if len({turn.info["seat"] for turn in turns}) == self.make.seats
+            if len({turn.seat for turn in turns}) == self.make.seats
         }
         if len(whole) > 1:
             for name, own in whole.items():
@@ -126,31 +126,34 @@ class GameWorld(World):
         """Who is to move; None when the game is over."""
         return None if self.game.to_move is None else self.names[self.game.to_move]
 
+    def seat(self, agent: str) -> int:
+        """Its place in the game, from 0."""
+        return self.names.index(agent)
+
     def view(self, agent: str) -> Observation:
         """What the agent may know, and what it may do now."""
-        told = f"{self.game.view(self.names.index(agent))}\n{self._choices()}"
+        told = f"{self.game.view(self.seat(agent))}\n{self._choices()}"
         return Observation(told, key=f"{agent} {told}")
 
     async def step(self, agent: str, action: str) -> Observation:
-        """`info` says the seat, and of a legal action what the seat saw and did."""
+        """`info` says of a legal action what its seat saw and did."""
         if agent != self.player():
             raise ValueError(f"it is not the turn of {agent!r}")
-        seat = self.names.index(agent)
-        noted: dict[str, int | str] = {"seat": seat}
+        seat = self.seat(agent)
         named = {text.strip().lower() for text in BRACKETS.findall(action)}
         if len(named) == 1 and named <= {*self.game.legal()}:
             self.warned = False
             action = named.pop()
-            noted |= {"view": self.game.view(seat), "action": action}
+            noted = {"view": self.game.view(seat), "action": action}
             self.game.play(action)
             return Observation("", done=self.game.to_move is None, info=noted)
         self.num_illegal += 1
         if not self.warned:
             self.warned = True
             warning = f"That was not one legal action.\n{self._choices()}"
-            return Observation(warning, info=noted)
+            return Observation(warning)
         self.game.forfeit(seat)
-        return Observation("", done=self.game.to_move is None, info=noted)
+        return Observation("", done=self.game.to_move is None)
 
     def _choices(self) -> str:
         return "You may: " + ", ".join(f"[{action}]" for action in self.game.legal())

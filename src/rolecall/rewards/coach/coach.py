@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
@@ -20,7 +19,7 @@ from rolecall.rewards.coach.rendering import Action, View
 from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.retrying import RetryLimits
-from rolecall.types import Episode
+from rolecall.types import CoachNote, Episode
 
 LONGEST_PAUSE_S = 30.0  # between requests for one score
 
@@ -29,8 +28,8 @@ class Coach:
     """An LLM that scores each action of an episode from 0 to 10 and says why.
 
     It writes `turn.rewards["coach"]` = w_process * score / 10 + w_outcome * outcome, and into
-    `turn.info["coach"]` the score, the reasoning and what they cost. An action without a score
-    has `turn.info["coach_error"]` and no number. Candidates are scored like played actions. The
+    `turn.coach` the score, the reasoning and what they cost. An action without a score has a
+    `turn.coach_error` and no number. Candidates are scored like played actions. The
     weight that a config gives this reward has no part in it: w_process and w_outcome have.
 
     provider: openai (also any server that speaks its chat completions), anthropic, google, vertex,
@@ -196,7 +195,7 @@ class Coach:
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
-        calls = sum(turn.info.get("coach_requests", 0) for turn in turns)
+        calls = sum(turn.coach_requests or 0 for turn in turns)
         episode.metrics["count/coach_calls"] = calls
         episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
         self.mixing.reward(episode, turns, errors)
@@ -207,7 +206,7 @@ class Coach:
 
         A later call with the episode does not ask again. Raises CoachError.
         """
-        return await outside(self._write(action, "coach"))
+        return await outside(self._write(action))
 
     async def _settle_all(
         self, actions: list[Action], outcome: dict[str, float]
@@ -217,19 +216,18 @@ class Coach:
         return [task.result() for task in tasks]
 
     async def _settle(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
-        info = action.turn.info
         try:
-            if "coach" not in info:
-                await self._write(action, "coach")
+            if action.turn.coach is None:
+                await self._write(action)
             if self.hindsight:
                 action.outcome = outcome
-                await self._write(action, "hindsight")
+                await self._write(action)
         except CoachError as error:
             return error
         return None
 
-    async def _write(self, action: Action, name: Literal["coach", "hindsight"]) -> Score:
-        """Score an action and write it down at the turn."""
+    async def _write(self, action: Action) -> Score:
+        """Score an action and write it down at the turn; with its outcome, as in hindsight."""
         turn = action.turn
         usage = Usage(self.access.provider, self.access.model)
         try:
@@ -238,11 +236,11 @@ class Coach:
             self.ledger.failed(turn.agent, error, usage=usage)
             raise
         finally:
-            turn.info["coach_requests"] = turn.info.get("coach_requests", 0) + usage.tries
+            turn.coach_requests = (turn.coach_requests or 0) + usage.tries
         self.ledger.scored(turn.agent, score)
-        written = asdict(score.verdict) | {"usage": asdict(score.usage), "cached": score.cached}
-        if name == "coach":
-            turn.info["coach"] = written
+        note = CoachNote(**asdict(score.verdict), usage=asdict(score.usage), cached=score.cached)
+        if turn.coach is None:
+            turn.coach = note
         else:
-            turn.info["coach"]["hindsight"] = written
+            turn.coach.hindsight = note
         return score

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from rolecall.rewards.coach.scores import CoachError
 from rolecall.types import Episode, Turn
@@ -50,11 +50,12 @@ class Mixing:
             late = self.outcome_on == "last" and turn is not turns[-1]
             outcome = 0.0 if late or not self.w_outcome else self._outcome(episode, turn)
             if error is None:
-                score = final_score(turn.info["coach"])
+                assert turn.coach is not None, f"{turn.id} has neither a score nor an error"
+                score = turn.coach.final.score
                 scores[turn.agent].append(score)
                 turn.rewards["coach"] = self.w_process * score / 10 + self.w_outcome * outcome
                 continue
-            turn.info["coach_error"] = str(error)
+            turn.coach_error = str(error)
             if self.on_error == "outcome_only":
                 turn.rewards["coach"] = self.w_outcome * outcome
             elif self.on_error == "drop_action":
@@ -73,9 +74,3 @@ class Mixing:
                 f"w_outcome needs an outcome of {turn.agent!r} in 0..1; {episode.id} has {found}"
             )
         return found
-
-
-def final_score(written: dict[str, Any]) -> float:
-    """Of what a coach wrote at a turn: the score in hindsight if there is one."""
-    score: float = written.get("hindsight", written)["score"]
-    return score
