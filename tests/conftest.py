@@ -5,24 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import (
-    GenerationConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
-from rolecall.tiny.tokenizer import fit
-
-FAMILIES = {
-    "qwen2.5": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "llama3.2": (LlamaConfig, LlamaForCausalLM),
-}
+FAMILIES = {"qwen2.5": "Qwen2", "qwen3": "Qwen3", "llama3.2": "Llama"}  # in transformers
 HERE = Path(__file__).resolve().parent
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -31,9 +15,16 @@ def make_model(
     folder: Path, family: str, *, seed: int = 0, spread: float = 0.2, width: int = 32
 ) -> Path:
     """A random model of a family with a byte tokenizer; `spread` makes its softmax uneven."""
+    # Slow to import, and the process that hands tests to the others needs none of it.
+    import torch
+    import transformers
+
+    from rolecall.tiny.tokenizer import fit
+
     torch.manual_seed(seed)
     tokenizer = fit([], size=300, tags=("<verify>", "</verify>"))
-    config_class, model_class = FAMILIES[family]
+    config_class = getattr(transformers, f"{FAMILIES[family]}Config")
+    model_class = getattr(transformers, f"{FAMILIES[family]}ForCausalLM")
     sizes = {"head_dim": 8} if family != "qwen2.5" else {}
     config = config_class(
         vocab_size=len(tokenizer),
@@ -50,7 +41,7 @@ def make_model(
         **sizes,
     )
     model = model_class(config)
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id)
+    model.generation_config = transformers.GenerationConfig(eos_token_id=tokenizer.eos_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -94,7 +94,7 @@ def assert_equal(one: Path, other: Path) -> None:
 
 
 def case(folder: Path, name: str, **changes) -> dict:
-    settings = algorithm_cases(folder)[name]
+    settings = {"evaluation": {"tasks": 0}} | algorithm_cases(folder)[name]
     return crew_config(folder, **{**settings, **changes})
 
 

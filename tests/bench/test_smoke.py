@@ -7,14 +7,13 @@ import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from rolecall.bench import Benchmark, run
 from rolecall.bench.all import BENCHMARKS
 from rolecall.bench.child import set_up
 from rolecall.bench.pairs import run_pairs
 from rolecall.bench.records import check_same_work
-from rolecall.bench.run import NEEDS, bench
+from rolecall.bench.run import NEEDS
 from rolecall.bench.workload import TeamSize, lengths, talks
 from tests.toy import command
 
@@ -89,12 +88,13 @@ def test_a_talk_repeats_all_that_was_said():
 def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
     tmp_path, capsys, monkeypatch
 ):
+    """Its own children know no benchmark that is called broken, and its peer is not installed."""
     whole = BENCHMARKS["update"]
     broken = Benchmark(
-        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, whole.peers
+        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, {"absent": "no:side"}
     )
-    # Its children know no benchmark of this name.
     monkeypatch.setattr(run, "BENCHMARKS", {"broken": broken, "update": whole})
+    monkeypatch.setitem(NEEDS, "absent", "no_such_module")
     file = tmp_path / "found.json"
     assert command("bench", "--smoke", "--pairs", 2, "--json", file) == 1
     found = json.loads(file.read_text())
@@ -104,9 +104,11 @@ def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
     assert one["ratio"]["min"] <= one["ratio"]["median"] <= one["ratio"]["max"]
     assert found["header"]["smoke"] is True
     assert found["header"]["failed"] == [
-        "broken against padded: broken (ours) stopped: KeyError: 'broken'"
+        "broken against none: broken (ours) stopped: KeyError: 'broken'"
     ]
     printed = capsys.readouterr().out
+    assert found["header"]["missing"] == ["absent"]
+    assert "absent is not installed" in printed
     assert "FAILED broken" in printed
     assert "over 2 pairs" in printed
 
@@ -115,12 +117,3 @@ def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
 def test_bad_arguments_are_one_line(arguments, capsys):
     assert command("bench", *arguments) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
-
-
-def test_a_missing_peer_is_said_and_ours_is_measured_alone(monkeypatch):
-    monkeypatch.setitem(NEEDS, "padded", "no_such_module")
-    console = Console(record=True, width=200)
-    found = bench(["update"], pairs=1, smoke=True, console=console)
-    assert found["header"]["missing"] == ["padded"]
-    assert [one["peer"] for one in found["records"]] == ["none"]
-    assert "padded is not installed" in console.export_text()

@@ -16,7 +16,7 @@ from rolecall.environments.math.generated import Generated
 from rolecall.interfaces.environment import ENDLESS, World
 from rolecall.rows.files import Row
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, LazyTasks, gather, listed
+from rolecall.rows.sources import GENERATED, LazyTasks, gather, generates, listed
 from rolecall.rows.tasks import read_tasks
 from rolecall.seeding import seed_of
 from rolecall.types import Episode, Task
@@ -41,10 +41,7 @@ class DebateEnvironment:
         Options of generated propositions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        if level and GENERATED not in self.sources["train"] + self.sources["test"]:
-            raise ValueError("level has no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test propositions are not generated")
+        generates(self.sources, level=level, test_size=test_size)
         self.level, self.test_size = level or 2, test_size or 200
 
     def tasks(self, split: str) -> Sequence[Task]:

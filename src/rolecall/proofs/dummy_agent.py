@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -37,8 +38,12 @@ def played(*, seed: int) -> list[Episode]:
 
 def noise_of(seeds: np.ndarray) -> np.ndarray:
     """The world's noise, a function of the episode's seed."""
-    table = np.random.default_rng(seed_of("noise")).normal(scale=NOISE, size=2 * NUM_EPISODES)
-    return table[seeds]
+    return _noise()[seeds]
+
+
+@cache
+def _noise() -> np.ndarray:
+    return np.random.default_rng(seed_of("noise")).normal(scale=NOISE, size=2 * NUM_EPISODES)
 
 
 def replay_with(*, fresh: bool) -> Replay:

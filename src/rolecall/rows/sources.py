@@ -48,6 +48,27 @@ def listed(sources: str | list[str]) -> list[str]:
     return found
 
 
+def generates(sources: dict[str, list[str]], *, test_size: int | None, **options: object) -> bool:
+    """Whether any of the tasks are generated.
+
+    `options` are those of generated tasks, None where they are not given. Raises ValueError for one
+    that would have no effect, as `test_size` has none where the test tasks are not generated.
+    """
+    found = any(GENERATED in named for named in sources.values())
+    given = [name for name, value in options.items() if value is not None]
+    if given and not found:
+        raise ValueError(
+            f"{given[0]} has no effect, because no tasks are generated; remove it, or write "
+            f"`{GENERATED}` in train or test"
+        )
+    if test_size is not None and GENERATED not in sources["test"]:
+        raise ValueError(
+            "test_size has no effect, because the test tasks are not generated; remove it, or "
+            f"write `{GENERATED}` in test"
+        )
+    return found
+
+
 def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
     """The tasks of several sources in their order; a single one's may be endless.
 

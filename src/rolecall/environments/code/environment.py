@@ -13,7 +13,7 @@ from rolecall.environments.code.remembered import Remembered
 from rolecall.environments.code.rows import code_tasks, pairs_of
 from rolecall.interfaces.environment import Observation, World
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.sandbox.base import Limits, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
@@ -55,11 +55,7 @@ class CodeEnvironment:
         Options of generated problems are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        generates = GENERATED in self.sources["train"] + self.sources["test"]
-        if not generates and (level or kinds):
-            raise ValueError("level and kinds have no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test problems are not generated")
+        generates(self.sources, level=level, kinds=kinds, test_size=test_size)
         if level is not None and not 1 <= level <= 4:
             raise ValueError(f"level must be 1 to 4 steps (it is {level})")
         self.level, self.kinds = level or 2, tuple(kinds or KINDS)

@@ -21,7 +21,7 @@ from rolecall.grading.tabular import Invalid, normalised
 from rolecall.interfaces.environment import Observation, World
 from rolecall.interfaces.tool import Tool, wrote
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.sandbox.base import Limits, Ran, Run
 from rolecall.tools.functions import tool
 from rolecall.tools.python import Python, said
@@ -70,12 +70,12 @@ class DataScienceEnvironment:
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         named = self.sources["train"] + self.sources["test"]
-        if GENERATED not in named and kinds:
-            raise ValueError("kinds has no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test tables are not generated")
+        generates(self.sources, kinds=kinds, test_size=test_size)
         if {*named} == {GENERATED} and (prompts or root):
-            raise ValueError("prompts and root have no effect: all tables are generated")
+            raise ValueError(
+                "prompts and root have no effect, because all tables are generated; remove them, "
+                "or name a file in train or test"
+            )
         self.kinds, self.test_size = tuple(kinds or KINDS), test_size or 100
         self.prompts = Path(prompts).expanduser() if prompts else None
         self.root = Path(root).expanduser() if root else None

@@ -12,7 +12,7 @@ from rolecall.grading.math.answers import extract
 from rolecall.grading.math.equivalence import MathJudge
 from rolecall.interfaces.environment import Observation, World
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tags import find_tag
 from rolecall.types import Episode, Task
 
@@ -40,11 +40,7 @@ class MathEnvironment:
         Options of generated problems are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        generates = GENERATED in self.sources["train"] + self.sources["test"]
-        if not generates and (level or kinds):
-            raise ValueError("level and kinds have no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test problems are not generated")
+        generates(self.sources, level=level, kinds=kinds, test_size=test_size)
         if level is not None and not 1 <= level <= 6:
             raise ValueError(f"level must be 1 to 6 operations (it is {level})")
         self.level = level or 2

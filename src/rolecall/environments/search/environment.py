@@ -15,7 +15,7 @@ from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.rendering import render
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tags import find_tag
 from rolecall.types import Episode, Task
 
@@ -62,18 +62,14 @@ class SearchEnvironment:
         Options of generated questions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        generates = GENERATED in self.sources["train"] + self.sources["test"]
-        if not generates and (hops or corpus_size):
-            raise ValueError("hops and corpus_size have no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test questions are not generated")
+        made = generates(self.sources, hops=hops, corpus_size=corpus_size, test_size=test_size)
         if hops and not {*hops} <= {1, 2, 3}:
             raise ValueError(f"hops must be of 1, 2 and 3 (it is {hops})")
         if topk < 1:
             raise ValueError(f"topk must be at least 1 (it is {topk})")
         self.hops, self.test_size = hops or [1, 2, 3], test_size or 200
         self.topk, self.metric = topk, metric
-        self.generated = HopWorld(num_passages=corpus_size or 300) if generates else None
+        self.generated = HopWorld(num_passages=corpus_size or 300) if made else None
         self.client = open_client(
             url=url,
             dialect=dialect,

@@ -14,7 +14,7 @@ from rolecall.grading.qa import targets
 from rolecall.grading.text import Measure, Metric, check_words, measure
 from rolecall.interfaces.environment import ENDLESS, Observation, World
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tags import visible
 from rolecall.types import Episode, Task
 
@@ -45,11 +45,11 @@ class TextEnvironment:
         self.sources = {"train": listed(train), "test": listed(test)}
         used = {*self.sources["train"], *self.sources["test"]}
         if used == {GENERATED} and (question or reference):
-            raise ValueError("question and reference have no effect: no file is read")
-        if GENERATED not in used and facts is not None:
-            raise ValueError("facts has no effect: nothing is generated")
-        if GENERATED not in self.sources["test"] and test_size is not None:
-            raise ValueError("test_size has no effect: the test reports are not generated")
+            raise ValueError(
+                "question and reference have no effect, because no file is read; remove them, or "
+                "name a file in train or test"
+            )
+        generates(self.sources, facts=facts, test_size=test_size)
         if facts is not None and not 1 <= facts <= MOST_FACTS:
             raise ValueError(f"facts must be 1 to {MOST_FACTS} (it is {facts})")
         self.question, self.reference = question or "question", reference or "reference"

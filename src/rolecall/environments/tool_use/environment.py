@@ -17,7 +17,7 @@ from rolecall.grading.qa import exact_match, targets
 from rolecall.interfaces.environment import ENDLESS, Observation, World
 from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, listed
+from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tags import find_tag
 from rolecall.tools.functions import tool
 from rolecall.types import Episode, Task
@@ -45,10 +45,7 @@ class ToolUseEnvironment:
         Options of generated questions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        if kinds and GENERATED not in self.sources["train"] + self.sources["test"]:
-            raise ValueError("kinds has no effect: nothing is generated")
-        if test_size and GENERATED not in self.sources["test"]:
-            raise ValueError("test_size has no effect: the test questions are not generated")
+        generates(self.sources, kinds=kinds, test_size=test_size)
         self.kinds: tuple[Kind, ...] = tuple(kinds or get_args(Kind))
         self.test_size = test_size or 200
 
