@@ -63,7 +63,14 @@ def test_a_trained_team_answers_with_and_without_a_loop(run):
     assert not team._thread.is_alive()
 
 
-def test_an_earlier_checkpoint_can_be_asked(run):
+def test_an_earlier_checkpoint_can_be_asked_and_its_environment_is_closed(run):
+    closed = []
+
+    async def close():
+        closed.append(asyncio.get_running_loop())
+
     with rolecall.Team.load(run, step="step-1") as team:
+        team.run.context.environment.close = close
         episode = team.ask_now("abc")
+    assert closed == [team._loop], "in the loop in which it was used"
     assert {int(v) for turn in episode.turns for v in turn.versions} == {1}

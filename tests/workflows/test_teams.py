@@ -64,6 +64,13 @@ def test_at_the_last_step_the_answerer_speaks_whatever_the_verifier_thinks(model
     assert "q1" in shown(episode.turns[-1])
 
 
+def test_without_a_history_no_search_is_shown(model_folder):
+    verdicts, queries = ["<verify>no</verify>"] * 3, [f"<search>q{n}</search>" for n in range(3)]
+    episode = search(model_folder, verdicts, queries, history=0)
+    assert len(episode.turns) == 7
+    assert not any("<search>" in shown(turn) for turn in episode.turns)
+
+
 @pytest.mark.parametrize(("on_unparsable", "calls"), [("no", 5), ("yes", 2)])
 def test_an_unreadable_verdict_counts_as_the_option_says(model_folder, on_unparsable, calls):
     episode = search(

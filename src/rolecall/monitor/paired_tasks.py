@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 import pyarrow.parquet as pq
 
 from rolecall.monitor.comparison import Measure
-from rolecall.storage.run_folder import RunFolder, numbered
+from rolecall.storage.numbered import numbered
+from rolecall.storage.run_folder import RunFolder
 
 MOST_SHOWN = 3  # tasks of each kind
 

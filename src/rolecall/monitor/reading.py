@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rolecall.storage.numbered import numbered
 from rolecall.tags import thinking, visible
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
@@ -76,11 +76,11 @@ class Talk:
 
 
 def newest_step(folder: RunFolder) -> Path | None:
-    return max(_numbered(folder.episodes, "step"), key=_number, default=None)
+    return _newest(folder.episodes, "step")
 
 
 def newest_evaluation(folder: RunFolder) -> Path | None:
-    return max(_numbered(folder.path, "evaluation"), key=_number, default=None)
+    return _newest(folder.path, "evaluation")
 
 
 def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
@@ -90,14 +90,19 @@ def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
     Without a step, those that were written last.
     """
     found = [
-        file
+        (number, file)
         for place, split in HELD_OUT
-        for file in _numbered(folder.path / place, split)
-        if step is None or _number(file) == step
+        for number, file in numbered(folder.path / place, "parquet", kind=split)
     ]
     if step is not None:
-        return found[0] if found else None
-    return max(found, key=lambda file: (file.stat().st_mtime_ns, _number(file)), default=None)
+        return next((file for number, file in found if number == step), None)
+    if not found:
+        return None
+    return max(found, key=lambda pair: (pair[1].stat().st_mtime_ns, pair[0]))[1]
+
+
+def _newest(folder: Path, kind: str) -> Path | None:
+    return max(numbered(folder, "parquet", kind=kind), default=(0, None))[1]
 
 
 def best(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
@@ -202,13 +207,3 @@ def _coach(info: dict[str, Any]) -> str:
     if "coach_error" in info:
         lines.append(f"no score: {info['coach_error']}")
     return "\n".join(lines)
-
-
-def _numbered(folder: Path, kind: str) -> list[Path]:
-    """[evaluation-000003.parquet, ...] of a folder; other files there do not count."""
-    found = folder.glob(f"{kind}-*.parquet")
-    return [file for file in found if re.fullmatch(rf"{kind}-\d+", file.stem, re.ASCII)]
-
-
-def _number(file: Path) -> int:
-    return int(file.stem.rpartition("-")[2])

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.optional import optional
-from rolecall.storage.run_folder import RunFolder, numbered
+from rolecall.storage.numbered import numbered
+from rolecall.storage.run_folder import RunFolder
 
 Frame = Literal["arrow", "pandas", "polars"]
 FILES = {

@@ -6,7 +6,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.schema import Config, EvaluationConfig
 from rolecall.storage.episode_io import from_json, to_json
+from rolecall.storage.numbered import numbered
 from rolecall.types import Episode
 
 notices = logging.getLogger("rolecall.notices")
@@ -251,13 +251,6 @@ class Journal:
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
     return numbered(folder.journal, "jsonl")
-
-
-def numbered(folder: Path, suffix: str, *, kind: str = "step") -> Iterator[tuple[int, Path]]:
-    """(3, step-000003.jsonl) for every such file of a folder; other files do not count."""
-    for path in sorted(folder.glob(f"{kind}-*.{suffix}")):
-        if re.fullmatch(rf"{kind}-\d+", path.stem, re.ASCII):
-            yield int(path.stem.removeprefix(f"{kind}-")), path
 
 
 def journal_path(folder: RunFolder, step: int) -> Path:

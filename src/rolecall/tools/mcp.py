@@ -17,6 +17,7 @@ from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.optional import optional
 from rolecall.runtime.call_tree import outside
+from rolecall.runtime.per_loop import PerLoop
 from rolecall.tools.calls import cut
 from rolecall.tools.mcp_http import reached
 from rolecall.tools.mcp_stdio import started
@@ -50,7 +51,7 @@ class Mcp:
         else:
             self._target = lambda: reached(url)
         self.only, self.start_s = only, start_s
-        self._connection: _Connection | None = None
+        self._connections = PerLoop(lambda: _Connection(self._target))
 
     async def check(self) -> None:
         """Raises InfrastructureError where the server cannot start, ValueError where it lacks a
@@ -70,9 +71,9 @@ class Mcp:
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
-        found = self._connection
-        if found is None or found.lost or found.loop is not asyncio.get_running_loop():
-            found = self._connection = _Connection(self._target)
+        if self._connections.get().lost:
+            self._connections.pop()
+        found = self._connections.get()
         described = await found.tools(within_s=self.start_s)
         yield [
             Tool(tool.name, tool.description or "", tool.input_schema, _caller(found, tool.name))
@@ -91,8 +92,7 @@ class _Connection:
     """A client that a task of its own holds open: what opens it must also close it."""
 
     def __init__(self, target: Callable[[], Any]) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._described: asyncio.Future[list[Any]] = self.loop.create_future()
+        self._described: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._client: Any = None
         self._ended = asyncio.Event()
         self._holder = outside(self._hold(target))

@@ -6,6 +6,7 @@ its word, so the answerer speaks.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -42,12 +43,12 @@ async def search_team(
     """
     found: list[tuple[Said, Said]] = []
     for step in range(1, max_steps):
-        known = [part for pair in found[-history:] for part in pair]
+        known = [part for pair in deque(found, history) for part in pair]
         verdict = await team.verifier(task.prompt, *known, f"Step {step} of {max_steps}.")
         enough = verdict.tag("verify") if verdict.valid else on_unparsable
         if enough == "yes":
             break
         query = await ask_again(team.searcher, task.prompt, *known, verdict)
         found.append((query, await world.step("searcher", query.visible)))
-    known = [part for pair in found[-history:] for part in pair]
+    known = [part for pair in deque(found, history) for part in pair]
     return await team.answerer(task.prompt, *known)
