@@ -23,14 +23,9 @@ from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.training.trainer import Trainer
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
 from tests.test_every_algorithm import Display, trainer_of
-from tests.toy import algorithm_cases, crew_config
+from tests.toy import LIKE_GRPO, algorithm_cases, crew_config
 
-# These differ from grpo only in how rewards become advantages, which is on the host.
-ON_THE_HOST = {
-    "rloo", "reinforce_pp", "reinforce_pp_baseline", "reinforce_baseline", "mgrpo", "dapo",
-    "curriculum",
-}  # fmt: skip
-NAMES = [name for name in algorithm_cases(Path("x")) if name not in ON_THE_HOST]
+NAMES = [name for name in algorithm_cases(Path("x")) if name not in LIKE_GRPO]
 
 
 def listed(

@@ -210,6 +210,13 @@ def crew_config(folder: Path, **changes) -> dict:
     return changed(config, changes)
 
 
+# These differ from grpo only in how rewards become advantages, which is numpy on the host.
+LIKE_GRPO = {
+    "rloo", "reinforce_pp", "reinforce_pp_baseline", "reinforce_baseline", "mgrpo", "dapo",
+    "curriculum",
+}  # fmt: skip
+
+
 def algorithm_cases(folder: Path) -> dict[str, dict]:
     """What each algorithm needs in a config, by name."""
     base = str(folder)
