@@ -67,10 +67,11 @@ def shared() -> Path:
 # What `make quick` leaves out: tests that train whole runs, start processes or wait for servers.
 SLOW = (
     "bench", "docs", "habits", "proofs", "sandbox", "serve", "tiny",
-    "engines/test_recorded", "environments/test_code", "environments/test_data_science",
-    "environments/test_gymnasium", "environments/test_pettingzoo", "learners/test_memory",
-    "monitor/test_report", "monitor/test_traces", "monitor/test_trackers", "retrieval/test_bm25",
-    "retrieval/test_dense", "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence",
+    "data_sets/test_hub", "engines/test_recorded", "environments/test_code",
+    "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
+    "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
+    "monitor/test_traces", "monitor/test_trackers", "retrieval/test_bm25", "retrieval/test_dense",
+    "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
     "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
     "workflows/test_data_science",
     "test_adapters", "test_annotation", "test_api", "test_cli", "test_collecting", "test_durable",

@@ -1,4 +1,4 @@
-"""Three equal runs of each kind of update: the same bits in weights, value heads, critics and moments.
+"""Three equal runs of each kind of update: equal bits in weights, heads, critics and moments.
 
 The runs are large enough for PyTorch to share their gradients' sums out among threads, which
 smaller ones are not.
