@@ -121,6 +121,8 @@ def test_overrides_beat_the_file(config, tmp_path, capsys):
         ("trainer.stepz=3", ["trainer.stepz", "steps"]),
         ("trainr.steps=3", ["trainr", "trainer"]),
         ("policies.a.optimiser.lr=1", ["policies.a.optimiser", "optimizer"]),
+        ("policies.a.lr=1", ["policies.a.lr", "did you mean optimizer.lr?"]),
+        ("team.left.temprature=1", ["did you mean sampling.temperature?"]),
         ("team.left.sampling.temprature=1", ["team.left.sampling.temprature", "temperature"]),
         ("trainer.steps=many", ["trainer.steps", "'many'"]),
         ("trainer.steps=0", ["trainer.steps", "0"]),

@@ -75,8 +75,12 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         if answer := successor(key):
             return answer
         known = _keys(model, place[:-1])
-        close = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+        inside = {key: part for part in known for key in _keys(model, [*place[:-1], part])}
+        near = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
+        if not difflib.get_close_matches(place[-1], near, cutoff=0.8):  # it may be one level deeper
+            deeper = difflib.get_close_matches(place[-1], inside, n=1, cutoff=0.8)
+            near = [f"{inside[key]}.{key}" for key in deeper] or near
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
         return f"unknown key; {hint}"
     if found["type"] == "missing":
         return "missing"
