@@ -44,7 +44,7 @@ def test_parquet_has_a_row_a_turn_and_one_for_an_episode_without_turns(tmp_path)
     silent.error = "TimeoutError: "
     write_parquet(tmp_path / "e.parquet", [example(), silent], step=3)
     spoken, failed = pq.read_table(tmp_path / "e.parquet").to_pylist()
-    assert (spoken["step"], spoken["agent"], spoken["ids"]) == (3, "solver", [7, 8])
+    assert (spoken["step"], spoken["agent"], spoken["token_ids"]) == (3, "solver", [7, 8])
     assert spoken["turn_rewards"] == [("invalid", -0.1)]
     assert spoken["episode_rewards"] == [("team", 1.0)]
     assert abs(spoken["advantage"] - 0.1) < 1e-6

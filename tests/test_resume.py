@@ -153,7 +153,7 @@ def test_without_determinism_no_finished_episode_is_lost_or_counted_twice(
         for file in sorted((folder / "episodes").iterdir())
         for row in pq.read_table(file).to_pylist()
     ]
-    first = {r["episode"]: r["ids"] for r in rows if r["path"] == [0, 0]}
+    first = {r["episode"]: r["token_ids"] for r in rows if r["path"] == [0, 0]}
     assert all(first[name] == tokens for name, tokens in finished.items())
     assert len(first) == 3 * 3 * 4  # steps, groups, attempts
     assert set(Counter(r["turn"] for r in rows).values()) == {1}

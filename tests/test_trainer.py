@@ -43,7 +43,7 @@ def weights(trainer: Trainer, policy: str) -> torch.Tensor:
 def turns(folder: Path) -> list[tuple]:
     files = sorted((folder / "episodes").glob("*.parquet"))
     return [
-        (r["turn"], r["ids"], r["logprobs"], r["advantage"])
+        (r["turn"], r["token_ids"], r["logprobs"], r["advantage"])
         for file in files
         for r in pq.read_table(file).to_pylist()
     ]

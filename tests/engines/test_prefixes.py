@@ -95,7 +95,7 @@ def test_candidates_share_their_prompt(model_folder, monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_a_cache_without_room_for_ended_rows_changes_no_id(model_folder, monkeypatch, rows):
     per_id = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
-    tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_rows=rows)
+    tight = engine(model_folder, cache_gb=rows * 192 * per_id / 1e9, max_sequences=rows)
     assert_same(conversation(tight), cold(model_folder, monkeypatch, conversation))
     keys = tight._schedulers["p"].allocator.cache.keys[0]
     assert keys.shape[0] * PAGE <= rows * 192
@@ -144,7 +144,7 @@ def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
 
     async def main(steps: int):
         """Every request but one is cancelled after so many steps."""
-        made = engine(model_folder, max_rows=3)
+        made = engine(model_folder, max_sequences=3)
         prompts = [TASK, long, TASK, long]  # the last ones wait until there is room
         others = [asyncio.create_task(made.generate(ask(n, p, 200))) for n, p in enumerate(prompts)]
         kept = asyncio.create_task(made.generate(ask(9, TASK, 30)))

@@ -47,7 +47,7 @@ def requests(*policies: str, number: int = 5, max_tokens: int = 12) -> list[Requ
             id=f"{policy}{place}",
             policy=policy,
             prompt=np.array(PROMPTS[place % len(PROMPTS)], dtype=np.int32),
-            sampling=Sampling(temperature=0.8, max_tokens=max_tokens, stop_ids=ENDS),
+            sampling=Sampling(temperature=0.8, max_tokens=max_tokens, stop_token_ids=ENDS),
             seed=place,
             order=("t", place, (0,)),
         )
@@ -87,7 +87,7 @@ def test_two_adapters_of_one_base_share_every_batch(model_folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_rows": 3}, {"max_rows": 4, "cache_gb": 70e-6}], ids=str
+    "options", [{}, {"max_sequences": 3}, {"max_sequences": 4, "cache_gb": 70e-6}], ids=str
 )
 def test_mixed_batches_sample_what_separate_engines_sample(any_model_folder, options):
     models = adapters(any_model_folder, "a", "b", "c")

@@ -125,7 +125,7 @@ def test_few_rows_and_a_small_cache_change_no_ids(model_folder):
     sampling = Sampling(max_tokens=16)
     requests = [request(n, sampling) for n in range(9)]
     wide = generate(engine(model_folder), requests)
-    narrow = generate(engine(model_folder, max_rows=2, cache_gb=1e-6 * 70), requests)
+    narrow = generate(engine(model_folder, max_sequences=2, cache_gb=1e-6 * 70), requests)
     assert [c.tokens.tolist() for c in wide] == [c.tokens.tolist() for c in narrow]
 
 
@@ -175,7 +175,9 @@ def test_a_stop_text_ends_a_turn_and_stays_in_its_ids(model_folder):
     assert cut.finish == "stop"
     assert stop in tokenizer.decode(cut.tokens)
     assert stop not in tokenizer.decode(cut.tokens[:-1])
-    [by_id] = generate(made, [request(3, Sampling(max_tokens=40, stop_ids=(int(free.tokens[2]),)))])
+    [by_id] = generate(
+        made, [request(3, Sampling(max_tokens=40, stop_token_ids=(int(free.tokens[2]),)))]
+    )
     assert by_id.tokens.tolist() == free.tokens[: len(by_id.tokens)].tolist()
     assert len(by_id.tokens) <= 3
 
@@ -244,7 +246,7 @@ def test_the_cache_keeps_its_budget_when_rows_change_from_many_short_to_few_long
     async def both():
         short = [made.generate(request(n, Sampling(max_tokens=8))) for n in range(40)]
         long = [
-            made.generate(request(100 + n, Sampling(max_tokens=900, stop_ids=(67,))))
+            made.generate(request(100 + n, Sampling(max_tokens=900, stop_token_ids=(67,))))
             for n in range(3)
         ]
         return await asyncio.gather(*short, *long)

@@ -15,10 +15,12 @@ RENAMED = {
     "algorithm.critic_passes": "algorithm.critic_epochs",
     "algorithm.passes": "algorithm.epochs",
     "engine.copy": "engine.separate_weights",
+    "engine.max_rows": "engine.max_sequences",
     "learner.ids_per_batch": "learner.tokens_per_batch",
     "policies.*.past": "policies.*.opponent_pool",
     "team.*.algorithm.critic_passes": "team.*.algorithm.critic_epochs",
     "team.*.algorithm.passes": "team.*.algorithm.epochs",
+    "team.*.sampling.stop_ids": "team.*.sampling.stop_token_ids",
 }
 REMOVED = {"cluster": "a run has one process; leave the key out"}
 

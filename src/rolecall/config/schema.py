@@ -259,7 +259,7 @@ class EngineConfig(Section):
     `path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
     options: dict[str, Any] = {}
     """Options of an engine of your own."""
-    max_rows: int = Field(256, ge=1, le=1_000_000)
+    max_sequences: int = Field(256, ge=1, le=1_000_000)
     """Most completions sampled at once for one policy."""
     cache_gb: float = Field(2.0, gt=0, le=1e5)
     """Memory for keys and values, per base model."""

@@ -34,7 +34,7 @@ class LocalEngine(Engine):
         *,
         barrier: call_tree.IdleBarrier,
         deterministic: bool = True,
-        max_rows: int = 256,
+        max_sequences: int = 256,
         cache_gb: float = 2.0,
         free_on_update: bool = False,
     ) -> None:
@@ -42,7 +42,7 @@ class LocalEngine(Engine):
         for name, model in sorted(models.items()):
             sharing.setdefault(id(model.model), {})[name] = model
         self._distinct = [
-            Scheduler(policies, max_rows=max_rows, cache_bytes=int(cache_gb * 1e9))
+            Scheduler(policies, max_sequences=max_sequences, cache_bytes=int(cache_gb * 1e9))
             for policies in sharing.values()
         ]
         self._schedulers = {name: d for d in self._distinct for name in d.policies}  # by policy

@@ -41,7 +41,7 @@ class Scheduler:
     """The rows of the policies of one model."""
 
     def __init__(
-        self, policies: dict[str, LanguageModel], *, max_rows: int, cache_bytes: int
+        self, policies: dict[str, LanguageModel], *, max_sequences: int, cache_bytes: int
     ) -> None:
         self.policies = policies
         self.model = next(iter(policies.values()))  # all of them have its sizes and its tokenizer
@@ -57,7 +57,7 @@ class Scheduler:
         self._recorded: Recorded | None = None
         self._versions: Tensor | None = None  # [policies] on the device, as `lines` has them
         self._stops: dict[tuple[str, ...], StopTexts] = {}
-        self.max_rows = max_rows
+        self.max_sequences = max_sequences
         self._sorted, self._cancelled = True, False
         self.num_read = self.num_shared = 0  # prompt tokens computed, and found in the cache
 
@@ -136,7 +136,7 @@ class Scheduler:
             self._sorted = True
         chunks: list[PrefillChunk] = []
         left = PREFILL_IDS
-        for row in self.waiting[: self.max_rows - len(self.active)]:
+        for row in self.waiting[: self.max_sequences - len(self.active)]:
             prompt, owner = row.request.prompt, self._owner(row)
             if not row.pages:
                 taken = self.allocator.allocate(owner, prompt, room=len(prompt) + row.limit)

@@ -42,7 +42,7 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
             done=asyncio.get_running_loop().create_future(),
             seed=seed,
             limit=min(sampling.max_tokens, room),
-            ends=frozenset((*ends, *sampling.stop_ids)),
+            ends=frozenset((*ends, *sampling.stop_token_ids)),
         )
         for seed in seeds
     ]

@@ -108,7 +108,7 @@ KEYS: dict[str, Key] = {
     f"{ROLLOUT}.tensor_model_parallel_size": unneeded(ENGINE),
     f"{ROLLOUT}.gpu_memory_utilization": unneeded("engine.cache_gb says what the engine takes"),
     f"{ROLLOUT}.max_num_batched_tokens": unneeded(ENGINE),
-    f"{ROLLOUT}.max_num_seqs": becomes("engine.max_rows"),
+    f"{ROLLOUT}.max_num_seqs": becomes("engine.max_sequences"),
     f"{ROLLOUT}.max_model_len": unneeded("told by the model's own config"),
     f"{ROLLOUT}.enable_chunked_prefill": unneeded(ENGINE),
     f"{ROLLOUT}.enforce_eager": unneeded(ENGINE),

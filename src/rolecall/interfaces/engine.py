@@ -27,8 +27,8 @@ class Sampling(BaseModel):
     """Most tokens a turn may have; a turn that reaches it has finish `length`."""
     stop: tuple[str, ...] = ()
     """Texts that end a turn; they stay in its tokens."""
-    stop_ids: tuple[int, ...] = ()
-    """Ids that end a turn, beside the model's own end token."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end a turn, beside the model's own end token."""
 
     @property
     def filtered(self) -> bool:

@@ -70,7 +70,7 @@ def _engine(plan: Plan, models: dict[str, LanguageModel], barrier: IdleBarrier) 
         sampled,
         barrier=barrier,
         deterministic=config.deterministic,
-        max_rows=config.engine.max_rows,
+        max_sequences=config.engine.max_sequences,
         cache_gb=config.engine.cache_gb,
         free_on_update=config.engine.free_on_update,
     )
