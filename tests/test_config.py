@@ -122,7 +122,7 @@ def test_an_old_key_is_answered_with_the_new_one(old, new, model_folder, tmp_pat
         build(validate(load(path, [f"{old}=1"])))
     assert str(raised.value) == f"command line: {old}: this key is now {new}"
     with pytest.raises(ConfigError) as raised:  # and the new one is a key: its value is looked at
-        build(validate(load(path, [f"{new}={{}}"])))
+        build(validate(load(path, [f"{new}=[{{}}]"])))
     assert str(raised.value).startswith(f"command line: {new}")
     assert "unknown key" not in str(raised.value)
 
