@@ -53,38 +53,38 @@ def agents_of(records: list[Record]) -> list[str]:
 
 
 def _wide_and_narrow(records: list[Record], look: Look) -> tuple[bytes, bytes]:
-    """One sheet holds a legend, the cells, and a legend for one column."""
+    """One sheet holds a legend, the cells, and below them the legend of the narrow picture."""
     figure = Figure(dpi=DPI, facecolor=look.paper)
     grid = _panels(figure, records, look)
-    rows = math.ceil(len(grid) / COLUMNS)
     handles, labels = grid[0].get_legend_handles_labels()
-    per_line = [_legend_columns(labels, columns=columns) for columns in (COLUMNS, 1)]
-    top, bottom = (math.ceil(len(labels) / number) * LINE for number in per_line)
-    width, height = COLUMNS * WIDTH, top + rows * HEIGHT + bottom
+    in_line = [_legend_columns(labels, columns=columns) for columns in (COLUMNS, 1)]
+    top, bottom = (math.ceil(len(labels) / number) * LINE for number in in_line)
+    width, height = COLUMNS * WIDTH, top + math.ceil(len(grid) / COLUMNS) * HEIGHT + bottom
     figure.set_size_inches(width / DPI, height / DPI)
     corners = [(i % COLUMNS * WIDTH, top + i // COLUMNS * HEIGHT) for i in range(len(grid))]
     for axes, (x, y) in zip(grid, corners, strict=True):
-        below = height - y - HEIGHT + BELOW
+        left, below = x + LEFT, height - y - HEIGHT + BELOW
         size = (WIDTH - LEFT - RIGHT) / width, (HEIGHT - ABOVE - BELOW) / height
-        axes.set_position(((x + LEFT) / width, below / height, *size))
-    for middle, upper, number in ((0.5, 1.0, per_line[0]), (0.25, bottom / height, per_line[1])):
-        if handles:
-            figure.legend(
-                handles, labels, ncols=number, labelcolor=look.ink, frameon=False,
-                loc="upper center", bbox_to_anchor=(middle, upper), borderaxespad=0.2,
-            )  # fmt: skip
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    # A palette makes a file a quarter as large, and a page holds four of them.
-    sheet = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(
-        192, method=Image.Quantize.FASTOCTREE
-    )
-    wide = sheet.crop((0, 0, width, height - bottom))
+        axes.set_position((left / width, below / height, *size))
+    for middle, upper, number in ((width / 2, height, in_line[0]), (WIDTH / 2, bottom, in_line[1])):
+        figure.legend(
+            handles, labels, ncols=number, labelcolor=look.ink, frameon=False, borderaxespad=0.2,
+            loc="upper center", bbox_to_anchor=(middle / width, upper / height),
+        )  # fmt: skip
+    sheet = _drawn(figure)
     narrow = sheet.crop((0, height - bottom, WIDTH, height + HEIGHT * len(grid)))
     for number, (x, y) in enumerate(corners):
         cell = sheet.crop((x, y, x + WIDTH, y + HEIGHT))
         narrow.paste(cell, (0, bottom + number * HEIGHT))
-    return _png(wide), _png(narrow)
+    return _png(sheet.crop((0, 0, width, height - bottom))), _png(narrow)
+
+
+def _drawn(figure: Figure) -> Image.Image:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+    # A palette makes a file a quarter as large, and a page holds four of them.
+    return image.quantize(192, method=Image.Quantize.FASTOCTREE)
 
 
 def _panels(figure: Figure, records: list[Record], look: Look) -> list[Axes]:
