@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,7 +13,8 @@ from rolecall.training.trainer import EpisodeTracker
 from rolecall.types import Episode, Message, Task
 from tests.toy import command, relay_config, turn, write
 
-pytest.importorskip("weave", reason="the extra rolecall[weave] is not installed")
+if find_spec("weave") is None:  # slow to import
+    pytest.skip("the extra rolecall[weave] is not installed", allow_module_level=True)
 
 
 def requests(folder) -> dict[str, list[dict]]:

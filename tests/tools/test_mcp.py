@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="the extra rolecall[mcp] is not installed")
+if find_spec("mcp") is None:  # slow to import
+    pytest.skip("the extra rolecall[mcp] is not installed", allow_module_level=True)
 
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.environment import World

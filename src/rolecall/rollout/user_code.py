@@ -18,6 +18,7 @@ from rolecall.runtime.user_lines import defined
 from rolecall.types import Task
 
 LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
+MADE = 100  # the same of a split without end, whose tasks are made for that
 
 
 async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:
@@ -73,7 +74,7 @@ def check_tasks(tasks: object, *, split: str) -> None:
             "sequence, of Task"
         )
     seen: set[str] = set()
-    first = tasks[:LOOKED_AT] if len(tasks) < ENDLESS else list(islice(tasks, LOOKED_AT))
+    first = tasks[:LOOKED_AT] if len(tasks) < ENDLESS else list(islice(tasks, MADE))
     for number, task in enumerate(first):
         place = f"tasks({split!r})[{number}]"
         if not isinstance(task, Task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Literal
 
 import torch
@@ -22,8 +23,12 @@ from rolecall.setup.plan import Plan
 
 
 def make_models(config: Config) -> dict[str, LanguageModel]:
-    """Whole-weight policies get a model each; adapters of one base share its frozen weights."""
+    """Whole-weight policies get a model each; adapters of one base share its frozen weights.
+
+    A base is read once: a copy in memory is quicker than its files.
+    """
     models: dict[str, LanguageModel] = {}
+    read: dict[str, LanguageModel] = {}
     adapted: dict[str, dict[str, Any]] = {}
     tokenizers: dict[str, Tokenizer] = {}
     for name, policy in sorted(config.policies.items()):
@@ -32,8 +37,12 @@ def make_models(config: Config) -> dict[str, LanguageModel]:
             tokenizers[policy.base] = _tokenizer(policy.base, key)
         if policy.adapter is not None:
             adapted.setdefault(policy.base, {})[name] = policy.adapter
+        elif policy.base in read:
+            again = deepcopy(read[policy.base].model)
+            models[name] = LanguageModel(again, tokenizers[policy.base])
         else:
             models[name] = _load(policy.base, key, config, tokenizer=tokenizers[policy.base])
+            read[policy.base] = models[name]
     for base, adapters in sorted(adapted.items()):
         first = next(iter(adapters))
         model = _load(base, f"policies.{first}.base", config, tokenizer=tokenizers[base]).model
