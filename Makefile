@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: demo test evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,7 +21,11 @@ demo: $(VENV)/demo
 # One process a core, with one thread each: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
 test: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not evidence"
+
+# The rest of the tests: that recipes and algorithms learn what they must.
+evidence: $(VENV)/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m evidence
 
 # What is quick to answer while one works: the tests without those marked slow.
 quick: $(VENV)/dev

@@ -64,9 +64,12 @@ def shared() -> Path:
     return SHARED
 
 
-# What `make quick` leaves out: tests that train whole runs, start processes or wait for servers.
+# What `make evidence` runs and `make test` leaves out: that recipes and algorithms learn what they
+# must, that the small models can do it, and that both sides of a benchmark do the same work.
+EVIDENCE = ("bench", "habits", "proofs", "test_learning", "tiny")
+# `make quick` also leaves out tests that train whole runs, start processes or wait for servers.
 SLOW = (
-    "bench", "docs", "habits", "proofs", "sandbox", "serve", "tiny",
+    *EVIDENCE, "docs", "sandbox", "serve",
     "data_sets/test_hub", "engines/test_recorded", "environments/test_code",
     "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
     "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
@@ -76,7 +79,7 @@ SLOW = (
     "workflows/test_data_science",
     "test_adapters", "test_annotation", "test_api", "test_cli", "test_collecting", "test_durable",
     "test_equal_runs", "test_every_algorithm", "test_extras", "test_gpu_path", "test_held_loop",
-    "test_kernels", "test_learning", "test_linear_reading", "test_memory", "test_mixed_run",
+    "test_kernels", "test_linear_reading", "test_memory", "test_mixed_run",
     "test_opponents", "test_readme", "test_recipes", "test_resume", "test_trained_team",
     "test_trainer", "test_user_code", "test_user_page", "test_validation",
 )  # fmt: skip
@@ -87,3 +90,5 @@ def pytest_collection_modifyitems(items):
         place = str(item.path.relative_to(HERE).with_suffix(""))
         if place.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if place.startswith(EVIDENCE):
+            item.add_marker(pytest.mark.evidence)
