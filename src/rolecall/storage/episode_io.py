@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ IDS = ("prompt", "tokens", "versions")
 NOTES = (
     "observation", "calls", "files", "files_written", "verdict", "candidate_error", "paid_as",
     "team_values",
-    "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests",
+    "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
+    "coach",
 )  # fmt: skip
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
@@ -48,8 +49,6 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
     for name in (*IDS, *FLOATS):
         value = record[name]
         record[name] = None if value is None else value.tolist()
-    record["utility"] = None if turn.utility is None else asdict(turn.utility)
-    record["coach"] = None if turn.coach is None else asdict(turn.coach)
     record["messages"] = [
         [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
         for m in turn.messages
@@ -83,6 +82,8 @@ def _coach_note(record: dict[str, Any]) -> CoachNote:
 
 
 def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -194,6 +195,4 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 def _notes(turn: Turn) -> dict[str, Any]:
     """What is noted on a turn beside its numbers, for people who read the table."""
     found = {name: getattr(turn, name) for name in NOTES}
-    found["utility"] = None if turn.utility is None else asdict(turn.utility)
-    found["coach"] = None if turn.coach is None else asdict(turn.coach)
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
