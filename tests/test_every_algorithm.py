@@ -227,7 +227,7 @@ def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_pat
         assert set(values) == {expected}, "heads start at 0, so the bias is the value"
 
 
-@pytest.mark.parametrize("name", ["mappo", "qmix"])
+@pytest.mark.parametrize("name", ["mappo", "happo", "qmix"])
 def test_a_critic_with_a_short_context_ends_no_run_and_resumes(model_folder, tmp_path, name):
     """Every transcript here is longer than the 48 ids that the critic's model reads."""
     short = tmp_path / "short"

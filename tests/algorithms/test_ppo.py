@@ -10,7 +10,7 @@ from rolecall.algorithms import gae
 from rolecall.algorithms.ppo import Ppo
 from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
-from tests.algorithms.small import floats
+from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, turn
 
 
@@ -171,3 +171,29 @@ def test_the_defaults_are_those_of_the_specification():
     values = (ppo.gamma, ppo.gamma_turn, ppo.lam, ppo.clip_value, ppo.value_coef, ppo.epochs)
     assert values == (1.0, 1.0, 0.95, 0.2, 0.1, 4)
     assert (ppo.whiten, ppo.critic, ppo.min_group, ppo.needs_prox) == (True, "agent", 1, True)
+
+
+def test_two_independent_bandits_are_solved():
+    """2.9: P(best) >= .99 after 200 steps of 128 samples at lr .5."""
+    draw, size = np.random.default_rng(0), 128
+    best = {"left": 0, "right": 2}
+    policies = {agent: Unigram([0.0, 0.0, 0.0]) for agent in best}
+    algorithm = Ppo(epochs=1, value_coef=0.0)
+    for _ in range(200):
+        actions = {agent: policy.sample(size, draw) for agent, policy in policies.items()}
+        episodes = []
+        for i in range(size):
+            turns = []
+            for agent in best:
+                token = actions[agent][i]
+                one = turn(agent, episode=f"{i}", tokens=[token], prompt=[8], policy=agent)
+                one.logprobs[0] = policies[agent].logprob(token)
+                one.values = floats([0.0])
+                turns.append(one)
+            earned = {agent: float(actions[agent][i] == best[agent]) for agent in best}
+            episodes.append(episode(i, turns, earned))
+        algorithm.credit(episodes)
+        for agent, policy in policies.items():
+            turns = [[t] for e in episodes for t in e.turns if t.agent == agent]
+            policy.descend([join(turns)], algorithm, lr=0.5)
+    assert all(policies[agent].probability(arm) >= 0.99 for agent, arm in best.items())

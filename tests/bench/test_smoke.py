@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,11 +36,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("name", "side"), SIDES)
 def test_a_side_measures_itself_again_and_again(name, side, folder):
     measure = set_up(name, side, size="smoke", folder=folder)
-    first = measure(0)
+    first, second = measure(0), measure(1)
     assert first.value > 0
-    if name == "conductor-chat-memory":
-        return  # a process of its own each time, as in conductor-ids-memory
-    second = measure(1)
     assert second.value > 0
     assert first.facts.keys() == second.facts.keys()
 
@@ -88,23 +86,26 @@ def test_a_talk_repeats_all_that_was_said():
 def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
     tmp_path, capsys, monkeypatch
 ):
-    """Its own children know no benchmark that is called broken, and its peer is not installed."""
+    """Children know no benchmark called broken; a peer that is not installed is left out."""
     whole = BENCHMARKS["update"]
     broken = Benchmark(
-        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, {"absent": "no:side"}
+        "broken", whole.unit, whole.work, whole.full, whole.smoke, whole.ours, whole.peers
     )
-    monkeypatch.setattr(run, "BENCHMARKS", {"broken": broken, "update": whole})
+    alone = replace(BENCHMARKS["grpo-step"], peers={"absent": "no:side"})
+    known = {"broken": broken, "update": whole, "grpo-step": alone}
+    monkeypatch.setattr(run, "BENCHMARKS", known)
     monkeypatch.setitem(NEEDS, "absent", "no_such_module")
     file = tmp_path / "found.json"
     assert command("bench", "--smoke", "--pairs", 2, "--json", file) == 1
     found = json.loads(file.read_text())
-    [one] = found["records"]
+    one, other = found["records"]
+    assert (other["name"], other["peer"], other["ratio"]) == ("grpo-step", "none", None)
     assert set(one) == {"name", "peer", "unit", "ours", "theirs", "ratio", "pairs"}
     assert (one["name"], one["peer"], one["pairs"]) == ("update", "padded", 2)
     assert one["ratio"]["min"] <= one["ratio"]["median"] <= one["ratio"]["max"]
     assert found["header"]["smoke"] is True
     assert found["header"]["failed"] == [
-        "broken against none: broken (ours) stopped: KeyError: 'broken'"
+        "broken against padded: broken (ours) stopped: KeyError: 'broken'"
     ]
     printed = capsys.readouterr().out
     assert found["header"]["missing"] == ["absent"]

@@ -35,14 +35,14 @@ def played(recipe: str, *, number: int):
 @pytest.mark.parametrize("recipe", GOOD)
 def test_good_habits_alone_solve_the_tasks(recipe, monkeypatch):
     monkeypatch.setattr(Scene, "habit", lambda scene, shares: next(iter(shares)))
-    episodes = played(recipe, number=8)
+    episodes = played(recipe, number=12)
     assert fmean(episode.headline for episode in episodes) >= GOOD[recipe]
     assert all(turn.finish == "stop" for episode in episodes for turn in episode.turns)
 
 
 @pytest.mark.parametrize("recipe", GOOD)
 def test_all_habits_together_leave_much_to_be_learned(recipe):
-    number = 16 if recipe in SANDBOX else 60
+    number = 24 if recipe in SANDBOX else 100
     assert fmean(episode.headline for episode in played(recipe, number=number)) <= 0.7
 
 

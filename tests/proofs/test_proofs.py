@@ -87,6 +87,7 @@ def test_candidates_of_mixed_nodes_have_no_signal(monkeypatch):
                 for turn in episode.turns:
                     turn.prompt = turn.ids[0] + [0, int(episode.id)]
 
+    assert candidates.per_node(seed=0).ratio > 5
     monkeypatch.setattr(candidates, "AtGrpo", Pooled)
     assert candidates.per_node(seed=0).ratio < 0.5
 

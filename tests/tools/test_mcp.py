@@ -167,7 +167,7 @@ def test_a_server_and_what_it_started_end_with_the_connection(tmp_path):
         "time.sleep(300)"
     )
     with pytest.raises(InfrastructureError, match="no tools within"):
-        in_episode(Mcp(command=[sys.executable, "-c", code], start_s=1.5), lambda tools: tools)
+        in_episode(Mcp(command=[sys.executable, "-c", code], start_s=3.0), lambda tools: tools)
     for pid in map(int, told.read_text().split()):
         while Path(f"/proc/{pid}/stat").exists():
             if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
