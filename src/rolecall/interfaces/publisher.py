@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rolecall.interfaces.engine import Engine
@@ -31,4 +32,18 @@ class EmbeddedEngine(Engine, Protocol):
 
     def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
         """Sample with these weights from now on; None: with the learner's own tensors."""
+        ...
+
+
+class FileEngine(Engine, Protocol):
+    """An engine with weights of its own, which it reads from files."""
+
+    async def load_files(self, policy: str, version: int, folder: Path) -> None:
+        """Sample with the weights in a folder from now on, requests under way included.
+
+        For an adapter the folder is PEFT's (adapter_model.safetensors, adapter_config.json); for a
+        policy that trains all weights it holds all of them in safetensors files, by the names of
+        its checkpoint. No key or value of earlier weights is used again. When this returns the
+        files are no longer needed. Raises ValueError where they do not fit.
+        """
         ...
