@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
@@ -63,6 +65,13 @@ def make_model(folder: Path) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def lose(file: Path, name: str) -> None:
+    """Write the file again without one of its weights."""
+    weights = load_file(file)
+    del weights[name]
+    save_file(weights, file)
 
 
 def change(model: LanguageModel, *, seed: int, by: float) -> None:
@@ -247,25 +256,27 @@ def test_a_full_context_and_temperatures_that_vllm_lacks_are_errors(engine, loop
 
 
 def test_what_is_cancelled_is_forgotten(engine, loop):
-    async def cancelled() -> list[int]:
-        counts = []
+    async def under_way(number: int) -> None:
+        async with asyncio.timeout(5):
+            while await engine._ask("check") != number:
+                await asyncio.sleep(0.01)
+
+    async def cancelled() -> None:
         tasks = [asyncio.create_task(engine.generate(request(str(k), n=4))) for k in range(3)]
-        await asyncio.sleep(0)
-        counts.append(await engine._ask("check"))
+        await under_way(12)
         tasks[0].cancel()
+        await under_way(8)
         await engine.cancel("1")
-        counts.append(await engine._ask("check"))
+        await under_way(4)
         await engine.cancel("2")
-        counts.append(await engine._ask("check"))
+        await under_way(0)
         await engine.cancel("unknown")
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(end) for end in ends] == [asyncio.CancelledError] * 3
-        return counts
 
     loop.run(engine.pause(keep=True))  # or they might end by themselves
-    counts = loop.run(cancelled())
+    loop.run(cancelled())
     loop.run(engine.resume())
-    assert counts == [12, 4, 0]
 
 
 def test_a_pause_keeps_requests_or_ends_them(engine, loop):
@@ -332,13 +343,10 @@ def test_a_request_goes_on_with_weights_that_arrive(engine, base, changed, loop)
 def test_files_that_do_not_fit_are_an_error_and_nothing_is_sampled_until_others_come(
     engine, base, loop, tmp_path
 ):
-    from safetensors.torch import load_file, save_file
-
     with pytest.raises(ValueError, match="has no safetensors files"):
         loop.run(engine.load_files("p", 99, tmp_path))
-    weights = load_file(base / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, tmp_path / "model.safetensors")
+    shutil.copy(base / "model.safetensors", tmp_path)
+    lose(tmp_path / "model.safetensors", "model.norm.weight")
     with pytest.raises(ValueError, match=r"lack weights: \['model.norm.weight'\], 1 in all"):
         loop.run(engine.load_files("p", 99, tmp_path))
     with pytest.raises(InfrastructureError, match="weights are unknown"):
@@ -404,13 +412,14 @@ def test_an_adapter_that_does_not_fit_leaves_the_old_one(two, learners, loop, tm
 
 
 def test_a_process_that_dies_at_its_start_shows_its_last_lines(base, loop, marker, tmp_path):
+    """The cause, which vLLM's core writes, and then vLLM's front says more of the same."""
     before = set(marked(marker))
     folder = make_model(tmp_path / "broken")
-    (folder / "model.safetensors").write_bytes(b"nonsense")
+    lose(folder / "model.safetensors", "model.norm.weight")
     made = VllmEngine(str(folder), {"p": None}, end_ids=[0], options=options())
-    with pytest.raises(InfrastructureError, match=r"exit code 1\): .*Error.*ends with:\n") as error:
+    wanted = r"\(exit code 1\): ValueError: .*model\.norm\.weight.* ends with:\n"
+    with pytest.raises(InfrastructureError, match=wanted):
         loop.run(made.generate(request()))
-    assert "header" in str(error.value).lower()  # what safetensors said
     with pytest.raises(InfrastructureError, match="ended while it started"):
         loop.run(made.check())
     loop.run(made.close())
@@ -466,7 +475,7 @@ def test_a_killed_core_ends_requests_with_an_error(two, loop):
         os.kill(core, signal.SIGKILL)
         await task
 
-    with pytest.raises(InfrastructureError, match=r"ended \(exit code 70\).*engine core has ended"):
+    with pytest.raises(InfrastructureError, match=r"(?s)\(exit code 70\).*core has ended$"):
         loop.run(asyncio.wait_for(killed(), 30))
 
 

@@ -27,7 +27,7 @@ class VllmEngineConfig(BaseModel):
     max_length: int | None = Field(None, ge=2, le=100_000_000)
     """Most tokens of a prompt and its answer together; by default the model's context."""
     eager: bool = False
-    """Neither compile the model nor record CUDA graphs: it starts sooner and samples more slowly."""
+    """Neither compile the model nor record CUDA graphs: starts sooner, samples more slowly."""
     transfer: Literal["files", "nccl", "ipc"] = "files"
     """How new weights arrive: by files, or from the learner's GPU to vLLM's (`nccl`) or within one
     GPU (`ipc`). Neither of the last two has run on a device yet; adapters always take files."""

@@ -78,8 +78,8 @@ async def serve(connection: socket.socket, launch: Any) -> None:
                 if call in tasks:
                     tasks[call].cancel()
                 continue
-            tasks[call] = asyncio.create_task(_answer(service, writer, message))
-            tasks[call].add_done_callback(lambda _, call=call: tasks.pop(call, None))
+            task = tasks[call] = asyncio.create_task(_answer(service, writer, message))
+            task.add_done_callback(lambda _, call=call: tasks.pop(call))  # type: ignore[misc]
         for task in list(tasks.values()):
             task.cancel()
         writer.close()

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.sequence import sequences_of
@@ -174,14 +172,9 @@ class VllmEngine(FileEngine):
         return self._process.call(method, **arguments)
 
     async def _ask(self, method: str, **arguments: Any) -> Any:
-        """Once vLLM has started. Whoever is cancelled waits no more, and vLLM stops if it can."""
+        """Once vLLM has started. It is done even if whoever waits for it is cancelled."""
         await self.start()
-        call = self._call(method, **arguments)
-        try:
-            return await asyncio.wrap_future(call.future)
-        finally:
-            assert self._process is not None
-            self._process.drop(call)
+        return await asyncio.wrap_future(self._call(method, **arguments).future)
 
 
 def _check(sampling: Sampling) -> None:

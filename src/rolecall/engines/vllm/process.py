@@ -43,9 +43,7 @@ class Call:
 class VllmProcess:
     """vLLM's process and the calls that it has not answered yet."""
 
-    def __init__(
-        self, launch: Launch, *, scratch: Path, log: Path, start_timeout_s: float
-    ) -> None:
+    def __init__(self, launch: Launch, *, scratch: Path, log: Path, start_timeout_s: float) -> None:
         self._launch, self._scratch, self.log = launch, scratch, log
         self._start_timeout_s = start_timeout_s
         self.ready: Future[int] = Future()  # the most tokens of a row
@@ -192,5 +190,5 @@ def _lines(log: Path, begins: int) -> list[str]:
 
 def _cause(lines: list[str]) -> str:
     """The first error of a log: those that follow say that this one happened."""
-    found = (re.search(r"\b\w*(Error|Exception): .+", line) for line in lines)
+    found = (re.search(r"(?<![\w.])[\w.]*(Error|Exception)(: .+|$)", line) for line in lines)
     return next((f": {match[0]}" for match in found if match), "")

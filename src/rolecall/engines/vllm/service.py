@@ -105,7 +105,7 @@ class Service:
             raise RuntimeError(f"vLLM ended the request before its end ({said.finish_reason})")
         return Completion(
             tokens=np.array(said.token_ids, dtype=np.int32),
-            logprobs=np.array(said.logprobs.logprobs, dtype=np.float32),  # type: ignore[union-attr]
+            logprobs=np.array(said.logprobs.logprobs, dtype=np.float32),
             versions=self._versions(policy, said),
             finish=said.finish_reason,
         )
@@ -235,7 +235,11 @@ class Service:
 
     async def open_transfer(self) -> None:
         await self._changing.acquire()
-        await self._stop_sampling()
+        try:
+            await self._stop_sampling()
+        except BaseException:
+            self._changing.release()
+            raise
 
     async def begin_transfer(self) -> None:
         await self.llm.start_weight_update()
