@@ -155,21 +155,20 @@ class Service:
                 await self._sample_again()
 
     async def _take_adapter(self, policy: str, folder: str) -> None:
-        """Where it cannot be read, vLLM keeps the adapter it has."""
+        """Raises ValueError where it does not fit: vLLM keeps the adapter it has."""
         number = sorted(self.launch.adapters).index(policy) + 1
-        try:
-            await self.llm.add_lora(LoRARequest(policy, number, folder, load_inplace=True))
-        except Exception as error:
-            raise ValueError(f"vLLM cannot serve the adapter in {folder}: {error}") from error
-        # Without the flag: left on, vLLM would read the files again for every batch.
+        said = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
+        if wrong := next(filter(None, said), ""):
+            raise ValueError(f"vLLM cannot serve the adapter in {folder}: {wrong}")
+        # Without `load_inplace`: with it vLLM would read the files again for every batch.
         self._adapters[policy] = LoRARequest(policy, number, folder)
 
     async def _take_all(self, files: list[str]) -> None:
+        """Raises ValueError where they do not fit."""
         self._broken = f"vLLM's weights are unknown since {files[0]} could not be loaded"
-        try:
-            await self.llm.collective_rpc("take_files", args=(files,))
-        except Exception as error:
-            raise ValueError(f"vLLM cannot load {', '.join(files)}: {error}") from error
+        said = await self.llm.collective_rpc("take_files", args=(files,))
+        if wrong := next(filter(None, said), ""):
+            raise ValueError(f"vLLM cannot load {', '.join(files)}: {wrong}")
         self._broken = ""
 
     async def _note(self, policy: str, version: int) -> None:

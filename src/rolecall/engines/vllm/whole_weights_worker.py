@@ -17,6 +17,8 @@ from vllm.config import set_current_vllm_config
 from vllm.model_executor.layers import utils
 from vllm.platforms import current_platform
 
+from rolecall.errors import first_line
+
 
 def _plain(layer: Any, remove_weight: bool) -> None:
     """Instead of `dispatch_cpu_unquantized_gemm`, which packs a copy of the weights that no later
@@ -35,19 +37,25 @@ class WholeWeights:
     model_runner: Any  # the worker's own
     vllm_config: Any
 
-    def take_files(self, files: list[str]) -> None:
-        """Load the weights in safetensors files by the names of the checkpoint.
-
-        Raises ValueError where one of the model's is in none of them. On CUDA vLLM's own reload
-        loads layer by layer and lays weights out as kernels want them; that has not run yet.
+    def take_files(self, files: list[str]) -> str:
+        """Load the weights in safetensors files by the names of the checkpoint; why that failed,
+        or "". What is raised would stand in the way, as in `adapter_worker.py`.
         """
+        try:
+            with set_current_vllm_config(self.vllm_config), torch.no_grad():
+                self._take(files)
+        except Exception as error:
+            return first_line(error)
+        return ""
+
+    def _take(self, files: list[str]) -> None:
+        """Raises ValueError where one of the model's weights is in no file."""
         if not current_platform.is_cpu():
-            with set_current_vllm_config(self.vllm_config):
-                self.model_runner.reload_weights(weights_iterator=_tensors(files))
+            # Layer by layer, and laid out as kernels want them; this has not run yet.
+            self.model_runner.reload_weights(weights_iterator=_tensors(files))
             return
         model = self.model_runner.get_model()
-        with set_current_vllm_config(self.vllm_config), torch.no_grad():
-            loaded = model.load_weights(_tensors(files))
+        loaded = model.load_weights(_tensors(files))
         missing = sorted({name for name, _ in model.named_parameters()} - loaded)
         if missing:
             raise ValueError(f"the files lack weights: {missing[:3]}, {len(missing)} in all")
