@@ -247,8 +247,10 @@ def test_the_models_end_token_and_special_tokens_in_stops_end_a_turn(engine, bas
     assert all(not {0, tag} & set(one.tokens[:-1].tolist()) for one in said)
 
 
-def test_a_full_context_and_temperatures_that_vllm_lacks_are_errors(engine, loop):
+def test_what_vllm_cannot_serve_is_an_error(engine, loop):
     long = np.zeros(LENGTH, dtype=np.int32) + 9
+    with pytest.raises(ValueError, match="serves p, not 'q'"):
+        loop.run(engine.generate(request(policy="q")))
     with pytest.raises(ContextFullError, match="the model's context of policy 'p' has room"):
         loop.run(engine.generate(request(prompt=long)))
     [said] = loop.run(engine.generate(request(prompt=long[1:])))
@@ -430,6 +432,21 @@ def test_a_process_that_dies_at_its_start_shows_its_last_lines(loop, tmp_path):
         loop.run(made.check())
     loop.run(made.close())
     assert marked(marker) == []
+
+
+def test_layers_without_adapters_are_an_error_and_a_closed_engine_leaves_no_process(base, loop):
+    adapter = Adapter(targets=["q_proj", "nonsense"])
+    made = VllmEngine(str(base), {"a": adapter}, end_ids=[0], options=options())
+    wanted = r"^policies\.a\.adapter\.targets: vLLM has no adapters on 'nonsense'; .*q_proj"
+    with marking() as marker, pytest.raises(ValueError, match=wanted):
+        loop.run(made.start())
+    log = made._process.log
+    assert len(marked(marker)) == 2
+    loop.run(made.close())
+    assert marked(marker) == []
+    assert not log.parent.exists()
+    with pytest.raises(InfrastructureError, match="the vLLM engine was closed"):
+        loop.run(made.generate(request(policy="a")))
 
 
 def test_a_process_that_takes_too_long_to_start_is_ended(base, loop):

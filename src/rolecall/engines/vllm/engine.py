@@ -75,6 +75,7 @@ class VllmEngine(FileEngine):
 
     async def generate(self, request: Request) -> list[Completion]:
         _check(request.sampling)
+        self._known(request.policy)
         with call_tree.waiting():
             await self.start()
             limits = {"the model's context": self._max_length}
@@ -103,6 +104,7 @@ class VllmEngine(FileEngine):
         """At temperature 1 only: ValueError at another one."""
         if temperature != 1.0:
             raise ValueError(f"vLLM scores at temperature 1 only, not at {temperature}")
+        self._known(policy)
         await self.start()
         if len(prompt) + len(tokens) >= self._max_length:
             raise ContextFullError(
@@ -118,13 +120,20 @@ class VllmEngine(FileEngine):
         Raises ValueError where the files do not fit: an adapter is then what it was before, and
         weights that are all a policy's are unknown, so nothing is sampled until others are loaded.
         """
-        adapter = self.policies[policy]
+        adapter = self._known(policy)
         files = _adapter_files(folder, self._rank) if adapter else _weight_files(folder)
         await self.start()
         await self._ask(
             "load", policy=policy, version=version, folder=str(folder.resolve()),
             files=[str(file.resolve()) for file in files],
         )  # fmt: skip
+
+    def _known(self, policy: str) -> Adapter | None:
+        """Raises ValueError where the engine does not serve the policy."""
+        if policy not in self.policies:
+            names = ", ".join(sorted(self.policies))
+            raise ValueError(f"this vLLM engine serves {names}, not {policy!r}")
+        return self.policies[policy]
 
     @property
     def _rank(self) -> int:
@@ -148,6 +157,7 @@ class VllmEngine(FileEngine):
         await self._ask("wake", part=part)
 
     async def check(self) -> None:
+        await self.start()
         try:
             async with asyncio.timeout(CHECK_S):
                 await self._ask("check")

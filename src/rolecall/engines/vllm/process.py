@@ -91,7 +91,9 @@ class VllmProcess:
         try:
             how = self._talk()
         except Exception as error:
-            how = f"could not be started: {type(error).__name__}: {error}"
+            how = f"could not be talked to: {type(error).__name__}: {error}"
+            if self._process is not None:
+                _reaped(self._process, 0.0)
         lines = _lines(self.log, begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
@@ -109,10 +111,13 @@ class VllmProcess:
         with ours:
             with theirs, self.log.open("ab") as log:
                 self._process = process = self._spawn(theirs, log)
+            if self._closing:  # `close` may have looked for it before it was there
+                process.kill()
             ours.settimeout(self._start_timeout_s)
             how, patience_s = "ended while it started", CLOSE_S
             try:
-                ours.sendall(wire.packed(self._launch))
+                with suppress(ConnectionError):  # it has ended at once: so `read` says too
+                    ours.sendall(wire.packed(self._launch))
                 first = wire.read(ours)
             except TimeoutError:
                 limit = f"{self._start_timeout_s:g} s (engine.start_timeout_s)"
