@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -473,19 +474,21 @@ def test_a_driver_that_is_killed_leaves_no_process(base, tmp_path):
     """While vLLM starts, as soon as the process that computes is there."""
     mine = uuid.uuid4().hex
     arguments = [sys.executable, "-c", DRIVER, str(base), str(tmp_path / "log")]
-    driver = subprocess.Popen(arguments, env={**os.environ, MARKER: mine})
-    try:
-        until = time.monotonic() + 60
-        log = tmp_path / "log"
-        while not (log.exists() and "(EngineCore" in log.read_text()):
-            assert time.monotonic() < until
-            assert driver.poll() is None
-            time.sleep(0.05)
-        assert len(marked(mine)) >= 3  # the driver, vLLM's front and its core
-    finally:
-        driver.kill()
-        driver.wait()
-    assert ended(mine)
+    with tempfile.TemporaryDirectory() as short:  # names of sockets have 107 letters at most
+        environment = {**os.environ, MARKER: mine, "TMPDIR": short}
+        driver = subprocess.Popen(arguments, env=environment)
+        try:
+            until = time.monotonic() + 60
+            log = tmp_path / "log"
+            while not (log.exists() and "(EngineCore" in log.read_text()):
+                assert time.monotonic() < until
+                assert driver.poll() is None
+                time.sleep(0.05)
+            assert len(marked(mine)) >= 3  # the driver, vLLM's front and its core
+        finally:
+            driver.kill()
+            driver.wait()
+        assert ended(mine)
 
 
 def test_a_killed_core_ends_requests_with_an_error(two, loop):

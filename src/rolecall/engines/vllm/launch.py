@@ -126,11 +126,12 @@ def check_division(model: str, parts: int) -> None:
 
 
 def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
-    """The process's variables; `scratch` is a folder for vLLM's own sockets."""
+    """The process's variables; `scratch` is a folder for vLLM's own sockets and files."""
     ours = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_RPC_BASE_PATH": str(scratch),
+        "TMPDIR": str(scratch),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",  # the log's last lines must be there when it dies
     }

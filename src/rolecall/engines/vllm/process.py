@@ -28,6 +28,7 @@ from rolecall.engines.vllm.launch import Launch, environment
 from rolecall.errors import InfrastructureError
 
 CLOSE_S = 15.0  # until a process that was told to end is killed
+TIDY_S = 5.0  # until what it had started is killed: one of them removes shared memory
 LAST_LINES = 12
 LAST_BYTES = 65_536  # of the log that are looked at
 
@@ -82,8 +83,7 @@ class VllmProcess:
             self._outbox.put(wire.packed((0, "close", {})))
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() and self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
         self._thread.join()
 
     def _run(self) -> None:
@@ -171,15 +171,19 @@ def _settle(future: Future[Any], done: bool, told: Any) -> None:
 
 
 def _reaped(process: subprocess.Popen[bytes], patience_s: float) -> str:
-    """How the process ended; after that time it is killed, and in any case what it had started."""
-    until = time.monotonic() + patience_s
-    # It is not waited for yet, so that no other process can have taken its number.
-    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    while os.waitid(os.P_PID, process.pid, flags) is None and time.monotonic() < until:
-        time.sleep(0.02)
+    """How the process ended; after that time it is killed. What it had started ends with it."""
+    try:
+        code = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    until = time.monotonic() + TIDY_S
+    # The number of a group is not given again while there are processes in it.
     with suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
-    code = process.wait()
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
