@@ -366,11 +366,31 @@ def test_files_that_do_not_fit_are_an_error_and_nothing_is_sampled_until_others_
     assert gap(language_model(base), request(), said) <= CLOSE
 
 
-def test_an_adapter_is_published_while_others_go_on(two, base, learners, loop, tmp_path):
-    """`a` gets new weights while both sample; before the first files both are the base."""
-    plain = language_model(base)
+def test_adapters_are_the_base_until_their_first_weights_come(two, base, learners, loop, tmp_path):
+    """Which a request that was already made samples with, too."""
+    plain, folder = language_model(base), tmp_path / "a"
+    learners["a"].save(folder)
+
+    async def first() -> Completion:
+        await two.pause(keep=True)
+        task = asyncio.create_task(two.generate(request(policy="a")))
+        await under_way(two, 1)
+        await two.load_files("a", 1, folder)
+        assert not task.done()  # it is still paused
+        await two.resume()
+        [said] = await task
+        return said
+
     [said] = loop.run(two.generate(request(policy="a")))
     assert gap(plain, request(), said) <= CLOSE
+    assert set(said.versions) == {0}
+    said = loop.run(first())
+    assert gap(learners["a"], request(), said) <= CLOSE
+    assert set(said.versions) == {1}
+
+
+def test_an_adapter_is_published_while_others_go_on(two, learners, loop, tmp_path):
+    """`a` gets new weights while both sample."""
     for version, name in enumerate(["a", "b"], 1):
         learners[name].save(tmp_path / f"{name}1")
         loop.run(two.load_files(name, version, tmp_path / f"{name}1"))

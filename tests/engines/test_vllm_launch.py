@@ -85,6 +85,13 @@ def test_key_value_heads_are_repeated_where_there_are_more_gpus(model_folder, pa
     check_division(str(model_folder), parts)
 
 
+def test_heads_that_vllm_lacks_on_a_cpu_are_an_error(model_folder):
+    options = VllmEngineConfig()
+    with pytest.raises(ConfigError, match="attention heads of size 8; vLLM on a CPU has 32, 64"):
+        launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
+    launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+
+
 def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():
     with pytest.raises(ConfigError, match=r"engine\.transfer: a CPU"):
         launch({"a": None}, transfer="nccl")
@@ -101,6 +108,6 @@ def test_a_cache_is_always_named_on_a_cpu_where_memory_would_mean_ram():
 def test_a_local_base_is_loaded_without_the_hub(model_folder, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     options = VllmEngineConfig()
-    made = launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
+    made = launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
     assert environment(made, scratch=tmp_path)["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in environment(launch({"a": None}), scratch=tmp_path)

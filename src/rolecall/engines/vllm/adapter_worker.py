@@ -18,6 +18,13 @@ class Adapters:
     model_runner: Any  # the worker's own
     add_lora: Any
 
+    def start_adapters(self, names: list[str]) -> None:
+        """Give the adapters 1, 2, ... weights of 0, as LoRA's B has before the first update: then
+        requests belong to them from the start, and get new weights while they are under way.
+        """
+        for number, name in enumerate(names, 1):
+            self.model_runner.lora_manager.add_dummy_lora(LoRARequest(name, number, "none"), rank=1)
+
     def take_adapter(self, name: str, number: int, folder: str) -> str:
         """Load an adapter in the place of the one with its number; why that failed, or "".
 

@@ -17,6 +17,7 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.errors import first_line
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoRARanks
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
 HERE = __package__
@@ -45,6 +46,8 @@ def launch_of(
     adapters = _adapters(policies)
     if options.tensor_parallel > 1:
         check_division(model, options.tensor_parallel)
+    if on_cpu and Path(model).is_dir():  # nothing is downloaded for a check
+        _check_head_size(model)
     if options.transfer != "files" and (adapters or on_cpu):
         what = "adapters" if adapters else "a CPU"
         raise ConfigError(f"engine.transfer: {what} can take files only; write files")
@@ -100,14 +103,30 @@ def _room(adapters: dict[str, Adapter]) -> int:
     return next(rank for rank in RANKS if rank >= largest)
 
 
-def check_division(model: str, parts: int) -> None:
-    """Raises ConfigError where vLLM could not divide a model among that many GPUs."""
+def _config(model: str) -> Any:
+    """What the model's config file says of its text."""
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(model).get_text_config()
+        return AutoConfig.from_pretrained(model).get_text_config()
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"base {model!r} has no usable config: {first_line(error)}") from error
+
+
+def _check_head_size(model: str) -> None:
+    """Raises ConfigError where vLLM on a CPU would fail at its first token."""
+    config = _config(model)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if size not in CPU_HEAD_SIZES:
+        raise ConfigError(
+            f"base {model!r} has attention heads of size {size}; vLLM on a CPU has "
+            f"{', '.join(map(str, CPU_HEAD_SIZES))}: name another base, or engine.name: local"
+        )
+
+
+def check_division(model: str, parts: int) -> None:
+    """Raises ConfigError where vLLM could not divide a model among that many GPUs."""
+    config = _config(model)
     heads = config.num_attention_heads
     shared = getattr(config, "num_key_value_heads", None) or heads
     counts = {

@@ -73,7 +73,8 @@ class Service:
     def __init__(self, llm: AsyncLLM, launch: Launch) -> None:
         self.llm, self.launch = llm, launch
         self._published: list[dict[str, int]] = [{}]  # by label; 0 where a policy has no entry
-        self._adapters: dict[str, LoRARequest] = {}  # none yet: the base alone, as B is 0
+        names = enumerate(sorted(launch.adapters), 1)
+        self._adapters = {name: LoRARequest(name, number, "none") for number, name in names}
         self._changing = asyncio.Lock()  # of weights and of what is paused
         self._held: set[str] = set()  # why nothing is sampled: `pause`, `sleep`
         self._names = itertools.count()  # of requests
@@ -83,6 +84,7 @@ class Service:
         """The most tokens of a row. Raises ValueError where adapters' layers cannot have any."""
         await self._label()
         if self.launch.adapters:
+            await self.llm.collective_rpc("start_adapters", args=(list(self._adapters),))
             known, *_ = await self.llm.collective_rpc("adapted_modules")
             for policy, adapter in self.launch.adapters.items():
                 targets = [] if isinstance(adapter.targets, str) else adapter.targets
@@ -156,7 +158,7 @@ class Service:
 
     async def _take_adapter(self, policy: str, folder: str) -> None:
         """Raises ValueError where it does not fit: vLLM keeps the adapter it has."""
-        number = sorted(self.launch.adapters).index(policy) + 1
+        number = self._adapters[policy].lora_int_id
         said = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
         if wrong := next(filter(None, said), ""):
             raise ValueError(f"vLLM cannot serve the adapter in {folder}: {wrong}")
