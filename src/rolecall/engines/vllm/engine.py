@@ -91,14 +91,18 @@ class VllmEngine(FileEngine):
             try:
                 return [await asyncio.wrap_future(call.future) for call in calls]
             finally:
+                self._drop(calls)
                 if self._calls.get(request.id) is calls:
-                    await self.cancel(request.id)
+                    del self._calls[request.id]
 
     async def cancel(self, request_id: str) -> None:
         """`generate` is cancelled too, where it still waits."""
-        for call in self._calls.pop(request_id, []):
-            if self._process is not None:
-                self._process.drop(call)
+        self._drop(self._calls.pop(request_id, []))
+
+    def _drop(self, calls: list[Call]) -> None:
+        for call in calls:
+            assert self._process is not None
+            self._process.drop(call)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         """At temperature 1 only: ValueError at another one."""
