@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rolecall.interfaces.engine import Engine
 
@@ -35,15 +35,14 @@ class EmbeddedEngine(Engine, Protocol):
         ...
 
 
+@runtime_checkable
 class FileEngine(Engine, Protocol):
-    """An engine with weights of its own, which it reads from files."""
+    """An engine that reads weights from files, in a process of its own."""
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        """Sample with the weights in a folder from now on, requests under way included.
+        """Sample with the weights in a folder from now on.
 
-        For an adapter the folder is PEFT's (adapter_model.safetensors, adapter_config.json); for a
-        policy that trains all weights it holds all of them in safetensors files, by the names of
-        its checkpoint. No key or value of earlier weights is used again. When this returns the
-        files are no longer needed. Raises ValueError where they do not fit.
+        It holds a PEFT adapter for a policy that has one, else all weights as safetensors by the
+        names of transformers. Nothing reads it after this call.
         """
         ...
