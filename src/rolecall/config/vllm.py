@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from rolecall.config.section import Section
 
 
-class VllmEngineConfig(BaseModel):
+class VllmEngineConfig(Section):
     """vLLM, in a process of its own: `pip install 'rolecall[vllm]'`."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     name: Literal["vllm"] = "vllm"
     """vLLM 0.32 samples, with weights of its own, which each update is published to."""
@@ -22,8 +22,8 @@ class VllmEngineConfig(BaseModel):
     """Memory for keys and values; by default what `memory` leaves on a GPU, and 2 on a CPU."""
     max_sequences: int = Field(256, ge=1, le=1_000_000)
     """Most completions sampled at once; further ones wait."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What weights, keys and values are held in."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """What sampling computes in; by default learner.dtype."""
     max_length: int | None = Field(None, ge=2, le=100_000_000)
     """Most tokens of a prompt and its answer together; by default the model's context."""
     eager: bool = False
@@ -35,3 +35,8 @@ class VllmEngineConfig(BaseModel):
     """Most seconds until vLLM has loaded the model."""
     log: str | None = None
     """File that vLLM's output is added to; by default a temporary one, quoted where vLLM fails."""
+
+    @property
+    def separate_weights(self) -> bool:
+        """Each update publishes to it."""
+        return True

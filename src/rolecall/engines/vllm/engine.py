@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sa
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree
+from rolecall.runtime.scratch import PREFIX
 from rolecall.types import Floats, Ids
 
 CHECK_S = 60.0  # until an answer to `check` must have come
@@ -62,7 +64,9 @@ class VllmEngine(FileEngine):
         if self._closed:
             raise InfrastructureError("the vLLM engine was closed")
         if self._process is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="rolecall-vllm-")
+            # Named so that it is removed later, should this process be killed.
+            prefix = f"{PREFIX}{os.getpid()}-vllm-"
+            self._folder = tempfile.TemporaryDirectory(prefix=prefix)
             scratch = Path(self._folder.name)
             self._process = VllmProcess(
                 self._launch,

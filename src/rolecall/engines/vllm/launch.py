@@ -42,7 +42,10 @@ def launch_of(
     options: VllmEngineConfig,
     on_cpu: bool,
 ) -> Launch:
-    """`model`: a folder or a hub name. Raises ConfigError where vLLM could not serve it."""
+    """`model`: a folder or a hub name. Raises ConfigError where vLLM could not serve it.
+
+    Where the options name no dtype it is float32: they do not know the learner's.
+    """
     adapters = _adapters(policies)
     if options.tensor_parallel > 1:
         check_division(model, options.tensor_parallel)
@@ -58,7 +61,7 @@ def launch_of(
         "gpu_memory_utilization": options.memory,
         "kv_cache_memory_bytes": None if cache_gb is None else int(cache_gb * 1e9),
         "max_num_seqs": options.max_sequences,
-        "dtype": options.dtype,
+        "dtype": options.dtype or "float32",
         "max_model_len": options.max_length,
         "enforce_eager": options.eager,
         "enable_prefix_caching": True,
