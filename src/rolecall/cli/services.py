@@ -1,35 +1,41 @@
-"""Tries out what a run needs beside its models: tools, and servers that the environment asks."""
+"""Tries out and ends what a run needs beside its models: engines, tools, servers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rolecall.config.errors import ConfigError
 from rolecall.errors import InfrastructureError
-from rolecall.rollout.episodes import RolloutContext
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run
 
 
-def check_services(run: Run) -> None:
-    """Raises ConfigError where a tool or what the environment asks cannot start, before anything
-    is played or written.
+@contextmanager
+def running(run: Run) -> Iterator[None]:
+    """Inside, all that the run needs beside its models is there; afterwards it is ended.
+
+    Raises ConfigError where an engine, a tool or what the environment asks cannot start, before
+    anything is played or written.
     """
+    try:
+        asyncio.run(_check(run))
+        yield
+    finally:
+        asyncio.run(run.close())
+
+
+async def _check(run: Run) -> None:
     uses = {name: agent.tools for name, agent in run.context.agents.items() if agent.tools}
     environment, part = run.context.environment, next(iter(run.sampler.parts.values()))
-
-    async def check() -> None:
-        if hasattr(environment, "check"):
-            try:
-                await environment.check()
-            except (InfrastructureError, OSError) as error:
-                raise ConfigError(f"environment: {error}") from error
-        await check_kits(uses, world=lambda: environment.open(part[0], seed=0))
-
-    asyncio.run(check())
-
-
-def close(context: RolloutContext) -> None:
-    close = getattr(context.environment, "close", None)
-    if close is not None:
-        asyncio.run(close())
+    try:
+        await run.engine.check()
+    except (InfrastructureError, ValueError) as error:
+        raise ConfigError(f"engine: {error}") from error
+    if hasattr(environment, "check"):
+        try:
+            await environment.check()
+        except (InfrastructureError, OSError) as error:
+            raise ConfigError(f"environment: {error}") from error
+    await check_kits(uses, world=lambda: environment.open(part[0], seed=0))

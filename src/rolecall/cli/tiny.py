@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from rich.console import Console
 
 from rolecall.agents.agent import Policy
-from rolecall.cli.services import close
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.engines.scripted import ScriptedEngine
@@ -37,7 +37,7 @@ def build_tiny(
         raise ConfigError(str(error)) from error
     finally:
         for context in contexts:
-            close(context)
+            asyncio.run(context.close())
     console.print(f"Wrote {output}; use it as base: {output}")
 
 

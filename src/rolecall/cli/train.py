@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from rolecall.cli.run_paths import is_run
-from rolecall.cli.services import check_services, close
+from rolecall.cli.services import running
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
@@ -88,8 +88,7 @@ def train(
             )
             return _summary(folder, config)
         run = build(plan)
-        check_services(run)
-        with folder.started(config, allow_changes=allow_changes):
+        with running(run), folder.started(config, allow_changes=allow_changes):
             with logged(folder.log):
                 _train(plan, run, folder, stop=stop or Stop())
             found = _summary(folder, config)
@@ -115,8 +114,6 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop) -> None:
             again = shlex.join(["rolecall", "train", str(folder.path)])
             console.print(f"Stopped and {kept}. Continue with: {again}", soft_wrap=True)
             raise
-        finally:
-            close(run.context)
 
 
 async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:

@@ -1,13 +1,15 @@
-"""The keys of the engines that a config can name."""
+"""The keys of the engines that a config can name; `auto` is one of the others by another name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from rolecall.config.section import Section
+from rolecall.config.vllm import VllmEngineConfig
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -46,10 +48,23 @@ class OwnEngineConfig(Section):
 
 def _kind(given: Any) -> str:
     name = given.get("name", "local") if isinstance(given, Mapping) else given.name
-    return name if name in ("local",) else "own"
+    return name if name in ("local", "vllm") else "own"
 
 
 EngineConfig = Annotated[
-    Annotated[LocalEngineConfig, Tag("local")] | Annotated[OwnEngineConfig, Tag("own")],
+    Annotated[LocalEngineConfig, Tag("local")]
+    | Annotated[VllmEngineConfig, Tag("vllm")]
+    | Annotated[OwnEngineConfig, Tag("own")],
     Discriminator(_kind),
 ]
+
+
+def automatic() -> str:
+    """The engine that `auto` stands for here: vLLM on a CUDA device where it is installed."""
+    import torch
+
+    try:
+        installed = bool(version("vllm"))
+    except PackageNotFoundError:
+        installed = False
+    return "vllm" if installed and torch.cuda.is_available() else "local"

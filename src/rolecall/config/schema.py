@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rolecall.config.engines import EngineConfig, LocalEngineConfig
+from rolecall.config.engines import EngineConfig, LocalEngineConfig, automatic
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
 from rolecall.config.section import Section
+from rolecall.config.vllm import VllmEngineConfig
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
 
@@ -209,7 +210,7 @@ class TrainerConfig(Section):
     runs, and the engine needs weights of its own (engine.separate_weights)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
-    default so unless max_staleness is above 0."""
+    default so unless max_staleness is above 0 or an engine cannot promise it (vllm)."""
     save_every: int = Field(10, ge=1, le=1_000_000_000)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
@@ -329,7 +330,12 @@ class Config(Section):
     @property
     def deterministic(self) -> bool:
         chosen = self.trainer.deterministic
-        return self.trainer.max_staleness == 0 if chosen is None else chosen
+        return self.trainer.max_staleness == 0 and self.is_exact if chosen is None else chosen
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every engine says the same for the same seed, whatever it samples beside."""
+        return not any(isinstance(self.engine_of(name), VllmEngineConfig) for name in self.policies)
 
     def located(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""
@@ -381,8 +387,11 @@ class Config(Section):
 
 
 def _section(given: Any) -> Any:
-    """`vllm` stands for {name: vllm}."""
-    return {"name": given} if isinstance(given, str) else given
+    """`vllm` stands for {name: vllm}, and `auto` for what it is here."""
+    section = {"name": given} if isinstance(given, str) else given
+    if isinstance(section, Mapping) and section.get("name") == "auto":
+        return {**section, "name": automatic()}
+    return section
 
 
 def _inherited(policy: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

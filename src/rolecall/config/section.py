@@ -1,4 +1,4 @@
-"""What all sections of a config have in common: unknown keys are errors, docstrings are help."""
+"""Makes unknown keys of a section errors, and the docstrings of known ones their help."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ call, for another agent of the same policy that reads the same words.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
 from rolecall.types import Ids
 
@@ -41,7 +41,7 @@ class PageAllocator:
                 f"engine.cache_gb: {cache_bytes / 1e9:g} GB hold no {PAGE} tokens of this model, "
                 f"which take {per_page / 1e9:g} GB"
             )
-        installed = _installed(model.device)
+        installed = memory_in(model.device)
         if cache_bytes > installed:
             raise ValueError(
                 f"engine.cache_gb: {cache_bytes / 1e9:g} GB, but {model.device} has "
@@ -156,13 +156,6 @@ class PageAllocator:
         name = self._names.pop(page, None)
         if name is not None:
             del self._found[name], self._links[page]
-
-
-def _installed(device: torch.device) -> int:
-    """Bytes of memory."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def pages_of(ids: int) -> int:

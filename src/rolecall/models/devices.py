@@ -1,8 +1,13 @@
-"""Finds the device that a name of a config stands for."""
+"""Finds the device that a name of a config stands for, and how much memory it has."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def device_named(name: str) -> torch.device:
@@ -21,6 +26,15 @@ def device_named(name: str) -> torch.device:
         has = ", ".join(kind for kind, count in number.items() if count)
         raise ValueError(f"this machine has no device {name!r} (it has: {has}); write auto or cpu")
     return device
+
+
+def memory_in(device: torch.device) -> int:
+    """Bytes that a device has; of the computer those that this process may use."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = CGROUP_LIMIT.read_text().strip() if CGROUP_LIMIT.is_file() else "max"
+    return min(installed, int(limit)) if limit.isdigit() else installed
 
 
 def _has_mps() -> bool:

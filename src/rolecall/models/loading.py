@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging as transformers_logging
 
 from rolecall.agents.chat_template import Tokenizer
@@ -143,6 +148,15 @@ def with_adapters(
         model, {internal[name]: adapter for name, adapter in adapters.items()}, seed=seed
     )
     return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
+
+
+def end_ids_of(base: str, tokenizer: Tokenizer) -> list[int]:
+    """As `LanguageModel.end_ids`, for a base that this process does not load."""
+    try:
+        ends = GenerationConfig.from_pretrained(locate(base)).eos_token_id or []
+    except OSError:  # the base has none
+        ends = []
+    return sorted({*([ends] if isinstance(ends, int) else ends), tokenizer.eos_token_id})
 
 
 def locate(base: str) -> str:

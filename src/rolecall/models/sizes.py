@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import torch
@@ -19,7 +21,14 @@ class Size:
     """Counts of one base model."""
 
     parameters: int
+    embedding: int  # numbers of the table of tokens; as many again in a head of its own
+    layer: int  # parameters of the largest layer
+    num_layers: int
+    width: int  # of a state
+    vocabulary: int
+    max_length: int
     cache_per_token: int  # numbers that one token's keys and values take in all layers
+    config: Any  # of transformers
     model: Any  # on torch's meta device: shapes without numbers
 
     def adapter_parameters(self, adapter: Adapter) -> int:
@@ -35,19 +44,40 @@ class Size:
 
 
 def size_of(base: str) -> Size:
-    """Raises ValueError where the base's config is not on this machine or not one of a model."""
+    """Raises ValueError where the base's config is neither on this machine nor a known one."""
     try:
-        config = AutoConfig.from_pretrained(locate(base), local_files_only=True)
+        config = _config(base)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r}: {first_line(error)}") from error
-    heads, size = heads_of(config)
+    text = config.get_text_config()
+    heads, size = heads_of(text)
+    table = model.get_input_embeddings().weight
+    layers = model.get_decoder().layers
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        cache_per_token=2 * config.num_hidden_layers * heads * size,
+        embedding=table.numel(),
+        layer=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
+        num_layers=len(layers),
+        width=table.shape[1],
+        vocabulary=model.get_output_embeddings().weight.shape[0],
+        max_length=getattr(text, "max_position_embeddings", 1 << 30),
+        cache_per_token=2 * text.num_hidden_layers * heads * size,
+        config=text,
         model=model,
     )
+
+
+def _config(base: str) -> Any:
+    """That of the base's files; of a few public models the shapes are known without them."""
+    try:
+        return AutoConfig.from_pretrained(locate(base), local_files_only=True)
+    except OSError:
+        known = json.loads((files("rolecall.models") / "known_shapes.json").read_text())
+        if base not in known:
+            raise
+        return AutoConfig.for_model(**known[base])
 
 
 def _is_one_of(name: str, wanted: str | list[str]) -> bool:

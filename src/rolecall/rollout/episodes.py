@@ -57,6 +57,11 @@ class RolloutContext:
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
     told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
 
+    async def close(self) -> None:
+        """End what the environment has started."""
+        if hasattr(self.environment, "close"):
+            await self.environment.close()
+
 
 class Journal(Protocol):
     def append(self, episode: Episode) -> None: ...

@@ -44,7 +44,7 @@ def _connected(plan: Plan, opened: Opened) -> Run:
     tokenizers = load_tokenizers(config)
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
-    engines = make_engines(plan, models, barrier)
+    engines = make_engines(plan, models, tokenizers, barrier)
     context = _context(plan, opened, tokenizers, engines, barrier)
     learners = {name: make_learner(plan, name, models) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)

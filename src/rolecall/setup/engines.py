@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+import logging
+
+from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.parts import EngineParts
 from rolecall.engines.several import SeveralEngines
+from rolecall.engines.vllm.engine import VllmEngine
 from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel, copies
+from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.plan import Plan
 from rolecall.setup.weights import load_models
 
+log = logging.getLogger("rolecall")
+
 
 def make_engines(
-    plan: Plan, models: dict[str, LanguageModel], barrier: IdleBarrier
+    plan: Plan,
+    models: dict[str, LanguageModel],
+    tokenizers: dict[str, Tokenizer],
+    barrier: IdleBarrier,
 ) -> dict[str, Engine]:
     """The engine of each policy; `models` are those that this process has loaded."""
-    alike: dict[str, list[str]] = {}
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name in plan.config.policies:
-        alike.setdefault(repr(plan.config.engine_of(name)), []).append(name)
+        alike.setdefault(_kind(plan.config, name), []).append(name)
     engines: dict[str, Engine] = {}
     for names in alike.values():
-        engines |= dict.fromkeys(names, _engine(plan, names, models, barrier))
+        section = plan.config.engine_of(names[0])
+        if isinstance(section, VllmEngineConfig):
+            made: Engine = _vllm(plan.config, names, section, tokenizers)
+        else:
+            made = _embedded(plan, names, models, barrier)
+        log.info("engine policies=%s name=%s", ",".join(names), section.name)
+        engines |= dict.fromkeys(names, made)
     return engines
+
+
+def _kind(config: Config, name: str) -> tuple[str, ...]:
+    """Policies of one kind have one engine. One of vLLM serves adapters of a base, or one policy
+    with all its weights.
+    """
+    policy, section = config.policies[name], config.engine_of(name)
+    if not isinstance(section, VllmEngineConfig):
+        return (repr(section),)
+    return (repr(section), policy.base, "" if policy.adapter else name)
+
+
+def _vllm(
+    config: Config,
+    names: list[str],
+    section: VllmEngineConfig,
+    tokenizers: dict[str, Tokenizer],
+) -> VllmEngine:
+    base = config.policies[names[0]].base
+    return VllmEngine(
+        base,
+        {name: config.policies[name].adapter for name in names},
+        end_ids=end_ids_of(base, tokenizers[names[0]]),
+        options=section.model_copy(update={"dtype": config.sampling_dtype(names[0])}),
+        device=config.device_of(names[0]),
+    )
 
 
 def together(engines: dict[str, Engine]) -> Engine:
@@ -33,7 +76,7 @@ def together(engines: dict[str, Engine]) -> Engine:
     return next(iter(distinct.values())) if len(distinct) == 1 else SeveralEngines(engines)
 
 
-def _engine(
+def _embedded(
     plan: Plan, names: list[str], models: dict[str, LanguageModel], barrier: IdleBarrier
 ) -> Engine:
     config, section = plan.config, plan.config.engine_of(names[0])

@@ -1,100 +1,281 @@
-"""Estimates how much memory the parts of a run take, before any of them is made.
+"""Predicts how much memory the parts of a run take and when, before any of them is made.
 
 Full training takes 16 bytes a parameter in float32 (weight, gradient, two moments) and 18 in
-bfloat16 (weight 2, gradient 4, master 4, moments 8). Activations come on top: they grow with
-learner.tokens_per_batch.
+bfloat16 (weight 2, gradient 4, master 4, moments 8); an adapter takes 16 beside the bytes of its
+base. What a batch keeps for its backward pass is measured on a small copy of a layer
+(`models/saved_activations.py`).
+
+Legend: N = tokens of the longest batch, V = vocabulary, W = width of a state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
+
+import torch
 
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.schema import Config, PolicyConfig
+from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.learners.logprobs import LARGEST_LOGITS
+from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
 
-TRAINED = {"float32": 16, "bfloat16": 18}  # bytes a parameter
-FROZEN = {"float32": 4, "bfloat16": 2}
-ADAPTER = 16  # adapters are float32
+BYTES = {"float32": 4, "bfloat16": 2}
+MOMENTS = 8
+ADAPTER_DTYPE = "float32"
+LOGITS_HELD = 3  # copies of a chunk's logits that its backward pass holds at once
+TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
+HOST = "the computer's memory"
+Phase = Literal["always", "sampling"] | str  # or "update of POLICY"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What one part takes."""
+class Need:
+    """What one part takes on one device."""
 
-    part: str
-    parameters: int | None  # None: the base's config is not on this machine
-    num_bytes: int | None
+    owner: str  # e.g. `policy solver`
+    part: str  # e.g. weights
+    num_bytes: int | None  # None: the base's config is not on this machine
+    device: str
+    phase: Phase = "always"
+    parameters: int | None = None
+    asleep: str = ""  # where it is in the other phases
 
 
-def memory_of(config: Config) -> list[Memory]:
-    """Each policy, reference, critic, opponent pool, the engine's copies and its caches."""
-    sizes = {base: _size(base) for base in _bases(config)}
-    found: list[Memory] = []
-    shared: set[str] = set()  # bases whose frozen weights adapters share
-    for name, policy in config.policies.items():
-        found += _of_policy(name, policy, config, sizes, shared)
-    for name, critic in config.critics.items():
-        if critic.base is not None:
-            each = TRAINED if name == "team" else FROZEN
-            found.append(_part(f"critic {name}", sizes[critic.base], each[config.learner.dtype]))
-    caches = {
-        policy.base if policy.adapter else name: section.cache_gb
-        for name, policy in config.policies.items()
-        if isinstance(section := config.engine_of(name), LocalEngineConfig)
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that a device holds."""
+
+    device: str
+    phase: Phase
+    num_bytes: int
+
+
+def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) -> list[Need]:
+    """Each policy, reference, critic, opponent pool, the engines' weights and caches.
+
+    `auto`: the device that this name stands for; `activations`: also measure what batches keep,
+    which takes seconds.
+    """
+    return list(_Planner(config, auto=auto, activations=activations).needs())
+
+
+def peaks(needs: Iterable[Need]) -> list[Peak]:
+    """Of each device, the phase in which it holds most."""
+    found: dict[tuple[str, Phase], int] = {}
+    needs = list(needs)
+    phases = dict.fromkeys(need.phase for need in needs)
+    for device in dict.fromkeys(need.device for need in needs):
+        for phase in phases:
+            found[device, phase] = sum(
+                need.num_bytes or 0
+                for need in needs
+                if need.device == device and need.phase in ("always", phase)
+            )
+    devices = dict.fromkeys(device for device, _ in found)
+    most = {
+        device: max((p for d, p in found if d == device), key=lambda p: found[device, p])
+        for device in devices
     }
-    cache = int(sum(caches.values()) * 1e9)
-    return [*found, Memory("keys and values while sampling, at most", 0, cache)]
+    return [Peak(device, phase, found[device, phase]) for device, phase in most.items()]
 
 
-def _bases(config: Config) -> set[str]:
-    bases = {policy.base for policy in config.policies.values()}
-    references = {policy.reference for policy in config.policies.values()}
-    critics = {critic.base for critic in config.critics.values()}
-    return {base for base in bases | references | critics if base not in (None, "initial")}
+def longest_row(config: Config, size: Size | None) -> int:
+    """Tokens of the longest prompt and answer together, as far as the config says it.
+
+    What all agents may say in one pass of the workflow, which the last of them may be told, beside
+    the task; at most the model's context.
+    """
+    said = sum(agent.sampling.max_tokens for agent in config.team.values())
+    return min(said + TASK_TOKENS, 1 << 30 if size is None else size.max_length)
 
 
-def _of_policy(
-    name: str,
-    policy: PolicyConfig,
-    config: Config,
-    sizes: dict[str, Size | None],
-    shared: set[str],
-) -> list[Memory]:
-    dtype, trained = config.learner_of(name).dtype, name in config.trained
-    size, frozen = sizes[policy.base], FROZEN[dtype]
-    found: list[Memory] = []
-    if policy.adapter is not None:
-        if policy.base not in shared:
-            found.append(_part(f"base {policy.base}", size, frozen))
-        adapter = None if size is None else size.adapter_parameters(policy.adapter)
-        found.append(_counted(f"adapter {name}", adapter, ADAPTER if trained else 4))
-    else:
-        found.append(_part(f"policy {name}", size, TRAINED[dtype] if trained else frozen))
-    if trained and config.weights_are_apart(name) and policy.base not in shared:
-        sampled = FROZEN[config.sampling_dtype(name)]
-        found.append(_part(f"the engine's copy of {name}", size, sampled))
-    if policy.adapter is not None:
-        shared.add(policy.base)
-    if policy.reference is not None and not (policy.reference == "initial" and policy.adapter):
-        base = policy.base if policy.reference == "initial" else policy.reference
-        found.append(_part(f"reference of {name}", sizes[base], frozen))
-    if policy.opponent_pool is not None:
-        kept = frozen * policy.opponent_pool.keep
-        found.append(_part(f"opponent pool of {name}, in the computer's memory", size, kept))
-    return found
+class _Planner:
+    def __init__(self, config: Config, *, auto: str, activations: bool) -> None:
+        self.config, self.auto, self.activations = config, auto, activations
+        self._sizes: dict[str, Size | None] = {}
+        self._shared: set[tuple[str, str]] = set()  # bases whose frozen weights adapters share
+
+    def needs(self) -> Iterator[Need]:
+        for name in self.config.policies:
+            yield from self._policy(name)
+            yield from self._engine(name)
+            yield from self._reference(name)
+            yield from self._opponents(name)
+        for name, critic in self.config.critics.items():
+            if critic.base is not None:
+                yield from self._critic(name, critic.base)
+
+    def _device(self, name: str) -> str:
+        """`auto` and `cuda` by their full names."""
+        name = self.auto if name == "auto" else name
+        return "cuda:0" if name == "cuda" else name
+
+    def _places(self, name: str) -> list[tuple[str, float]]:
+        """The devices that a policy's learner uses, each with its share of the weights."""
+        learner, device = self.config.learner_of(name), self._device(self.config.device_of(name))
+        if name not in self.config.trained or not isinstance(learner, RankedLearnerConfig):
+            return [(device, 1.0)]
+        share = 1.0 / learner.ranks if isinstance(learner, FsdpLearnerConfig) else 1.0
+        ranks = range(learner.ranks)
+        return [(f"cuda:{rank}" if _is_gpu(device) else device, share) for rank in ranks]
+
+    def _size(self, base: str) -> Size | None:
+        if base not in self._sizes:
+            try:
+                self._sizes[base] = size_of(base)
+            except ValueError:
+                self._sizes[base] = None
+        return self._sizes[base]
+
+    def _policy(self, name: str) -> Iterator[Need]:
+        config, policy = self.config, self.config.policies[name]
+        learner, size = config.learner_of(name), self._size(policy.base)
+        trained = name in config.trained
+        if not trained and not isinstance(config.engine_of(name), LocalEngineConfig):
+            return  # its engine alone has it
+        owner = f"policy {name}"
+        dtype: str = learner.dtype
+        count = None if size is None else size.parameters
+        for device, share in self._places(name):
+            if policy.adapter is None:
+                yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+            else:
+                if (policy.base, device) not in self._shared:
+                    self._shared.add((policy.base, device))
+                    base = f"base {policy.base}"
+                    yield _need(base, "weights", count, BYTES[dtype] * share, device)
+                count = None if size is None else size.adapter_parameters(policy.adapter)
+                dtype = ADAPTER_DTYPE
+                owner = f"adapter {name}"
+                yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+            if trained:
+                yield from self._training(name, owner, count, dtype, device, share)
+                yield from self._batch(name, owner, size, device)
+
+    def _training(
+        self, name: str, owner: str, count: int | None, dtype: str, device: str, share: float
+    ) -> Iterator[Need]:
+        """What the optimizer needs."""
+        learner, update = self.config.learner_of(name), f"update of {name}"
+        resting: Phase = update if learner.offload else "always"
+        asleep = HOST if learner.offload else ""
+        if dtype != "float32":
+            yield _need(owner, "masters", count, 4 * share, device, resting, asleep)
+        yield _need(owner, "moments", count, MOMENTS * share, device, resting, asleep)
+        yield _need(owner, "gradients", count, 4 * share, device, update)
+        agents = [a for a in self.config.team.values() if a.policy == name and a.trainable]
+        if len(agents) > 1 and self.config.metrics.grad_norm_every != 0:
+            yield _need(owner, "gradient of one agent", count, 4 * share, device, update)
+        if learner.offload:
+            state = MOMENTS + (0 if dtype == "float32" else 4)
+            yield _need(owner, "moments and masters at rest", count, state, HOST)
+
+    def _batch(self, name: str, owner: str, size: Size | None, device: str) -> Iterator[Need]:
+        """What one forward and backward pass holds."""
+        if not self.activations:
+            return
+        config, policy = self.config, self.config.policies[name]
+        update, learner = f"update of {name}", config.learner_of(name)
+        if size is None:
+            yield Need(owner, "activations", None, device, update)
+            return
+        tokens = max(learner.tokens_per_batch, longest_row(config, size))
+        kept = kept_per_token(
+            size.config, dtype=getattr(torch, learner.dtype), adapter=policy.adapter
+        )
+        width = BYTES[learner.dtype] * size.width
+        layers = width if learner.checkpoint_activations else kept
+        whole = int(tokens * (size.num_layers * layers + kept))
+        yield Need(owner, f"activations of {tokens:,} tokens", whole, device, update)
+        rows = min(tokens, max(1, LARGEST_LOGITS // size.vocabulary))
+        logits = LOGITS_HELD * 4 * rows * size.vocabulary
+        if learner.dtype != "float32":
+            logits += 4 * size.vocabulary * size.width  # the head computes in float32
+        if policy.adapter is None:
+            logits += 4 * size.embedding  # its gradient, before it is added up
+        yield Need(owner, f"logits of {rows:,} tokens", logits, device, update)
+
+    def _engine(self, name: str) -> Iterator[Need]:
+        config, policy = self.config, self.config.policies[name]
+        engine, size = config.engine_of(name), self._size(policy.base)
+        owner = f"engine of {policy.base if policy.adapter else name}"
+        if (owner, "cache") in self._shared:
+            return
+        self._shared.add((owner, "cache"))
+        dtype = config.sampling_dtype(name)
+        count, device = (
+            None if size is None else size.parameters,
+            self._device(config.device_of(name)),
+        )
+        if name in config.trained and config.weights_are_apart(name):
+            yield _need(owner, "weights", count, BYTES[dtype], device)
+        if isinstance(engine, LocalEngineConfig):
+            stays = _is_gpu(device) and not engine.free_on_update
+            phase: Phase = "always" if stays else "sampling"
+            cache = int(engine.cache_gb * 1e9)
+            yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
+
+    def _reference(self, name: str) -> Iterator[Need]:
+        policy = self.config.policies[name]
+        if policy.reference is None or (policy.reference == "initial" and policy.adapter):
+            return
+        size = self._size(policy.base if policy.reference == "initial" else policy.reference)
+        learner = self.config.learner_of(name)
+        count, each = None if size is None else size.parameters, BYTES[learner.dtype]
+        owner = f"reference of {name}"
+        for device, share in self._places(name):
+            if learner.offload:
+                yield _need(owner, "weights", count, each * share, device, "credit", HOST)
+            else:
+                yield _need(owner, "weights", count, each * share, device)
+        if learner.offload:
+            yield _need(owner, "weights at rest", count, each, HOST)
+
+    def _opponents(self, name: str) -> Iterator[Need]:
+        policy = self.config.policies[name]
+        if policy.opponent_pool is None:
+            return
+        size = self._size(policy.base)
+        each = BYTES[self.config.learner_of(name).dtype] * policy.opponent_pool.keep
+        count = None if size is None else size.parameters
+        yield _need(f"opponent pool of {name}", "weights", count, each, HOST)
+
+    def _critic(self, name: str, base: str) -> Iterator[Need]:
+        size, learner = self._size(base), self.config.learner
+        count, owner = None if size is None else size.parameters, f"critic {name}"
+        device = self._device(learner.device)
+        yield _need(owner, "weights", count, BYTES[learner.dtype], device)
+        if name == "team":
+            state = MOMENTS + (0 if learner.dtype == "float32" else 4)
+            yield _need(owner, "moments and masters", count, state, device)
+            yield _need(owner, "gradients", count, 4, device, "update of the critic")
 
 
-def _part(part: str, size: Size | None, bytes_each: int) -> Memory:
-    return _counted(part, None if size is None else size.parameters, bytes_each)
+def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
+    """Names a cache by what it holds."""
+    if size is None:
+        return "keys and values"
+    tokens = cache // (size.cache_per_token * BYTES[dtype])
+    rows = tokens // longest_row(config, size)
+    return f"keys and values of {tokens:,} tokens, {rows:,} of the longest rows"
 
 
-def _counted(part: str, parameters: int | None, bytes_each: int) -> Memory:
-    return Memory(part, parameters, None if parameters is None else parameters * bytes_each)
+def _is_gpu(device: str) -> bool:
+    return device.startswith(("cuda", "mps"))
 
 
-def _size(base: str) -> Size | None:
-    try:
-        return size_of(base)
-    except ValueError:
-        return None
+def _need(
+    owner: str,
+    part: str,
+    count: int | None,
+    bytes_each: float,
+    device: str,
+    phase: Phase = "always",
+    asleep: str = "",
+) -> Need:
+    size = None if count is None else int(count * bytes_each)
+    return Need(owner, part, size, device, phase, count, asleep)

@@ -16,6 +16,11 @@ def check_placement(config: Config) -> Problems:
         yield from _check_learner(config, name)
         yield from _check_dtypes(config, name)
     yield from _check_sharing(config)
+    if config.trainer.deterministic and not config.is_exact:
+        yield (
+            "trainer.deterministic: what vLLM says of a seed depends on what it samples beside it; "
+            "leave it out, or set engine.name=local"
+        )
 
 
 def _check_learner(config: Config, name: str) -> Problems:

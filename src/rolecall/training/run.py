@@ -64,3 +64,10 @@ class Run:
         states = checkpoint.load(saved, self.parts)
         for part, state in zip(self.stateful, states, strict=True):
             part.load_state_dict(state)
+
+    async def close(self) -> None:
+        """End what engine, learners and environment have started."""
+        await self.engine.close()
+        for learner in self.learners.values():
+            await learner.close()
+        await self.context.close()

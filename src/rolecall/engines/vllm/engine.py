@@ -41,13 +41,17 @@ class VllmEngine(FileEngine):
         *,
         end_ids: list[int],
         options: VllmEngineConfig,
+        device: str = "auto",
     ) -> None:
-        """`end_ids` end every turn. Raises ConfigError where vLLM is missing or cannot serve."""
+        """`end_ids` end every turn; `device`: its first GPU.
+
+        Raises ConfigError where vLLM is missing or cannot serve.
+        """
         on_cpu = installed.on_cpu()
         self.can = frozenset({"adapters", "pause"} | (set() if on_cpu else {"sleep"}))
         self.policies, self.options = dict(policies), options
         self._launch = launch_of(
-            locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu
+            locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device
         )
         self._process: VllmProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None

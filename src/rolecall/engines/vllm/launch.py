@@ -20,6 +20,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoR
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
+CPU_BATCH = 4096  # tokens of prompts that one pass reads
 HERE = __package__
 
 
@@ -32,6 +33,7 @@ class Launch:
     end_ids: tuple[int, ...]
     transfer: str  # files | nccl | ipc
     on_cpu: bool
+    gpus: range  # those that it may see, of those that this process sees
 
 
 def launch_of(
@@ -41,10 +43,12 @@ def launch_of(
     end_ids: list[int],
     options: VllmEngineConfig,
     on_cpu: bool,
+    device: str = "auto",
 ) -> Launch:
-    """`model`: a folder or a hub name. Raises ConfigError where vLLM could not serve it.
+    """`model`: a folder or a hub name; `device`: the first GPU.
 
-    Where the options name no dtype it is float32: they do not know the learner's.
+    Raises ConfigError where vLLM could not serve it. Where the options name no dtype it is float32:
+    they do not know the learner's.
     """
     adapters = _adapters(policies)
     if options.tensor_parallel > 1:
@@ -72,6 +76,14 @@ def launch_of(
         "enable_log_requests": False,
         "worker_extension_cls": f"{HERE}.whole_weights_worker.WholeWeights",
     }
+    if on_cpu:
+        # A prompt read in part is sampled from too, and vLLM then sets the offset of the request's
+        # generator back, which a generator of the CPU has not: so prompts are read whole.
+        longest = options.max_length or _config(model).max_position_embeddings
+        arguments |= {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(CPU_BATCH, longest),
+        }
     if adapters:
         arguments |= {
             "enable_lora": True,
@@ -80,7 +92,10 @@ def launch_of(
             "max_cpu_loras": len(adapters),  # none is ever dropped
             "worker_extension_cls": f"{HERE}.adapter_worker.Adapters",
         }
-    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu)
+    number = device.partition(":")[2]
+    first = int(number) if number.isdigit() else 0
+    gpus = range(first, first + options.tensor_parallel)
+    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu, gpus)
 
 
 def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
@@ -161,6 +176,10 @@ def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
         ours["HF_HUB_OFFLINE"] = "1"
     if launch.on_cpu:
         ours["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # OMP_NUM_THREADS says how many, as to all
+    else:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = seen.split(",") if seen else [str(number) for number in range(launch.gpus.stop)]
+        ours["CUDA_VISIBLE_DEVICES"] = ",".join(names[launch.gpus.start : launch.gpus.stop])
     if launch.transfer == "ipc":
         # Handles of CUDA memory are pickled; they come from the learner, through our socket.
         ours["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
