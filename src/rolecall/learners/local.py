@@ -48,7 +48,7 @@ class LocalLearner(Learner):
         checkpoint_activations: bool = False,
         share_prefixes: bool = True,
     ) -> None:
-        self.share_prefixes = share_prefixes
+        self.share_prefixes = share_prefixes and model.shares_prefixes
         self.model, self.reference = model, reference
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
@@ -110,7 +110,12 @@ class LocalLearner(Learner):
     @property
     def exact(self) -> bool:
         """The same kernels compute what is sampled and what is trained."""
-        return self.model.device.type == "cpu" and self.model.is_float32
+        model = self.model
+        return model.samples_here and model.device.type == "cpu" and model.is_float32
+
+    @property
+    def shares_prefixes(self) -> bool:
+        return self.model.shares_prefixes
 
     async def annotate(
         self, turns: list[Turn], what: set[Annotation], *, budget: int

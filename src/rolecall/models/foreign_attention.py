@@ -1,0 +1,212 @@
+"""Finds out whether our layouts compute what a model's own attention does, layer by layer.
+
+A model is never trusted for its name. Its logits through our cache are compared with those of its
+own attention, for two rows in one pass: so layers show that let rows reach each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rolecall.errors import first_line
+from rolecall.models.attention import layouts
+from rolecall.models.attention.kv_cache import Cache, Paged
+from rolecall.models.attention.score_rule import Observed, ScoreRule
+from rolecall.models.carried_layout import carry
+from rolecall.models.language_model import heads_of, run, run_apart
+
+UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
+LENGTHS = (24, 9)  # tokens of the probe's rows
+WINDOW = 6  # of sliding layers while they are tried out, whatever it is
+KNOWN = {"full_attention", "sliding_attention"}
+# Keys of transformers' configs that say how far a token sees, in other ways than a window does.
+REACHES = (
+    "attention_chunk_size", "attention_window_size", "block_size", "chunk_size", "index_topk",
+    "local_attention", "window_size",
+)  # fmt: skip
+
+Rules = Mapping[int, ScoreRule | None]  # by layer
+
+
+@torch.no_grad()
+def examine(model: Any) -> tuple[str, Rules]:
+    """Why rows of the model must be kept apart, or "", and what its layers ask of a layout.
+
+    Of a model that must be, the own attention is switched on.
+    """
+    problem, rules = _unknown(model.config), {}
+    if not problem:
+        _ = model.config.max_position_embeddings
+        problem, rules = _compare(model)
+        if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
+            carry(model)
+            problem, rules = _compare(model)
+        if not problem:
+            problem = _wrong_window(model, rules)
+        if problem:
+            problem = f"an attention that cannot be computed here ({problem})"
+    if problem:
+        _switch(model, "sdpa", "eager")
+    return problem, rules
+
+
+def _unknown(config: Any) -> str:
+    kinds = sorted({*(getattr(config, "layer_types", None) or [])} - KNOWN)
+    if kinds:
+        return f"layers of {kinds}"
+    keys = [key for key in REACHES if getattr(config, key, None)]
+    return f"an attention of another reach ({keys[0]})" if keys else ""
+
+
+def _compare(model: Any) -> tuple[str, Rules]:
+    """What is wrong with our logits of the probe, or "", and each layer's rule."""
+    try:
+        ours, asked = _in_two_passes(model)
+        theirs = _own(model)
+    except UNLIKE as error:
+        return first_line(error), {}
+    finally:
+        model.set_attn_implementation(layouts.NAME)
+    rules = {layer: found[0] for layer, found in asked.items()}
+    if missing := model.config.num_hidden_layers - len(rules):
+        return f"{missing} layers compute without it", rules
+    if any(len(found) != 2 for found in asked.values()):  # one cache would hold the last one's keys
+        return "layers compute attention more than once", rules
+    apart = float((ours - theirs).abs().max() / theirs.abs().max())
+    return "" if apart <= close(model) else f"logits differ by {apart:.2g} of the largest", rules
+
+
+def _wrong_window(model: Any, rules: Rules) -> str:
+    """Whether a window is computed as the model's own attention does; rows seldom reach a real one.
+
+    So the probe is made again with a short one. Both sides must have seen it, or nothing is known.
+    """
+    asked = [layer for layer, rule in rules.items() if rule is not None and rule.window]
+    windows = {rule.window for rule in rules.values() if rule is not None and rule.window}
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ())
+    window = getattr(config, "sliding_window", None) or 0
+    if not windows and "sliding_attention" not in kinds and (kinds or not window):
+        return ""
+    if min(windows | {window}) >= config.max_position_embeddings:
+        return ""
+    long = _own(model)
+    model.set_attn_implementation(layouts.NAME)
+    with _short_windows(model):
+        problem, short_rules = _compare(model)
+        short = _own(model)
+    model.set_attn_implementation(layouts.NAME)
+    if problem:
+        return f"with a window of {WINDOW} tokens: {problem}"
+    seen = [layer for layer, rule in short_rules.items() if rule is not None and rule.window == WINDOW]
+    changed = bool((long - short).abs().max() > 0)
+    if seen != asked or (windows and not changed and windows != {WINDOW}):
+        return "its window cannot be tried out"
+    return ""
+
+
+@contextmanager
+def _short_windows(model: Any) -> Iterator[None]:
+    holders = [model.config, *model.modules()]
+    before = [(x, w) for x in holders if isinstance(w := getattr(x, "sliding_window", None), int)]
+    for holder, _ in before:
+        holder.sliding_window = WINDOW
+    try:
+        yield
+    finally:
+        for holder, window in before:
+            holder.sliding_window = window
+
+
+@torch.no_grad()
+def untrainable(model: Any) -> str:
+    """Why a model with its own attention cannot be trained row by row, or ""."""
+    try:
+        _ = model.config.max_position_embeddings  # the context's length must be known
+        rows = layouts.Rows(list(LENGTHS), device=model.device)
+        ids = _ids(model)
+        keep = torch.tensor([3, 9, 23, 26, 32], device=model.device)
+        ours = run_apart(model, ids, layout=rows, keep=keep)[0]
+        theirs = _own(model, "")[keep]
+        changed = ids.clone()
+        changed[[23, 32]] = ids[[22, 31]]
+        later = run_apart(model, changed, layout=rows, keep=keep)[0]
+    except UNLIKE as error:
+        return first_line(error)
+    largest = theirs.abs().max()
+    if not bool((ours - theirs).abs().max() <= close(model) * largest):
+        return "its logits depend on which of them are asked for"
+    early = [0, 1, 3]
+    if not bool((later - ours)[early].abs().max() <= close(model) * largest):
+        return "its tokens see those after them"
+    return ""
+
+
+def _own(model: Any, attention: str = "eager") -> Tensor:
+    """Logits of the probe's rows one by one, by the model's own attention: [sum(LENGTHS), V]."""
+    if attention:
+        _switch(model, attention)
+    parts = _ids(model).split(LENGTHS)
+    return torch.cat([model(input_ids=row[None], use_cache=False).logits[0] for row in parts]).float()
+
+
+def _switch(model: Any, *names: str) -> None:
+    """To the first of these kinds of attention that the model has."""
+    for name in names:
+        try:
+            return model.set_attn_implementation(name)
+        except ValueError:
+            if name == names[-1]:
+                raise
+
+
+def _ids(model: Any) -> Tensor:
+    size = model.get_input_embeddings().weight.shape[0]
+    return torch.arange(sum(LENGTHS), device=model.device) * 7919 % size
+
+
+def probe(model: Any, keep: Tensor) -> Tensor:
+    """Logits of the probe's rows through our cache, in one pass."""
+    paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
+    return run(model, _ids(model), paged.position, layout=paged, keep=keep)[0]
+
+
+def _in_two_passes(model: Any) -> tuple[Tensor, dict[int, list[ScoreRule | None]]]:
+    """The same of all tokens, the last ones in a second pass; and what each layer asked in each."""
+    cache, first = _cache(model), [length * 3 // 4 for length in LENGTHS]
+    asked: dict[int, list[ScoreRule | None]] = {}
+    rows = _ids(model).split(LENGTHS)
+    parts: list[list[Tensor]] = []
+    for starts, ends in (([0, 0], first), (first, list(LENGTHS))):
+        counts = [end - start for start, end in zip(starts, ends, strict=True)]
+        ids = [row[start:end] for row, start, end in zip(rows, starts, ends, strict=True)]
+        paged = _paged(model, cache, starts, counts)
+        keep = torch.arange(sum(counts), device=model.device)
+        layout = Observed(paged, asked)
+        logits = run(model, torch.cat(ids), paged.position, layout=layout, keep=keep)[0]
+        parts.append(list(logits.split(counts)))
+    return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), asked
+
+
+def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Paged:
+    table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32, device=model.device)
+    given = (torch.tensor(part, device=model.device) for part in (starts, counts))
+    return Paged(table, *given, cache=cache)
+
+
+def _cache(model: Any) -> Cache:
+    number, size = heads_of(model.config)
+    return Cache(
+        layers=model.config.num_hidden_layers, pages=4, heads=number, size=size,
+        like=next(model.parameters()),
+    )  # fmt: skip
+
+
+def close(model: Any) -> float:
+    """The largest difference of logits that rounding makes, as a share of the largest."""
+    return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
