@@ -7,7 +7,7 @@ own attention, for two rows in one pass: so layers show that let rows reach each
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.carried_layout import carry
-from rolecall.models.language_model import heads_of, run, run_apart
+from rolecall.models.language_model import heads_of, run, run_apart, states_of
 
 UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 LENGTHS = (24, 9)  # tokens of the probe's rows
@@ -39,9 +39,10 @@ def examine(model: Any) -> tuple[str, Rules]:
 
     Of a model that must be, the own attention is switched on.
     """
-    problem, rules = _unknown(model.config), {}
+    problem, rules = _unknown(model.config.get_text_config()), {}
+    if not problem and model.config._attn_implementation != layouts.NAME:
+        problem = "an attention of its own"
     if not problem:
-        _ = model.config.max_position_embeddings
         problem, rules = _compare(model)
         if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
             carry(model)
@@ -50,7 +51,7 @@ def examine(model: Any) -> tuple[str, Rules]:
             problem = _wrong_window(model, rules)
         if problem:
             problem = f"an attention that cannot be computed here ({problem})"
-    if problem:
+    if problem and model.config._attn_implementation == layouts.NAME:
         _switch(model, "sdpa", "eager")
     return problem, rules
 
@@ -73,7 +74,7 @@ def _compare(model: Any) -> tuple[str, Rules]:
     finally:
         model.set_attn_implementation(layouts.NAME)
     rules = {layer: found[0] for layer, found in asked.items()}
-    if missing := model.config.num_hidden_layers - len(rules):
+    if missing := model.config.get_text_config().num_hidden_layers - len(rules):
         return f"{missing} layers compute without it", rules
     if any(len(found) != 2 for found in asked.values()):  # one cache would hold the last one's keys
         return "layers compute attention more than once", rules
@@ -88,7 +89,7 @@ def _wrong_window(model: Any, rules: Rules) -> str:
     """
     asked = [layer for layer, rule in rules.items() if rule is not None and rule.window]
     windows = {rule.window for rule in rules.values() if rule is not None and rule.window}
-    config = model.config
+    config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None) or 0
     if not windows and "sliding_attention" not in kinds and (kinds or not window):
@@ -112,7 +113,7 @@ def _wrong_window(model: Any, rules: Rules) -> str:
 
 @contextmanager
 def _short_windows(model: Any) -> Iterator[None]:
-    holders = [model.config, *model.modules()]
+    holders = [model.config.get_text_config(), *model.modules()]
     before = [(x, w) for x in holders if isinstance(w := getattr(x, "sliding_window", None), int)]
     for holder, _ in before:
         holder.sliding_window = WINDOW
@@ -127,12 +128,11 @@ def _short_windows(model: Any) -> Iterator[None]:
 def untrainable(model: Any) -> str:
     """Why a model with its own attention cannot be trained row by row, or ""."""
     try:
-        _ = model.config.max_position_embeddings  # the context's length must be known
         rows = layouts.Rows(list(LENGTHS), device=model.device)
         ids = _ids(model)
         keep = torch.tensor([3, 9, 23, 26, 32], device=model.device)
         ours = run_apart(model, ids, layout=rows, keep=keep)[0]
-        theirs = _own(model, "")[keep]
+        theirs = _own(model)[keep]
         changed = ids.clone()
         changed[[23, 32]] = ids[[22, 31]]
         later = run_apart(model, changed, layout=rows, keep=keep)[0]
@@ -147,22 +147,50 @@ def untrainable(model: Any) -> str:
     return ""
 
 
-def _own(model: Any, attention: str = "eager") -> Tensor:
+def _own(model: Any) -> Tensor:
     """Logits of the probe's rows one by one, by the model's own attention: [sum(LENGTHS), V]."""
-    if attention:
-        _switch(model, attention)
+    if model.config._attn_implementation == layouts.NAME:
+        _switch(model, "eager")
     parts = _ids(model).split(LENGTHS)
     return torch.cat([model(input_ids=row[None], use_cache=False).logits[0] for row in parts]).float()
 
 
+@torch.no_grad()
+def scales_logits(model: Any) -> bool:
+    """Whether the logits are anything else than the head of what its decoder gives."""
+    layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
+    keep = torch.tensor([3, 23, 32], device=model.device)
+    given = {"layout": layout, "keep": keep}
+    try:
+        states = states_of(model, ids, layout.position, **given)
+        plain = model.get_output_embeddings()(states).float()
+    except UNLIKE:
+        return True
+    if model.kept_apart:
+        logits = run_apart(model, ids, **given)[0]
+    else:
+        logits = run(model, ids, layout.position, **given)[0]
+    return not bool((plain - logits).abs().max() <= 1e-3 * logits.abs().max())
+
+
+def can_switch(model: Any) -> bool:
+    """Whether another attention than ours can be switched on; transformers keeps some silently."""
+    try:
+        _switch(model, "eager")
+    except ValueError:
+        return False
+    model.set_attn_implementation(layouts.NAME)
+    return True
+
+
 def _switch(model: Any, *names: str) -> None:
-    """To the first of these kinds of attention that the model has."""
+    """To the first of these kinds of attention that the model has. Raises ValueError for none."""
     for name in names:
-        try:
-            return model.set_attn_implementation(name)
-        except ValueError:
-            if name == names[-1]:
-                raise
+        with suppress(ValueError):
+            model.set_attn_implementation(name)
+        if model.config._attn_implementation == name:
+            return
+    raise ValueError(f"it has no attention called {names}")
 
 
 def _ids(model: Any) -> Tensor:
@@ -200,9 +228,10 @@ def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Pa
 
 
 def _cache(model: Any) -> Cache:
-    number, size = heads_of(model.config)
+    config = model.config.get_text_config()
+    number, size = heads_of(config)
     return Cache(
-        layers=model.config.num_hidden_layers, pages=4, heads=number, size=size,
+        layers=config.num_hidden_layers, pages=4, heads=number, size=size,
         like=next(model.parameters()),
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.frozen = frozen  # a copy that no learner trains
-        self.config = model.config
+        self.config = model.config.get_text_config()  # of a model that also sees, its language's
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
         # Of the cache, where the embedded engine samples.
@@ -131,19 +131,7 @@ class LanguageModel:
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
         """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
-        if not self.shares_prefixes:
-            decoder = self.model.get_decoder()
-            [found] = read_rows(
-                lambda row, places: (decoder(row, use_cache=False).last_hidden_state[0, places],),
-                tokens, layout=layout, keep=keep,
-            )  # fmt: skip
-            return found
-        out = self.model.get_decoder()(
-            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
-            **({"keep": keep} if getattr(self.model, "trimmed", False) else {}),
-        )  # fmt: skip
-        states: Tensor = out.last_hidden_state[0]
-        return states if getattr(self.model, "trimmed", False) else states[keep]
+        return states_of(self.model, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
         """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
@@ -153,7 +141,8 @@ class LanguageModel:
     @property
     def scales_logits(self) -> bool:
         """Whether the model changes what its head reads or says."""
-        return getattr(self.model, "scales_logits", False) or any(getattr(self.config, name, None) for name in SCALES)
+        found = any(getattr(self.config, name, None) for name in SCALES)
+        return found or bool(getattr(self.model, "scales_logits", False))
 
     @contextmanager
     def using(self, *, adapter_off: bool = False) -> Iterator[None]:
@@ -239,6 +228,25 @@ def run(
             **kept,
         )
     return out.logits[0].float(), read[0][0].float() if hidden else None
+
+
+def states_of(
+    model: Any, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
+) -> Tensor:
+    """What a model's head reads after the kept indices, if nothing stands between."""
+    decoder, trimmed = model.get_decoder(), getattr(model, "trimmed", False)
+    if getattr(model, "kept_apart", ""):
+        [found] = read_rows(
+            lambda row, places: (decoder(row, use_cache=False).last_hidden_state[0, places],),
+            tokens, layout=layout, keep=keep,
+        )  # fmt: skip
+        return found
+    out = decoder(
+        input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
+        **({"keep": keep} if trimmed else {}),
+    )  # fmt: skip
+    states: Tensor = out.last_hidden_state[0]
+    return states if trimmed else states[keep]
 
 
 def run_apart(

@@ -54,6 +54,11 @@ def load_model(
     """
     path = locate(base)
     model = _read(base, path, dtype)
+    if not getattr(model.config.get_text_config(), "max_position_embeddings", None):
+        raise ValueError(
+            f"base {base!r} does not say how long its context is (max_position_embeddings of its "
+            "config): name another base"
+        )
     model.name_or_path = model.config._name_or_path = base  # an export names it so
     model.to(device).eval()
     make_exact(model)
@@ -69,24 +74,29 @@ def load_model(
                 f"base {base!r} has {model.kept_apart}, and cannot be trained: {problem}; "
                 "name another base"
             )
-        return model
-    fuse(model)
-    for change in (partial(fuse_heads, rules=rules), trim):
-        _try_out(model, change)
+    else:
+        fuse(model)
+        for change in (partial(fuse_heads, rules=rules), trim):
+            _try_out(model, change)
+    model.scales_logits = foreign_attention.scales_logits(model)
     return model
 
 
 def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
     """With our attention where transformers can take it."""
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=layouts.NAME
-        )
-    except KeyError as error:  # its attention is chosen from a list of its own
-        if error.args != (layouts.NAME,):
-            raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=dtype, attn_implementation=layouts.NAME
+            )
+        except KeyError as error:  # it looks for its attention in a list of its own
+            if error.args != (layouts.NAME,):
+                raise
+        else:
+            if foreign_attention.can_switch(model):
+                return model
         return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
 
 

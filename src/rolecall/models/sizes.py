@@ -42,10 +42,11 @@ def size_of(base: str) -> Size:
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r}: {first_line(error)}") from error
-    heads, size = heads_of(config)
+    text = config.get_text_config()
+    heads, size = heads_of(text)
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        cache_per_token=2 * config.num_hidden_layers * heads * size,
+        cache_per_token=2 * text.num_hidden_layers * heads * size,
         model=model,
     )
 
