@@ -26,8 +26,8 @@ WINDOW = 6  # of sliding layers while they are tried out, whatever it is
 KNOWN = {"full_attention", "sliding_attention"}
 # Keys of transformers' configs that say how far a token sees, in other ways than a window does.
 REACHES = (
-    "attention_chunk_size", "attention_window_size", "block_size", "chunk_size", "index_topk",
-    "local_attention", "window_size",
+    "attention_chunk_size", "attention_window", "attention_window_size", "block_size", "chunk_size",
+    "index_topk", "keep_window_size", "window_size",
 )  # fmt: skip
 
 Rules = Mapping[int, ScoreRule | None]  # by layer
@@ -39,7 +39,8 @@ def examine(model: Any) -> tuple[str, Rules]:
 
     Of a model that must be, the own attention is switched on.
     """
-    problem, rules = _unknown(model.config.get_text_config()), {}
+    rules: Rules = {}
+    problem = _unknown(model.config.get_text_config())
     if not problem and model.config._attn_implementation != layouts.NAME:
         problem = "an attention of its own"
     if not problem:
@@ -104,7 +105,9 @@ def _wrong_window(model: Any, rules: Rules) -> str:
     model.set_attn_implementation(layouts.NAME)
     if problem:
         return f"with a window of {WINDOW} tokens: {problem}"
-    seen = [layer for layer, rule in short_rules.items() if rule is not None and rule.window == WINDOW]
+    seen = [
+        layer for layer, rule in short_rules.items() if rule is not None and rule.window == WINDOW
+    ]
     changed = bool((long - short).abs().max() > 0)
     if seen != asked or (windows and not changed and windows != {WINDOW}):
         return "its window cannot be tried out"
@@ -152,7 +155,9 @@ def _own(model: Any) -> Tensor:
     if model.config._attn_implementation == layouts.NAME:
         _switch(model, "eager")
     parts = _ids(model).split(LENGTHS)
-    return torch.cat([model(input_ids=row[None], use_cache=False).logits[0] for row in parts]).float()
+    return torch.cat(
+        [model(input_ids=row[None], use_cache=False).logits[0] for row in parts]
+    ).float()
 
 
 @torch.no_grad()
@@ -160,16 +165,15 @@ def scales_logits(model: Any) -> bool:
     """Whether the logits are anything else than the head of what its decoder gives."""
     layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
     keep = torch.tensor([3, 23, 32], device=model.device)
-    given = {"layout": layout, "keep": keep}
     try:
-        states = states_of(model, ids, layout.position, **given)
+        states = states_of(model, ids, layout.position, layout=layout, keep=keep)
         plain = model.get_output_embeddings()(states).float()
     except UNLIKE:
         return True
     if model.kept_apart:
-        logits = run_apart(model, ids, **given)[0]
+        logits = run_apart(model, ids, layout=layout, keep=keep)[0]
     else:
-        logits = run(model, ids, layout.position, **given)[0]
+        logits = run(model, ids, layout.position, layout=layout, keep=keep)[0]
     return not bool((plain - logits).abs().max() <= 1e-3 * logits.abs().max())
 
 

@@ -11,7 +11,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, float32
 from torch.nn import Module, Parameter
 from transformers import AutoModelForCausalLM

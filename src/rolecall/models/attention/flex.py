@@ -163,7 +163,7 @@ def _block_mask(
         some &= least[:, None] - most < window
         whole &= most[:, None] - least < window
 
-        def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:  # noqa: F811
+        def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return (k <= q) & (q < end_N[k]) & (depth_N[q] - depth_N[k] < window)
 
     return BlockMask.from_kv_blocks(

@@ -55,6 +55,7 @@ class FlexPages:
             return (place >= 0) & (place * PAGE + position % PAGE <= starts[row])
 
         def near(row: Tensor, head: Tensor, query: Tensor, position: Tensor) -> Tensor:
+            assert window is not None
             at = place_R[row, position // PAGE] * PAGE + position % PAGE
             return seen(row, head, query, position) & (at > starts[row] - window)
 

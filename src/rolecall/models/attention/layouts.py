@@ -72,12 +72,17 @@ def _attend(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: object = None,
+    block_indices: object = None,
+    position_bias: object = None,
     **_: object,  # dropout, position_ids ...: transformers passes what each family has
 ) -> tuple[Tensor, None]:
     layer, layout = module.layer_idx, _carried.get() if layout is None else layout
     assert isinstance(layer, int)
     if layout is None:
         raise TypeError(NOT_HANDED_ON)
+    if indices is not None or block_indices is not None or position_bias is not None:
+        raise TypeError("chosen tokens or biases of positions, which no layout computes")
     rule = None
     if sliding_window is not None or softcap is not None or s_aux is not None:
         rule = ScoreRule(sliding_window, softcap, s_aux)

@@ -134,9 +134,7 @@ class _Attend(Function):
         return *found, dsinks, None, None, None
 
 
-def _scores(
-    q: Tensor, key: Tensor, part: Slice, scale: float, softcap: float | None
-) -> Tensor:
+def _scores(q: Tensor, key: Tensor, part: Slice, scale: float, softcap: float | None) -> Tensor:
     """[K, G, L, S] of a slice; -inf where nothing is seen."""
     exact = torch.promote_types(q.dtype, torch.float32)
     k = key[:, part.seen].to(exact)
