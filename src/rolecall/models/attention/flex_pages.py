@@ -93,10 +93,10 @@ class FlexPages:
         grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         rule = None if rule is None else rule.within(self.longest)
         if rule is not None:
-            rule = self._padded(rule, num_kv, groups, more)
             out = ruled(
                 "decoding", grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
-                values.transpose(0, 1)[None], mask=self._within(rule.window), scale=scale, rule=rule,
+                values.transpose(0, 1)[None], mask=self._within(rule.window), scale=scale,
+                rule=self._padded(rule, num_kv, groups, more),
             )  # fmt: skip
             return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
         flex: Any = flex_attention

@@ -1,7 +1,7 @@
 """Computes attention over packed prefix trees under a score rule, for the CPU.
 
-Flash attention knows no window along a branch, no soft-capping and no sinks. Here scores are made of
-a slice of the flat row at a time, against those tokens only that some token of the slice sees.
+Flash attention knows no window along a branch, no soft-capping and no sinks. Here scores are made
+of a slice of the flat row at a time, against those tokens only that some token of the slice sees.
 
 Legend: N = tokens in the flat row, H / K = query / key-value heads, G = H / K, D = head size, L =
 tokens of a slice, S = tokens that the slice sees.
