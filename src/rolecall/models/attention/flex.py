@@ -59,7 +59,10 @@ class Flex:
         q, k, v = (pad(x, (0, 0, 0, self.padding))[None] for x in (query, key, value))
         if rule is not None:
             mask = self.mask if rule.window is None else self._within(rule.window)
-            found = ruled("training", q, k, v, mask=mask, scale=scale, rule=rule)
+            fixed = ("training", len(query), len(key), query.shape[-1], query.dtype)
+            found = ruled(
+                q, k, v, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=self.compiled
+            )
             return found[0, :, : self.size].transpose(0, 1)
         shape = (len(query), len(key), query.shape[-1], query.dtype)
         flex = compiled("training", *shape) if self.compiled else flex_attention
@@ -105,19 +108,20 @@ def _attend(
 
 
 def ruled(
-    use: str, query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float,
-    rule: ScoreRule,
+    query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float, rule: ScoreRule,
+    fixed: tuple[Any, ...], compiles: bool,
 ) -> Tensor:  # fmt: skip
     """query [1, H, N, D], key and value [1, K, S, D] -> [1, H, N, D] under all of a rule but its
     window, which the mask holds.
 
-    A sink takes a share of the softmax from the sum of all others: out * sigmoid(sum - sink).
+    A sink takes its share of the softmax from the sum of all others: out * sigmoid(sum - sink).
+    `fixed`: the use and what is fixed of its shapes, as `compiled` takes them.
     """
-    shape = (query.shape[1], *key.shape[1:], query.dtype)
     sums = rule.sinks is not None
     attend: Any = _attend_under_rule
-    if query.device.type == "cuda":
-        attend = compiled(f"{use}_{sums}_{rule.softcap}", *shape, under_rule=True)
+    if compiles:
+        use, *shape = fixed
+        attend = compiled(f"{use}_{rule.softcap}_{sums}", *shape, under_rule=True)
     out: Tensor
     out, total = attend(query, key, value, mask, scale, rule.softcap, sums)
     if rule.sinks is not None:

@@ -92,21 +92,20 @@ class FlexPages:
         values.index_copy_(0, self.slot, value.transpose(0, 1))
         grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         rule = None if rule is None else rule.within(self.longest)
-        if rule is not None:
-            out = ruled(
-                "decoding", grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
-                values.transpose(0, 1)[None], mask=self._within(rule.window), scale=scale,
-                rule=self._padded(rule, num_kv, groups, more),
-            )  # fmt: skip
-            return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
-        flex: Any = flex_attention
-        if query.device.type == "cuda":
-            fixed = (*keys.shape, self.mask.kv_indices.shape[-1], groups + more, keys.dtype)
-            flex = compiled("decoding", *fixed)
-        out = flex(
+        compiles = query.device.type == "cuda"
+        width = self.mask.kv_indices.shape[-1]
+        fixed = ("decoding", *keys.shape, width, groups + more, keys.dtype)
+        given = (
             grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
-            values.transpose(0, 1)[None], block_mask=self.mask, scale=scale, enable_gqa=True,
+            values.transpose(0, 1)[None],
         )  # fmt: skip
+        out: Tensor
+        if rule is None:
+            flex: Any = compiled(*fixed) if compiles else flex_attention
+            out = flex(*given, block_mask=self.mask, scale=scale, enable_gqa=True)
+        else:
+            rule, mask = self._padded(rule, num_kv, groups, more), self._within(rule.window)
+            out = ruled(*given, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles)
         return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
 
     @staticmethod
