@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.types import Turn
-from tests.families import APART, CASES, TOKENIZER, loaded, make
+from tests.families import APART, CASES, FULL, RULED, TOKENIZER, loaded, make
 from tests.toy import CPU, turn
 
 HERE = [case for case in CASES if case[0] != "apart"]
@@ -281,6 +282,8 @@ def test_a_base_that_does_not_say_how_long_its_context_is_is_refused(tmp_path):
         load_model(str(tmp_path), device=CPU, dtype=torch.float32, sampled=False)
 
 
-def test_every_family_stands_once_in_the_table():
-    assert len(CASES) == len(set(CASES))
-    assert len(APART) >= 20
+@pytest.mark.parametrize(("row", "known"), [(0, FULL), (1, RULED), (2, APART)])
+def test_the_page_of_models_names_these_families(row, known):
+    page = Path(__file__).parents[1] / "docs/models.md"
+    table = page.read_text().partition("| | families |")[2].strip().splitlines()[1:4]
+    assert table[row].split(" | ")[1].removesuffix(" |").split(", ") == sorted(known)

@@ -40,29 +40,34 @@ def examine(model: Any) -> tuple[str, Rules]:
     Of a model that must be, the own attention is switched on.
     """
     rules: Rules = {}
-    problem = _unknown(model.config.get_text_config())
-    if not problem and model.config._attn_implementation != layouts.NAME:
-        problem = "an attention of its own"
-    if not problem:
-        problem, rules = _compare(model)
-        if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
-            carry(model)
-            problem, rules = _compare(model)
+    try:
+        problem = _unknown(model)
         if not problem:
-            problem = _wrong_window(model, rules)
-        if problem:
-            problem = f"an attention that cannot be computed here ({problem})"
+            problem, rules = _compare(model)
+            if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
+                carry(model)
+                problem, rules = _compare(model)
+            problem = problem or _wrong_window(model, rules)
+            if problem:
+                problem = f"an attention that cannot be computed here ({problem})"
+    except UNLIKE as error:
+        problem = f"an attention that cannot be tried out ({first_line(error)})"
     if problem and model.config._attn_implementation == layouts.NAME:
         _switch(model, "sdpa", "eager")
     return problem, rules
 
 
-def _unknown(config: Any) -> str:
+def _unknown(model: Any) -> str:
+    """What of a model's config says that no layout computes it, or ""."""
+    config = model.config.get_text_config()
     kinds = sorted({*(getattr(config, "layer_types", None) or [])} - KNOWN)
     if kinds:
         return f"layers of {kinds}"
     keys = [key for key in REACHES if getattr(config, key, None)]
-    return f"an attention of another reach ({keys[0]})" if keys else ""
+    if keys:
+        return f"an attention of another reach ({keys[0]})"
+    own = model.config._attn_implementation != layouts.NAME
+    return "an attention of its own" if own else ""
 
 
 def _compare(model: Any) -> tuple[str, Rules]:
@@ -93,7 +98,7 @@ def _wrong_window(model: Any, rules: Rules) -> str:
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None) or 0
-    if not windows and "sliding_attention" not in kinds and (kinds or not window):
+    if not (windows or window or "sliding_attention" in kinds):
         return ""
     if min(windows | {window}) >= config.max_position_embeddings:
         return ""

@@ -334,10 +334,17 @@ def has_dynamic_rope(config: Any) -> bool:
 
 
 def heads_of(config: Any) -> tuple[int, int]:
-    """How many key-value heads there are, and their size; 0 where there is no attention."""
-    heads: int = getattr(config, "num_attention_heads", None) or 0
-    number: int = getattr(config, "num_key_value_heads", None) or heads
+    """How many key-value heads there are, and their size; 0 where no one number says it."""
+    try:
+        heads: int = getattr(config, "num_attention_heads", None) or 0
+        number: int = getattr(config, "num_key_value_heads", None) or heads
+        size: int = getattr(config, "head_dim", None) or 0
+    except (
+        AttributeError,
+        RuntimeError,
+        ValueError,
+    ):  # of a family whose layers have different ones
+        return 0, 0
     if getattr(config, "multi_query", False):
         number = 1
-    size: int = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
-    return number, size
+    return number, size or (config.hidden_size // heads if heads else 0)
