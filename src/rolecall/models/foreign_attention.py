@@ -239,6 +239,8 @@ def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Pa
 def _cache(model: Any) -> Cache:
     config = model.config.get_text_config()
     number, size = heads_of(config)
+    if not number or not size:
+        raise ValueError("its layers have no heads of one size")
     return Cache(
         layers=config.num_hidden_layers, pages=4, heads=number, size=size,
         like=next(model.parameters()),
