@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -183,17 +184,19 @@ def test_rows_of_a_recurrent_model_do_not_reach_each_other(tmp_path):
     assert np.array_equal(alone, behind)
 
 
-def test_a_window_that_only_the_mask_or_only_the_attention_has_is_found(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_window_that_only_the_mask_or_only_the_attention_has_is_found(tmp_path, dtype):
     """Of 200 tokens, which no row of the probe has."""
+    load = partial(loaded, dtype=dtype)
     long = {"sliding_window": 200}
     make(tmp_path / "mask", "apart", "Phimoe", **long)
     make(tmp_path / "attention", "full", "Olmoe", **long)
     for name in ("mask", "attention"):
-        kept_apart = loaded(tmp_path / name).model.kept_apart
+        kept_apart = load(tmp_path / name).model.kept_apart
         assert "with a window of 6 tokens: logits differ" in kept_apart
-    assert not loaded(make(tmp_path / "both", "ruled", "Mistral", **long)).model.kept_apart
+    assert not load(make(tmp_path / "both", "ruled", "Mistral", **long)).model.kept_apart
     unseen = {"sliding_window": 256}  # as long as the context
-    assert not loaded(make(tmp_path / "none", "apart", "Phimoe", **unseen)).model.kept_apart
+    assert not load(make(tmp_path / "none", "apart", "Phimoe", **unseen)).model.kept_apart
 
 
 @pytest.mark.parametrize("name", ["Mistral", "Gemma2", "GptOss"])
@@ -244,6 +247,26 @@ def test_adapters_train_on_them_and_are_switched_off(tmp_path, case):
         bare = learner.forward(batch, reference=True).logprobs
     assert float((moved - first).abs().max()) > 0.01
     assert torch.allclose(bare, first, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case", [("ruled", "Gemma3Text"), ("full", "StableLm"), ("apart", "Qwen3_5Text")], ids="-".join
+)
+def test_copies_and_saved_weights_compute_the_same(tmp_path, case):
+    model = loaded(make(tmp_path / "made", *case))
+    wanted = in_trees(model, conversation())
+    copy = model.frozen_copy()
+    model.save(tmp_path / "saved")
+    again = loaded(tmp_path / "saved")
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter += 0.1
+    moved = in_trees(model, conversation())
+    model.load(tmp_path / "saved")
+    found = [in_trees(other, conversation()) for other in (copy, again, model)]
+    for name, logprobs in wanted.items():
+        assert not torch.allclose(moved[name], logprobs, atol=1e-3)
+        assert all(torch.allclose(other[name], logprobs, atol=1e-5) for other in found)
 
 
 @pytest.mark.parametrize("case", [("full", "Qwen3"), ("ruled", "Gemma2"), ("apart", "Qwen3Next"),
