@@ -140,16 +140,19 @@ def test_rows_read_in_pages_give_what_whole_rows_give(rule, dtype):
         start += torch.tensor(counts)
 
 
+@pytest.mark.parametrize("heads", [4, 6])  # of 3 for a key, one is added
 @each_rule
-def test_a_recorded_step_reads_pages_as_any_other(rule):
+def test_a_recorded_step_reads_pages_as_any_other(rule, heads):
     torch.manual_seed(0)
+    if rule.sinks is not None:
+        rule = replace(rule, sinks=torch.randn(heads, dtype=torch.float64))
     like = torch.zeros(0, dtype=torch.float64)
     cache = Cache(layers=1, pages=8, heads=2, size=16, like=like)
     cache.keys[0].normal_()
     cache.values[0].normal_()
     table = torch.tensor([[2, 0, 5], [1, 3, 4]], dtype=torch.int32)
     starts = torch.tensor([40, 3])
-    query, key, value = (torch.randn(heads, 2, 16, dtype=torch.float64) for heads in (4, 2, 2))
+    query, key, value = (torch.randn(n, 2, 16, dtype=torch.float64) for n in (heads, 2, 2))
     found, expected = (
         kind(table, starts, cache=cache).attend(0, query, key, value, scale=0.3, rule=rule)
         for kind in (FlexPages, Paged)

@@ -210,9 +210,9 @@ class Llama:
         layout = Paged(table, torch.zeros_like(first), lengths, cache=cache)
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
-        asked: dict[int, list[ScoreRule | None]] = {}
-        theirs = model.logits(tokens, layout.position, layout=Observed(layout, asked), keep=keep)
-        for number, [rule] in asked.items():
+        rules: dict[int, ScoreRule | None] = {}
+        theirs = model.logits(tokens, layout.position, layout=Observed(layout, rules), keep=keep)
+        for number, rule in rules.items():
             if rule is not None and (rule.window is None or not rule.is_window):
                 raise Unlike("other scores")
             if rule is not None and rule.window is not None:

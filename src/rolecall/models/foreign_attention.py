@@ -73,17 +73,14 @@ def _unknown(model: Any) -> str:
 def _compare(model: Any) -> tuple[str, Rules]:
     """What is wrong with our logits of the probe, or "", and each layer's rule."""
     try:
-        ours, asked = _in_two_passes(model)
+        ours, rules = _in_two_passes(model)
         theirs = _own(model)
     except UNLIKE as error:
         return first_line(error), {}
     finally:
         model.set_attn_implementation(layouts.NAME)
-    rules = {layer: found[0] for layer, found in asked.items()}
     if missing := model.config.get_text_config().num_hidden_layers - len(rules):
         return f"{missing} layers compute without it", rules
-    if any(len(found) != 2 for found in asked.values()):  # one cache would hold the last one's keys
-        return "layers compute attention more than once", rules
     apart = _difference(model, ours, theirs)
     return "" if apart <= close(model) else f"logits differ by {apart:.2g} of the largest", rules
 
@@ -231,10 +228,10 @@ def probe(model: Any, keep: Tensor) -> Tensor:
     return run(model, _ids(model), paged.position, layout=paged, keep=keep)[0]
 
 
-def _in_two_passes(model: Any) -> tuple[Tensor, dict[int, list[ScoreRule | None]]]:
-    """The same of all tokens, the last ones in a second pass; and what each layer asked in each."""
+def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
+    """The same of all tokens, the last ones in a second pass; and what each layer asks."""
     cache, first = _cache(model), [_read_first(length) for length in LENGTHS]
-    asked: dict[int, list[ScoreRule | None]] = {}
+    rules: dict[int, ScoreRule | None] = {}
     rows = _ids(model).split(LENGTHS)
     parts: list[list[Tensor]] = []
     for starts, ends in (([0, 0], first), (first, list(LENGTHS))):
@@ -242,10 +239,10 @@ def _in_two_passes(model: Any) -> tuple[Tensor, dict[int, list[ScoreRule | None]
         ids = [row[start:end] for row, start, end in zip(rows, starts, ends, strict=True)]
         paged = _paged(model, cache, starts, counts)
         keep = torch.arange(sum(counts), device=model.device)
-        layout = Observed(paged, asked)
+        layout = Observed(paged, rules)
         logits = run(model, torch.cat(ids), paged.position, layout=layout, keep=keep)[0]
         parts.append(list(logits.split(counts)))
-    return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), asked
+    return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), rules
 
 
 def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Paged:

@@ -39,10 +39,10 @@ class ScoreRule:
 
 
 class Observed:
-    """A layout that notes in `asked` with which rule each layer asks it, each time it does."""
+    """A layout that notes in `rules` with which rule each layer asks it."""
 
-    def __init__(self, layout: Any, asked: dict[int, list[ScoreRule | None]]) -> None:
-        self.layout, self.asked = layout, asked
+    def __init__(self, layout: Any, rules: dict[int, ScoreRule | None]) -> None:
+        self.layout, self.rules = layout, rules
 
     def attend(
         self,
@@ -54,7 +54,7 @@ class Observed:
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        self.asked.setdefault(layer, []).append(rule)
+        self.rules[layer] = rule
         out: Tensor = self.layout.attend(layer, query, key, value, scale=scale, rule=rule)
         return out
 
