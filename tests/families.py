@@ -116,7 +116,8 @@ def make(folder: Path, kind: str, name: str, **changes: Any) -> Path:
     """A folder with weights of a family, all of them moved from where they begin."""
     own = {"full": FULL, "ruled": RULED, "apart": APART}[kind][name]
     config_class = getattr(transformers, f"{name}Config")
-    config = config_class(**{**SIZES, **own, **changes})
+    shallow = {"num_hidden_layers": 2} if kind == "full" else {}
+    config = config_class(**{**SIZES, **shallow, **own, **changes})
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():

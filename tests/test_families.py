@@ -30,9 +30,9 @@ from tests.toy import CPU, turn
 HERE = [case for case in CASES if case[0] != "apart"]
 
 
-@pytest.fixture
-def folder(tmp_path, request):
-    return make(tmp_path, *request.param)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, request):
+    return make(tmp_path_factory.mktemp("family"), *request.param)
 
 
 def families(cases):
@@ -137,12 +137,12 @@ def test_a_window_longer_than_any_probe_is_computed(tmp_path, name):
 
 
 def sampled(model: LanguageModel, prompts: list[np.ndarray]) -> list[Turn]:
-    """Two answers of 25 tokens to each prompt, by the embedded engine."""
+    """Two answers of 16 tokens to each prompt, by the embedded engine."""
     engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.003)
 
     async def main():
         asked = (
-            Request(f"r{i}", "p", ids, Sampling(max_tokens=25), i, (f"r{i}", 0, (0,)), n=2)
+            Request(f"r{i}", "p", ids, Sampling(max_tokens=16), i, (f"r{i}", 0, (0,)), n=2)
             for i, ids in enumerate(prompts)
         )
         return await asyncio.gather(*map(engine.generate, asked))
