@@ -49,6 +49,10 @@ $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers-alone.txt
 	touch $@
 
+# vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.
+$(VENV)/vllm: $(VENV)/bench
+	touch $@
+
 bench: $(VENV)/bench
 	mkdir -p benchmarks/results
 	$(BIN)/rolecall bench --json benchmarks/results/latest.json

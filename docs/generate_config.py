@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
-from typing import Union, get_args, get_origin
+from typing import Annotated, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -50,11 +50,37 @@ def _own_table(name: str, model: type[Algorithm]) -> str:
 def _sections(prefix: str, model: type[BaseModel]) -> list[str]:
     parts = [_table(prefix or "(top)", model)]
     for name, field in model.model_fields.items():
+        if kinds := _kinds(field.annotation):
+            if not prefix:  # those of a policy are the same
+                parts += [_kind_table(name, kind, kinds[0]) for kind in kinds]
+            continue
         inner, named = _inner(field.annotation)
         if inner is not None and inner.__name__ != "Named":
             place = f"{prefix}.{name}" if prefix else name
             parts += _sections(f"{place}.NAME" if named else place, inner)
     return parts
+
+
+def _kinds(annotation: object) -> list[type[BaseModel]]:
+    """The sections of which `name` chooses one."""
+    options = [kind for kind in get_args(annotation) if kind is not types.NoneType]
+    while len(options) == 1 or get_origin(annotation) is Annotated:
+        annotation = options[0]
+        options = list(get_args(annotation))
+    found = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in options]
+    sections = [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return sections if len(sections) > 1 else []
+
+
+def _kind_table(key: str, kind: type[BaseModel], first: type[BaseModel]) -> str:
+    """All keys of the first kind, and what the others have beside its."""
+    field = kind.model_fields["name"]
+    chosen = "path/to/file.py:NAME" if field.is_required() else field.default
+    said, fields = " ".join((kind.__doc__ or "").split()), kind.model_fields
+    if kind is not first and issubclass(kind, first):
+        said += f" Keys of `{first.model_fields['name'].default}`, and:"
+        fields = {k: f for k, f in fields.items() if k == "name" or k not in first.model_fields}
+    return _table(f"{key}: {chosen}", kind, fields, said)
 
 
 def _inner(annotation: object) -> tuple[type[BaseModel] | None, bool]:

@@ -163,6 +163,7 @@ def pretend_gpu() -> Iterator[torch.device]:
         mock.patch("torch.cuda._lazy_init"),
         mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
         mock.patch("torch.cuda.is_available", return_value=True),
+        mock.patch("torch.cuda.device_count", return_value=1),
         PretendGpu(),
         Moves(),
     ):

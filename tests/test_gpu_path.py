@@ -271,6 +271,42 @@ def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
     assert kinds == {"cpu"}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_an_update_alone_needs_rests_in_the_computers_memory(
+    dtype, model_folder, tmp_path, monkeypatch, recording
+):
+    """Moments, masters and the reference; and the run learns what it learns without."""
+    monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
+    config = crew_config(model_folder, **algorithm_cases(model_folder)["grpo with kl"])
+    config["engine"] = {"cache_gb": 0.01}
+    config["trainer"] = {**config["trainer"], "steps": 2}
+    config["evaluation"] = {"tasks": 0}
+    config["rollout"] = {**config["rollout"], "groups": 1, "group_size": 2}
+    where: dict[bool, set[str]] = {}
+    learned = {}
+    for offload in (False, True):
+        config["learner"] = {"device": "cuda", "offload": offload, "dtype": dtype}
+        with pretend_gpu():
+            trainer = trainer_of(config, tmp_path / f"run-{offload}", Display())
+            asyncio.run(trainer.train())
+            resting = [
+                tensor
+                for learner in trainer.run.learners.values()
+                for state in learner.stepper.optimizer.state.values()
+                for tensor in state.values()
+                if tensor.ndim
+            ]
+            for learner in trainer.run.learners.values():
+                resting += [master for _, master in learner.stepper._cast()]
+                resting += learner.reference.model.parameters()
+            where[offload] = {tensor.device.type for tensor in resting}
+            assert len(resting) > 10
+            learned[offload] = weights(trainer)
+    assert where == {False: {"cuda"}, True: {"cpu"}}
+    for name, tensor in learned[False].items():
+        assert torch.equal(tensor, learned[True][name]), name
+
+
 @pytest.mark.parametrize("free", [False, True])
 def test_steps_are_recorded_once_in_a_run_unless_its_updates_need_the_memory(
     model_folder, tmp_path, monkeypatch, recording, free

@@ -93,7 +93,10 @@ def test_an_own_critic_is_saved_with_the_run_and_its_baseline_moves(model_folder
     ("changes", "told"),
     [
         ({"engine": {"name": "nowhere"}}, "engine.name: there is no engine 'nowhere'"),
-        ({"engine": {"options": {"x": 1}}}, "engine.options has no effect with engine.name: local"),
+        (
+            {"engine": {"options": {"x": 1}}},
+            "engine.options: unknown key where engine.name is local",
+        ),
         (
             {"engine": {"name": ENGINE, "options": {"most": 1}}},
             "engine.options.most: unknown key; did you mean most_at_once?",

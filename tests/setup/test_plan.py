@@ -68,7 +68,7 @@ def test_an_override_is_named_as_such(tmp_path):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_planned_without_data_and_weights(name, monkeypatch):
-    monkeypatch.setattr(building, "make_models", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr(building, "load_models", lambda *_: pytest.fail("weights were loaded"))
     yours = [f"environment.{key}=place" for key in ("train", "test", "root")]
     plan = validate(load(find(name), yours if name == "data_science_coach" else []))
     assert plan.workflow.roles

@@ -13,8 +13,8 @@ from rolecall.bench import Measure, Measured
 from rolecall.bench.small_models import random_model
 from rolecall.bench.update import CLIP_NORM, LEARNING_RATE, turns
 from rolecall.bench.workload import TeamSize
+from rolecall.config.learners import LocalLearnerConfig
 from rolecall.config.optimizer import Optimizer
-from rolecall.config.schema import LearnerConfig
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.models.language_model import LanguageModel
@@ -41,7 +41,7 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
 
 
 async def _update(learner: LocalLearner, given: list[Turn]) -> dict[str, float]:
-    algorithm, budget = Grpo(), LearnerConfig().tokens_per_batch
+    algorithm, budget = Grpo(), LocalLearnerConfig().tokens_per_batch
     batches = pack(given, budget=budget, skip_zero=algorithm.skips_zero, by_agent=False)
     [update] = await learner.update([batches], algorithm, per_agent=False)
     said = {agent: sum(t.agent == agent for t in given) for agent in update.agent_metrics}

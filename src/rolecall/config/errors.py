@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -63,12 +63,9 @@ def _place(found: ErrorDetails, given: Any) -> list[str]:
         inside = range(len(here)) if isinstance(here, list) else here
         if isinstance(here, Mapping | list) and part in inside:
             here = here[part]  # type: ignore[index]
-        elif found["type"] == "missing":
             place.append(str(part))
-            break
-        else:
-            break
-        place.append(str(part))
+        elif found["type"] == "missing" and part == found["loc"][-1]:
+            place.append(str(part))
     return place
 
 
@@ -77,6 +74,9 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         if answer := successor(key):
             return answer
         known = _keys(model, place[:-1])
+        if place[-1] in known:  # of another branch of the section, which pydantic calls by name
+            branch, section = found["loc"][-2], ".".join(place[:-1])
+            return f"unknown key where {section}.name is {branch}; remove it, or name another"
         inside = {key: part for part in known for key in _keys(model, [*place[:-1], part])}
         near = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
         if not difflib.get_close_matches(place[-1], near, cutoff=0.8):  # it may be one level deeper
@@ -109,19 +109,25 @@ def _short(value: object) -> str:
 
 def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
     """The keys that are known where an unknown one was found."""
-    current: Any = model
+    current: list[Any] = [model]  # more than one: branches of a union
     for part in place:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            found = current.model_fields.get(part)
-            current = found.annotation if found else None
-        else:  # a mapping of names to models
-            arguments = get_args(current)
-            current = arguments[-1] if arguments else None
-        while current is not None and not isinstance(current, type) and get_args(current):
-            options = [a for a in get_args(current) if a is not type(None)]
-            if getattr(current, "__origin__", None) is dict:
-                break
-            current = next((a for a in options if isinstance(a, type)), None)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return list(current.model_fields)
-    return []
+        inside: list[Any] = []
+        for one in current:
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                found = one.model_fields.get(part)
+                inside += _branches(found.annotation) if found else []
+            elif arguments := get_args(one):  # a mapping of names to models
+                inside += _branches(arguments[-1])
+        current = inside
+    models = [one for one in current if isinstance(one, type) and issubclass(one, BaseModel)]
+    return list(dict.fromkeys(key for one in models for key in one.model_fields))
+
+
+def _branches(annotation: Any) -> list[Any]:
+    """The classes and mappings that a value may be of."""
+    if isinstance(annotation, type) or get_origin(annotation) is dict:
+        return [annotation]
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        arguments = arguments[:1]
+    return [branch for one in arguments for branch in _branches(one)]

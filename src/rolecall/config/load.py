@@ -18,7 +18,7 @@ from rolecall.config.places import Places, places_of
 from rolecall.config.schema import Config
 from rolecall.errors import first_line
 
-NAMED = ("workflow", "environment", "algorithm")
+NAMED = ("workflow", "environment", "algorithm", "engine", "learner")
 RECIPES = Path(str(files("rolecall.recipes")))
 
 
@@ -124,10 +124,14 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     parts = environment.get("of") if isinstance(environment, DictConfig) else None
     if isinstance(parts, DictConfig):  # of a mixed environment
         named += [(parts, name, f"environment.of.{name}") for name in map(str, parts)]
+    policies = loaded.get("policies")
+    for name in map(str, policies) if isinstance(policies, DictConfig) else ():
+        if isinstance(policy := policies[name], DictConfig):
+            named += [(policy, key, f"policies.{name}.{key}") for key in ("engine", "learner")]
     for where, key, dotted in named:
         if isinstance(where.get(key), str):
             where[key] = {"name": where[key]}
-        if any(override.startswith(f"{dotted}=") for override in overrides):
+        if any(key == dotted and _names(value) for key, _, value in map(_parts, overrides)):
             where.pop(key, None)
     places = {dotted for _, _, dotted in named}
     return [
@@ -140,6 +144,11 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
 
 def _parts(override: str) -> tuple[str, str, str]:
     return override.partition("=")
+
+
+def _names(value: str) -> bool:
+    """Whether an override names another thing: it starts anew, the file's options are not its."""
+    return not value.lstrip().startswith("{") or "name:" in value or '"name"' in value
 
 
 def _empty(value: str) -> bool:

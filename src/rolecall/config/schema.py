@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from rolecall.config.engines import EngineConfig, LocalEngineConfig
 from rolecall.config.errors import ConfigError
+from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
+from rolecall.config.section import Section
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -129,6 +127,12 @@ class PolicyConfig(Section):
     self-play. Evaluations are played against those of the run's beginning."""
     template: dict[str, Any] = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
+    device: str | None = None
+    """Where it lives: cpu, cuda, cuda:1, mps ...; by default learner.device."""
+    engine: EngineConfig | None = None
+    """What samples it, where not all policies have the same: what differs from `engine`."""
+    learner: LearnerConfig | None = None
+    """What trains it: what differs from `learner`."""
 
 
 class CriticConfig(Section):
@@ -202,7 +206,7 @@ class TrainerConfig(Section):
     """Every task, draw and shuffle derives from it."""
     max_staleness: int = Field(0, ge=0, le=1000)
     """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
-    runs, and the engine needs its own copy of the weights (engine.separate_weights)."""
+    runs, and the engine needs weights of its own (engine.separate_weights)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
     default so unless max_staleness is above 0."""
@@ -251,47 +255,6 @@ class EvaluationConfig(Section):
         return min(8, self.samples) if self.k is None else self.k
 
 
-class EngineConfig(Section):
-    """What samples."""
-
-    name: str = "local"
-    """local: the embedded engine, in this process, over the very weights being trained; or your own
-    `path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
-    options: dict[str, Any] = {}
-    """Options of an engine of your own."""
-    max_sequences: int = Field(256, ge=1, le=1_000_000)
-    """Most completions sampled at once for one policy."""
-    cache_gb: float = Field(2.0, gt=0, le=1e5)
-    """Memory for keys and values, per base model."""
-    free_on_update: bool = False
-    """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
-    then recorded again after each update; on a CPU nothing is, and it is always given back."""
-    separate_weights: bool = False
-    """Sample with a copy of the weights, which each update publishes to, instead of the very
-    weights being trained."""
-
-
-class LearnerConfig(Section):
-    """What trains."""
-
-    name: str = "local"
-    """local: in this process; or your own `path/to/file.py:name`, a class with the methods of
-    `rolecall.interfaces.learner.Learner`."""
-    options: dict[str, Any] = {}
-    """Options of a learner of your own."""
-    tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
-    """Most prompt and sampled tokens in one forward and backward pass."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
-    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
-    share_prefixes: bool = True
-    """Compute what turns have in common (a group's prompt) once."""
-    checkpoint_activations: bool = False
-    """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
-
-
 class Config(Section):
     """One run."""
 
@@ -319,9 +282,9 @@ class Config(Section):
     """Held-out tasks."""
     metrics: MetricsConfig = MetricsConfig()
     """What is measured beside what is free."""
-    engine: EngineConfig = EngineConfig()
+    engine: EngineConfig = LocalEngineConfig()
     """What samples."""
-    learner: LearnerConfig = LearnerConfig()
+    learner: LearnerConfig = LocalLearnerConfig()
     """What trains."""
     trackers: list[Named] = []
     """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
@@ -335,6 +298,34 @@ class Config(Section):
         """Names of the policies that a trainable agent speaks with."""
         return {agent.policy for agent in self.team.values() if agent.trainable}
 
+    def engine_of(self, policy: str) -> EngineConfig:
+        """What samples a policy."""
+        return self.policies[policy].engine or self.engine
+
+    def learner_of(self, policy: str) -> LearnerConfig:
+        """What trains a policy."""
+        return self.policies[policy].learner or self.learner
+
+    def device_of(self, policy: str) -> str:
+        """Where a policy's weights are, as the config says it."""
+        return self.policies[policy].device or self.learner_of(policy).device
+
+    def sampling_dtype(self, policy: str) -> str:
+        """What its engine computes in."""
+        return self.engine_of(policy).dtype or self.learner_of(policy).dtype
+
+    def is_ranked(self, policy: str) -> bool:
+        """Whether processes of their own train it."""
+        return isinstance(self.learner_of(policy), RankedLearnerConfig)
+
+    def is_rounded(self, policy: str) -> bool:
+        """Whether sampler or learner compute in less than float32."""
+        return {self.sampling_dtype(policy), self.learner_of(policy).dtype} != {"float32"}
+
+    def weights_are_apart(self, policy: str) -> bool:
+        """Whether the engine samples a trained policy with weights that its learner has not."""
+        return self.is_ranked(policy) or self.engine_of(policy).separate_weights
+
     @property
     def deterministic(self) -> bool:
         chosen = self.trainer.deterministic
@@ -343,6 +334,27 @@ class Config(Section):
     def located(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""
         return ConfigError(*map(self._places.located, problems))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, given: Any) -> Any:
+        """A policy's `engine` and `learner` say what differs from the config's; a name is enough.
+
+        Keys of the config's section hold for a policy's too, unless it names another engine.
+        """
+        if not isinstance(given, Mapping):
+            return given
+        given = dict(given)
+        for key in ("engine", "learner"):
+            if key in given:
+                given[key] = _section(given[key])
+        policies = given.get("policies")
+        if isinstance(policies, Mapping):
+            given["policies"] = {
+                name: _inherited(policy, given) if isinstance(policy, Mapping) else policy
+                for name, policy in policies.items()
+            }
+        return given
 
     @model_validator(mode="after")
     def _fill_in_optimizers(self) -> Config:
@@ -366,3 +378,20 @@ class Config(Section):
                 optimizer = optimizer.model_copy(update={"lr": lr})
             policy.optimizer = optimizer
         return self
+
+
+def _section(given: Any) -> Any:
+    """`vllm` stands for {name: vllm}."""
+    return {"name": given} if isinstance(given, str) else given
+
+
+def _inherited(policy: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The policy with whole sections."""
+    whole = dict(policy)
+    for key in whole.keys() & {"engine", "learner"}:
+        own, common = _section(whole[key]), given.get(key) or {}
+        if isinstance(own, Mapping) and isinstance(common, Mapping):
+            same = own.get("name", common.get("name")) == common.get("name")
+            own = {**common, **own} if same else own
+        whole[key] = own
+    return whole

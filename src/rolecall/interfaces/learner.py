@@ -30,10 +30,15 @@ class Update:
 class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
-    A class that names this one as its base needs no `shares_prefixes`, `offload` and `load_back`.
+    A class that names this one as its base needs no `shares_prefixes`, `offload`, `load_back` and
+    `close`, and `write_weights` only for engines of other processes.
     """
 
     version: int  # updates that changed the weights
+    outside: bool = False
+    """Whether its weights lie in other processes than the trainer's."""
+    num_bytes: int = 0
+    """What `write_weights` writes."""
 
     @property
     def num_steps(self) -> int:
@@ -74,12 +79,20 @@ class Learner(Protocol):
         """Log-probs [N - 1] of each token after those before it, at temperature 1."""
         ...
 
+    async def write_weights(self, folder: Path) -> None:
+        """Write a PEFT adapter, or all weights as safetensors by the names of transformers."""
+        raise ValueError(f"{type(self).__name__} has no write_weights, which this engine needs")
+
     async def offload(self) -> None:
         """Free the device's memory while another part needs it."""
         return
 
     async def load_back(self) -> None:
         """Undo `offload`."""
+        return
+
+    async def close(self) -> None:
+        """End what the learner has started."""
         return
 
     def save(self, folder: Path) -> None: ...

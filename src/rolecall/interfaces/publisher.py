@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rolecall.interfaces.engine import Engine
 
@@ -31,4 +32,17 @@ class EmbeddedEngine(Engine, Protocol):
 
     def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
         """Sample with these weights from now on; None: with the learner's own tensors."""
+        ...
+
+
+@runtime_checkable
+class FileEngine(Engine, Protocol):
+    """An engine that reads weights from files, in a process of its own."""
+
+    async def load_files(self, policy: str, version: int, folder: Path) -> None:
+        """Sample with the weights in a folder from now on.
+
+        It holds a PEFT adapter for a policy that has one, else all weights as safetensors by the
+        names of transformers. Nothing reads it after this call.
+        """
         ...

@@ -27,6 +27,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.types import Batch, Floats, Ids, Turn
 
+CPU = torch.device("cpu")
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
 
 
@@ -47,8 +48,11 @@ class LocalLearner(Learner):
         head: Optimizer | None = None,
         checkpoint_activations: bool = False,
         share_prefixes: bool = True,
+        offloads: bool = False,
     ) -> None:
+        """`offloads`: between updates moments, masters and the reference are not on the device."""
         self.share_prefixes = share_prefixes and model.shares_prefixes
+        self.offloads = offloads
         self.model, self.reference = model, reference
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
@@ -60,6 +64,8 @@ class LocalLearner(Learner):
             self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
         self.version = 0  # updates that changed the weights
         self.num_skipped = 0  # in a row
+        self._move_reference(CPU)
+        self._rest()
 
     def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
         """Log-probs of the sampled tokens at their sampling temperature, and values with a head."""
@@ -124,6 +130,7 @@ class LocalLearner(Learner):
         if "ref_logprobs" in what and self.reference is None:
             raise ValueError("the policy has no reference")
         own = what - {"ref_logprobs"}
+        self._move_reference(self.model.device, needed="ref_logprobs" in what)
         with torch.no_grad():
             share = self.share_prefixes
             wanted = turns if what else []
@@ -141,7 +148,25 @@ class LocalLearner(Learner):
                 for name, column in columns.items():
                     for turn_id, part in _by_turn(batch, column.cpu().numpy()):
                         noted[turn_id][name] = part
+        self._move_reference(CPU, needed="ref_logprobs" in what)
         return noted
+
+    async def offload(self) -> None:
+        self._rest()
+
+    def _rest(self) -> None:
+        if self.offloads:
+            for stepper in self._steppers:
+                stepper.move_state(CPU)
+
+    async def load_back(self) -> None:
+        if self.offloads:
+            for stepper in self._steppers:
+                stepper.move_state(self.model.device)
+
+    def _move_reference(self, device: torch.device, *, needed: bool = True) -> None:
+        if self.offloads and needed and isinstance(self.reference, LanguageModel):
+            self.reference.model.to(device)
 
     async def probe(self, tokens: Ids) -> Floats:
         ids = torch.from_numpy(tokens).long().to(self.model.device)
@@ -250,6 +275,13 @@ class LocalLearner(Learner):
                     return turn_id
         return "(none alone: only their sum overflows)"
 
+    @property
+    def num_bytes(self) -> int:  # type: ignore[override]
+        return sum(parameter.nbytes for parameter in self.parameters)
+
+    async def write_weights(self, folder: Path) -> None:
+        self.model.write_weights(folder)
+
     def save(self, folder: Path) -> None:
         """Weights that `from_pretrained` reads, and the optimizer's state beside them."""
         self.model.save(folder)
@@ -274,6 +306,7 @@ class LocalLearner(Learner):
         if self.head is not None and self.head_stepper is not None:
             self.head.load_state_dict(state["head"])
             self.head_stepper.load_state_dict(state["head_stepper"])
+        self._rest()
 
 
 def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:

@@ -92,6 +92,17 @@ class Stepper:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def move_state(self, device: torch.device) -> None:
+        """Take moments and masters to a device; gradients are not there between two steps."""
+        for _, master in self._cast():  # the optimizer and the hooks know this very object
+            moved = torch.nn.Parameter(master.detach().to(device))
+            torch.utils.swap_tensors(master, moved)
+        for state in self.optimizer.state.values():
+            state |= {
+                name: value.to(device) if torch.is_tensor(value) and value.ndim else value
+                for name, value in state.items()
+            }
+
     def state_dict(self) -> dict[str, Any]:
         """Moments, and the masters, of which a saved model has only the rounded weights."""
         masters = [master.detach() for _, master in self._cast()]

@@ -20,6 +20,7 @@ class LearnerParts:
     head: Optimizer | None  # of a value head, where the algorithm needs one
     checkpoint_activations: bool
     share_prefixes: bool
+    offloads: bool  # between updates moments, masters and the reference are not on the device
 
     def as_arguments(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -187,13 +187,17 @@ class LanguageModel:
 
     def save(self, folder: Path) -> None:
         """Write a folder that `from_pretrained` reads: a whole model, or a PEFT adapter."""
+        self.write_weights(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def write_weights(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+        """Write what an update changes as `save` does; `weights`: others of the same names."""
         if self.adapter is None:
-            self.model.save_pretrained(folder)
+            self.model.save_pretrained(folder, state_dict=weights)
         else:
             from rolecall.models import lora
 
             lora.save(self.model, self.adapter, folder)
-        self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
         """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""

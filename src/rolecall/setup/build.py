@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from rolecall.agents.agent import Policy
+from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.engines.local import LocalEngine
-from rolecall.engines.parts import EngineParts
-from rolecall.interfaces.publisher import EmbeddedEngine
-from rolecall.models.language_model import LanguageModel, copies
+from rolecall.interfaces.engine import Engine
+from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
+from rolecall.setup.engines import make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
-from rolecall.setup.weights import make_critic, make_learner, make_models
+from rolecall.setup.weights import (
+    in_process,
+    load_models,
+    load_tokenizers,
+    make_critic,
+    make_learner,
+)
 from rolecall.training.algorithm_group import AlgorithmGroup
-from rolecall.training.publish import LocalPublisher
+from rolecall.training.publish import WeightPublisher
 from rolecall.training.run import Run
 from rolecall.types import Group
 
@@ -35,10 +41,11 @@ def build(plan: Plan) -> Run:
 
 def _connected(plan: Plan, opened: Opened) -> Run:
     config = plan.config
-    models = make_models(config)
+    tokenizers = load_tokenizers(config)
+    models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
-    engine = _engine(plan, models, barrier)
-    context = _context(plan, opened, models, engine, barrier)
+    engines = make_engines(plan, models, barrier)
+    context = _context(plan, opened, tokenizers, engines, barrier)
     learners = {name: make_learner(plan, name, models) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(
@@ -47,9 +54,15 @@ def _connected(plan: Plan, opened: Opened) -> Run:
         sampler=opened.tasks.sampler,
         test=opened.tasks.test,
         validation=opened.tasks.validation,
-        engine=engine,
-        publisher=LocalPublisher(
-            engine, models, learners, pools, separate_weights=config.engine.separate_weights
+        engine=together(engines),
+        publisher=WeightPublisher(
+            engines,
+            models,
+            learners,
+            pools,
+            vocabulary={name: len(tokenizer) for name, tokenizer in tokenizers.items()},
+            apart={name for name in config.trained if config.weights_are_apart(name)},
+            rounded={name for name in config.trained if config.is_rounded(name)},
         ),
         learners=learners,
         opponent_pools=pools,
@@ -58,35 +71,17 @@ def _connected(plan: Plan, opened: Opened) -> Run:
     )
 
 
-def _engine(plan: Plan, models: dict[str, LanguageModel], barrier: IdleBarrier) -> EmbeddedEngine:
-    config = plan.config
-    sampled = copies(models) if config.engine.separate_weights else models
-    if plan.engine is not None:
-        made: EmbeddedEngine = plan.engine.make(
-            EngineParts(sampled, barrier, deterministic=config.deterministic)
-        )
-        return made
-    return LocalEngine(
-        sampled,
-        barrier=barrier,
-        deterministic=config.deterministic,
-        max_sequences=config.engine.max_sequences,
-        cache_gb=config.engine.cache_gb,
-        free_on_update=config.engine.free_on_update,
-    )
-
-
 def _context(
     plan: Plan,
     opened: Opened,
-    models: dict[str, LanguageModel],
-    engine: EmbeddedEngine,
+    tokenizers: dict[str, Tokenizer],
+    engines: dict[str, Engine],
     barrier: IdleBarrier,
 ) -> RolloutContext:
     config = plan.config
     policies = {
-        name: Policy(name, model.tokenizer, engine, template=config.policies[name].template)
-        for name, model in models.items()
+        name: Policy(name, tokenizers[name], engines[name], template=policy.template)
+        for name, policy in config.policies.items()
     }
     return RolloutContext(
         agents=make_agents(config, policies, parsers=plan.parsers, tools=opened.tools),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config, PolicyConfig
 from rolecall.models.sizes import Size, size_of
 
@@ -37,8 +38,12 @@ def memory_of(config: Config) -> list[Memory]:
         if critic.base is not None:
             each = TRAINED if name == "team" else FROZEN
             found.append(_part(f"critic {name}", sizes[critic.base], each[config.learner.dtype]))
-    caches = len({p.base if p.adapter else name for name, p in config.policies.items()})
-    cache = int(config.engine.cache_gb * 1e9) * caches
+    caches = {
+        policy.base if policy.adapter else name: section.cache_gb
+        for name, policy in config.policies.items()
+        if isinstance(section := config.engine_of(name), LocalEngineConfig)
+    }
+    cache = int(sum(caches.values()) * 1e9)
     return [*found, Memory("keys and values while sampling, at most", 0, cache)]
 
 
@@ -56,8 +61,8 @@ def _of_policy(
     sizes: dict[str, Size | None],
     shared: set[str],
 ) -> list[Memory]:
-    size, dtype, trained = sizes[policy.base], config.learner.dtype, name in config.trained
-    frozen = FROZEN[dtype]
+    dtype, trained = config.learner_of(name).dtype, name in config.trained
+    size, frozen = sizes[policy.base], FROZEN[dtype]
     found: list[Memory] = []
     if policy.adapter is not None:
         if policy.base not in shared:
@@ -66,8 +71,9 @@ def _of_policy(
         found.append(_counted(f"adapter {name}", adapter, ADAPTER if trained else 4))
     else:
         found.append(_part(f"policy {name}", size, TRAINED[dtype] if trained else frozen))
-    if config.engine.separate_weights and policy.base not in shared:
-        found.append(_part(f"the engine's copy of {name}", size, frozen))
+    if trained and config.weights_are_apart(name) and policy.base not in shared:
+        sampled = FROZEN[config.sampling_dtype(name)]
+        found.append(_part(f"the engine's copy of {name}", size, sampled))
     if policy.adapter is not None:
         shared.add(policy.base)
     if policy.reference is not None and not (policy.reference == "initial" and policy.adapter):

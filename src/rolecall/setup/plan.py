@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rolecall.agents.agent import Parser
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
+from rolecall.config.engines import OwnEngineConfig
 from rolecall.config.errors import ConfigError
+from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
 from rolecall.rollout.episodes import Reward
@@ -19,6 +21,7 @@ from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.part import Part, part_of
 from rolecall.setup.rewards import reward_part
+from rolecall.setup.validate_placement import check_placement
 from rolecall.tools.use import Toolkit
 from rolecall.workflows.base import Workflow, workflow
 
@@ -36,8 +39,8 @@ class Plan:
     rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
     tools: dict[str, Part | Toolkit]  # by name and options
     trackers: list[Part]
-    engine: Part | None  # None: the embedded one
-    learner: Part | None  # the same
+    engines: dict[str, Part | None]  # of the config's own, by policy; None: a built-in one
+    learners: dict[str, Part | None]  # the same
 
 
 def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
@@ -76,9 +79,10 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     rewards = {n: attempts.of(reward_part, n, given) for n, given in config.rewards.items()}
     parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
-    engine = attempts.of(_own_part, "engine", config.engine.name, config.engine.options)
-    learner = attempts.of(_own_part, "learner", config.learner.name, config.learner.options)
+    engines = attempts.of(_own_parts, config, "engine") or {}
+    learners = attempts.of(_own_parts, config, "learner") or {}
     attempts.note(validate_options.check_config(config))
+    attempts.note(check_placement(config))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
     if flow is not None and algorithms is not None:
@@ -97,8 +101,8 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
         rewards={name: reward for name, reward in rewards.items() if reward is not None},
         tools=tools,
         trackers=[tracker for tracker in trackers if tracker is not None],
-        engine=engine,
-        learner=learner,
+        engines=engines,
+        learners=learners,
     )
     return plan, []
 
@@ -120,12 +124,23 @@ def _tracker_of(named: Named) -> Part:
     return part_of("tracker", named, key="trackers", name_key="trackers", skip=1)
 
 
-def _own_part(kind: str, name: str, options: dict[str, Any]) -> Part | None:
-    """An engine or learner that the config brings along; None for the embedded one."""
-    if name == "local":
-        if options:
-            raise ConfigError(f"{kind}.options has no effect with {kind}.name: local; remove it")
-        return None
-    call = registry.resolve(kind, name, key=f"{kind}.name")
-    checked = registry.checked_options(call, options, key=f"{kind}.options", skip=1)
-    return Part(f"{kind}.options", call, checked)
+def _own_parts(config: Config, kind: Literal["engine", "learner"]) -> dict[str, Part | None]:
+    """Engines or learners that the config brings along, by policy; equal sections share one."""
+    made: dict[str, Part] = {}
+    found: dict[str, Part | None] = {}
+    for name, policy in config.policies.items():
+        section = config.engine_of(name) if kind == "engine" else config.learner_of(name)
+        if isinstance(section, OwnEngineConfig | OwnLearnerConfig):
+            own = getattr(policy, kind) is not None
+            key = f"policies.{name}.{kind}" if own else kind
+            part = made.setdefault(repr(section), _own_part(kind, section, key))
+            found[name] = part
+        else:
+            found[name] = None
+    return found
+
+
+def _own_part(kind: str, section: OwnEngineConfig | OwnLearnerConfig, key: str) -> Part:
+    call = registry.resolve(kind, section.name, key=f"{key}.name")
+    checked = registry.checked_options(call, section.options, key=f"{key}.options", skip=1)
+    return Part(f"{key}.options", call, checked)

@@ -186,7 +186,7 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
 def _check_staleness(config: Config) -> Problems:
     if config.trainer.max_staleness == 0:
         return
-    if not config.engine.separate_weights:
+    if not all(config.weights_are_apart(policy) for policy in config.trained):
         yield (
             "trainer.max_staleness: rollouts of later steps need weights that the update does not "
             "move; set engine.separate_weights=true"

@@ -2,68 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
+from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
-from rolecall.config.schema import Config
+from rolecall.config.schema import Adapter, Config
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Critic
 from rolecall.interfaces.learner import Learner
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.parts import LearnerParts
+from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import Plan
 
 
-def make_models(config: Config) -> dict[str, LanguageModel]:
+def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
+    """By policy; those of one base are one object."""
+    read: dict[str, Tokenizer] = {}
+    for name, policy in sorted(config.policies.items()):
+        if policy.base not in read:
+            read[policy.base] = _tokenizer(policy.base, f"policies.{name}.base")
+    return {name: read[policy.base] for name, policy in config.policies.items()}
+
+
+def in_process(config: Config) -> list[str]:
+    """The policies that this process trains or samples."""
+    return [
+        name
+        for name in config.policies
+        if isinstance(config.engine_of(name), LocalEngineConfig | OwnEngineConfig)
+        or (name in config.trained and not config.is_ranked(name))
+    ]
+
+
+def load_models(
+    config: Config,
+    names: Iterable[str],
+    tokenizers: dict[str, Tokenizer],
+    *,
+    sampling: bool = False,
+) -> dict[str, LanguageModel]:
     """Whole-weight policies get a model each; adapters of one base share its frozen weights.
 
-    A base is read once: a copy in memory is quicker than its files.
+    A base is read once for each device and dtype: a copy in memory is quicker than its files.
+    `sampling`: in the dtype of the engine, not in that of the learner.
     """
     models: dict[str, LanguageModel] = {}
-    read: dict[str, LanguageModel] = {}
-    adapted: dict[str, dict[str, Any]] = {}
-    tokenizers: dict[str, Tokenizer] = {}
-    for name, policy in sorted(config.policies.items()):
-        key = f"policies.{name}.base"
-        if policy.base not in tokenizers:
-            tokenizers[policy.base] = _tokenizer(policy.base, key)
+    read: dict[tuple[str, ...], LanguageModel] = {}
+    adapted: dict[str, dict[str, Adapter]] = {}
+    for name in sorted(names):
+        policy = config.policies[name]
         if policy.adapter is not None:
             adapted.setdefault(policy.base, {})[name] = policy.adapter
-        elif policy.base in read:
-            again = deepcopy(read[policy.base].model)
-            models[name] = LanguageModel(again, tokenizers[policy.base])
+            if len(adapted[policy.base]) > 1:
+                continue
+        dtype = config.sampling_dtype(name) if sampling else config.learner_of(name).dtype
+        kind = (policy.base, config.device_of(name), dtype)
+        if kind in read:
+            models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
         else:
-            models[name] = _load(policy.base, key, config, tokenizer=tokenizers[policy.base])
-            read[policy.base] = models[name]
-    for base, adapters in sorted(adapted.items()):
+            models[name] = read[kind] = _load(
+                *kind, key=f"policies.{name}.base", tokenizer=tokenizers[name]
+            )
+    for _, adapters in sorted(adapted.items()):
         first = next(iter(adapters))
-        model = _load(base, f"policies.{first}.base", config, tokenizer=tokenizers[base]).model
         seed = seed_of(config.trainer.seed, "adapters") % 2**31
         try:
-            models |= with_adapters(model, tokenizers[base], adapters, seed=seed)
+            models |= with_adapters(models[first].model, tokenizers[first], adapters, seed=seed)
         except ValueError as error:
             raise ConfigError(f"policies.{first}.adapter: {error}") from error
     return models
 
 
-def _load(base: str, key: str, config: Config, *, tokenizer: Tokenizer | None) -> LanguageModel:
-    wanted = config.learner.device
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = getattr(torch, config.learner.dtype)
+def _load(
+    base: str, device: str, dtype: str, *, key: str, tokenizer: Tokenizer | None = None
+) -> LanguageModel:
     try:
-        model = load_model(base, device=torch.device(wanted), dtype=dtype)
+        model = load_model(base, device=device_named(device), dtype=getattr(torch, dtype))
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
-    return LanguageModel(model, _tokenizer(base, key) if tokenizer is None else tokenizer)
+    return LanguageModel(model, tokenizer or _tokenizer(base, key))
 
 
 def _tokenizer(base: str, key: str) -> Tokenizer:
@@ -76,7 +103,7 @@ def _tokenizer(base: str, key: str) -> Tokenizer:
 def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel]) -> Learner:
     """The learner of a policy: the embedded one, or the config's own. Raises ConfigError."""
     config = plan.config
-    policy = config.policies[name]
+    policy, learner = config.policies[name], config.learner_of(name)
     algorithm = next(a for n, a in plan.algorithms.items() if config.team[n].policy == name)
     assert policy.optimizer is not None, "the config fills it in"
     parts = LearnerParts(
@@ -85,11 +112,13 @@ def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel]) -> Lea
         total_updates=config.trainer.steps * algorithm.epochs * algorithm.minibatches,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
-        checkpoint_activations=config.learner.checkpoint_activations,
-        share_prefixes=config.learner.share_prefixes,
+        checkpoint_activations=learner.checkpoint_activations,
+        share_prefixes=learner.share_prefixes,
+        offloads=learner.offload,
     )
-    if plan.learner is not None:
-        made: Learner = plan.learner.make(parts)
+    own = plan.learners[name]
+    if own is not None:
+        made: Learner = own.make(parts)
         return made
     return LocalLearner(**parts.as_arguments())
 
@@ -103,7 +132,7 @@ def _reference(
     if base == "initial":
         return "base" if model.adapter is not None else model.frozen_copy()
     key = f"policies.{name}.reference"
-    reference = _load(base, key, config, tokenizer=None)
+    reference = _load(base, config.device_of(name), config.learner_of(name).dtype, key=key)
     if reference.tokenizer.get_vocab() != model.tokenizer.get_vocab():
         raise ConfigError(f"{key}: {base!r} has another vocabulary than the policy")
     return reference
@@ -120,7 +149,8 @@ def make_critic(
 
     def load() -> LanguageModel:
         assert section.base is not None, "checked before"
-        return _load(section.base, f"critics.{name}.base", config, tokenizer=None)
+        learner = config.learner
+        return _load(section.base, learner.device, learner.dtype, key=f"critics.{name}.base")
 
     return algorithm.make_critic(
         CriticParts(

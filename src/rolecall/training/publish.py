@@ -1,54 +1,101 @@
-"""Publishes weights to an engine in this process, and checks whether they arrived."""
+"""Publishes weights to engines, and checks whether they arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner
-from rolecall.interfaces.publisher import EmbeddedEngine, PublishError
+from rolecall.interfaces.publisher import EmbeddedEngine, FileEngine, PublishError
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.opponent_pool import OpponentPool
+from rolecall.runtime.scratch import scratch_folder
 
 PROBE = 16  # tokens whose log-probs are compared after a publication
 LARGEST_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
+LARGEST_ROUNDED = 0.2  # nats in the mean, where one of them computes in bfloat16
 
 
-class LocalPublisher:
-    """Weights in this process: the very tensors that are trained, or a copy of them."""
+class WeightPublisher:
+    """Hands over tensors within this process, and files to and from other ones."""
 
     def __init__(
         self,
-        engine: EmbeddedEngine,
+        engines: Mapping[str, Engine],
         models: Mapping[str, LanguageModel],
         learners: Mapping[str, Learner],
         pools: Mapping[str, OpponentPool],
         *,
-        separate_weights: bool,
+        vocabulary: Mapping[str, int],
+        apart: Collection[str],
+        rounded: Collection[str] = (),
     ) -> None:
-        """`models` by policy, those being trained; `pools` by the policy that plays them."""
-        self.engine, self.models, self.learners, self.pools = engine, models, learners, pools
-        self.separate_weights = separate_weights
+        """All by policy: `models` are those of this process, `pools` by the policy that plays them.
+
+        `vocabulary`: tokens that each tokenizer knows; `apart`: policies whose engine has weights
+        of its own; `rounded`: those that engine or learner compute in bfloat16.
+        """
+        self.engines, self.models, self.learners, self.pools = engines, models, learners, pools
+        self.vocabulary, self.apart, self.rounded = vocabulary, apart, rounded
+        self._folders: dict[str, TemporaryDirectory[str]] = {}  # of each policy, the newest
 
     async def publish(self, policy: str, version: int) -> None:
         if policy in self.pools:
-            self.engine.load(policy, version, self.pools[policy].weights_after(version))
+            await self._publish_kept(policy, version)
             return
-        if not self.separate_weights:
-            self.engine.load(policy, version, None)
+        engine, learner = self.engines[policy], self.learners[policy]
+        if policy not in self.apart:
+            _embedded(engine).load(policy, version, None)
             return
-        self.engine.load(policy, version, self.models[policy].weights())
-        gap = await self._gap(policy)
-        if not gap <= LARGEST_GAP and self.models[policy].is_float32:
+        model = self.models.get(policy)
+        if isinstance(engine, FileEngine) or learner.outside:
+            folder = self._folder(policy, room=learner.num_bytes)
+            await learner.write_weights(folder)
+        if isinstance(engine, FileEngine):
+            await engine.load_files(policy, version, folder)
+        else:
+            assert model is not None, "an engine of this process samples a model of this process"
+            if learner.outside:
+                model.load(folder)
+            _embedded(engine).load(policy, version, model.weights())
+        await self._check(policy, version)
+
+    async def _publish_kept(self, policy: str, step: int) -> None:
+        """The weights that a pool kept after a step."""
+        pool, engine = self.pools[policy], self.engines[policy]
+        weights = pool.weights_after(step)
+        if isinstance(engine, FileEngine):
+            folder = self._folder(policy, room=sum(t.nbytes for t in weights.values()))
+            pool.model.write_weights(folder, weights)
+            await engine.load_files(policy, step, folder)
+        else:
+            _embedded(engine).load(policy, step, weights)
+
+    def _folder(self, policy: str, *, room: int) -> Path:
+        """An empty one; the last one is removed, which no engine reads any more."""
+        if policy in self._folders:
+            self._folders.pop(policy).cleanup()
+        self._folders[policy] = scratch_folder(room=room)
+        return Path(self._folders[policy].name)
+
+    async def _check(self, policy: str, version: int) -> None:
+        """Compare what sampler and learner say of some fixed tokens. Raises PublishError."""
+        learner = self.learners[policy]
+        tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
+        said = await self.engines[policy].score(policy, tokens[:1], tokens[1:], temperature=1.0)
+        gaps = np.abs(said - await learner.probe(tokens))
+        gap = float(gaps.mean() if policy in self.rounded else gaps.max())
+        if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
             raise PublishError(
                 f"after publishing {policy!r} version {version} the sampler's log-probs are off "
                 f"by {gap:.3g} nats from the learner's"
             )
 
-    async def _gap(self, policy: str) -> float:
-        """Largest distance of the engine's log-probs from the learner's on some fixed tokens."""
-        size = len(self.models[policy].tokenizer)
-        tokens = (np.arange(PROBE) * 7919 % size).astype(np.int32)
-        sampler = await self.engine.score(policy, tokens[:1], tokens[1:], temperature=1.0)
-        return float(np.abs(sampler - await self.learners[policy].probe(tokens)).max())
+
+def _embedded(engine: Engine) -> EmbeddedEngine:
+    assert hasattr(engine, "load"), "an engine that takes tensors"
+    return engine  # type: ignore[return-value]

@@ -43,7 +43,7 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 if turn.policy == policy and turn.trained and turn.tokens is not None
                 if turn.chosen or algorithm.compares_candidates
             ]
-            await annotate(learner, turns, what, budget=run.config.learner.tokens_per_batch)
+            await annotate(learner, turns, what, budget=_budget(run, policy))
         if part.critic is not None:
             await part.critic.annotate(seen)
             part.seen = seen
@@ -90,7 +90,7 @@ async def _update_policy(
     run: Run, part: AlgorithmGroup, policy: str, episodes: list[Episode], step: int
 ) -> Update | None:
     algorithm, learner = part.algorithm, run.learners[policy]
-    budget = run.config.learner.tokens_per_batch
+    budget = _budget(run, policy)
     turns = trained_turns(episodes, policy, algorithm)
     if not turns:
         return None
@@ -98,8 +98,10 @@ async def _update_policy(
         await annotate(learner, turns, {"prox_logprobs"}, budget=budget)
     per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)
-    steps = optimizer_steps(run, turns, algorithm, seed=seed, by_agent=per_agent)
+    steps = optimizer_steps(run, policy, turns, algorithm, seed=seed, by_agent=per_agent)
+    await learner.load_back()
     done = await learner.update(steps, algorithm, per_agent=per_agent)
+    await learner.offload()
     if algorithm.one_policy_at_a_time:
         await annotate(learner, turns, {"new_logprobs"}, budget=budget)
     if not done:
@@ -109,6 +111,10 @@ async def _update_policy(
         silent = {turn.agent: 0.0 for turn in turns}
         merged_update.agent_grad_norms = silent | merged_update.agent_grad_norms
     return merged_update
+
+
+def _budget(run: Run, policy: str) -> int:
+    return run.config.learner_of(policy).tokens_per_batch
 
 
 async def annotate(
@@ -132,10 +138,10 @@ def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) ->
 
 
 def optimizer_steps(
-    run: Run, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
+    run: Run, policy: str, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
 ) -> list[list[Batch]]:
     """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
-    config = run.config.learner
+    config = run.config.learner_of(policy)
     random = np.random.default_rng(seed_of(run.config.trainer.seed, seed))
     pairs = algorithm.pairs(turns) if algorithm.keep_together else None
     if pairs == []:

@@ -78,7 +78,10 @@ class Trainer:
         self.idle = 0  # steps in a row without anything to train on
         self.best = -1.0
         self.started = time.monotonic()
-        exact = "exact" in run.engine.can and all(one.exact for one in run.learners.values())
+        exact = "exact" in run.engine.can and all(
+            learner.exact and not run.config.is_rounded(name)
+            for name, learner in run.learners.items()
+        )
         self.alarm = Alarm(exact=exact)
         self._compared = False  # whether sampler and learner were, in this process
         self.earlier_s = 0.0

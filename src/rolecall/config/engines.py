@@ -1,0 +1,55 @@
+"""The keys of the engines that a config can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from rolecall.config.section import Section
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+class LocalEngineConfig(Section):
+    """The embedded engine, in this process, over the very weights being trained."""
+
+    name: Literal["local"] = "local"
+    """The embedded engine."""
+    dtype: Dtype | None = None
+    """What sampling computes in; by default learner.dtype. Another one needs separate_weights."""
+    max_sequences: int = Field(256, ge=1, le=1_000_000)
+    """Most completions sampled at once for one policy."""
+    cache_gb: float = Field(2.0, gt=0, le=1e5)
+    """Memory for keys and values, per base model."""
+    free_on_update: bool = False
+    """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
+    then recorded again after each update; on a CPU nothing is, and it is always given back."""
+    separate_weights: bool = False
+    """Sample with a copy of the weights, which each update publishes to, instead of the very
+    weights being trained."""
+
+
+class OwnEngineConfig(Section):
+    """An engine of your own."""
+
+    name: str
+    """`path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
+    options: dict[str, Any] = {}
+    """Its options."""
+    dtype: Dtype | None = None
+    """As for the embedded engine."""
+    separate_weights: bool = False
+    """As for the embedded engine."""
+
+
+def _kind(given: Any) -> str:
+    name = given.get("name", "local") if isinstance(given, Mapping) else given.name
+    return name if name in ("local",) else "own"
+
+
+EngineConfig = Annotated[
+    Annotated[LocalEngineConfig, Tag("local")] | Annotated[OwnEngineConfig, Tag("own")],
+    Discriminator(_kind),
+]

@@ -1,0 +1,80 @@
+"""The keys of the learners that a config can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from rolecall.config.section import Section
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+class LocalLearnerConfig(Section):
+    """In this process."""
+
+    name: Literal["local"] = "local"
+    """In this process."""
+    tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
+    """Most prompt and sampled tokens in one forward and backward pass."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps ...; auto takes a GPU if there is one."""
+    dtype: Dtype = "float32"
+    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
+    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
+    share_prefixes: bool = True
+    """Compute what turns have in common (a group's prompt) once."""
+    checkpoint_activations: bool = False
+    """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
+    offload: bool = False
+    """Between updates keep moments, masters and references in the computer's memory."""
+
+
+class RankedLearnerConfig(LocalLearnerConfig):
+    """In processes of its own, its ranks: each is a GPU, or a process where there is none."""
+
+    ranks: int = Field(2, ge=1, le=4096)
+    """Processes that train together."""
+    start_timeout_s: float = Field(300.0, gt=0, le=1e7)
+    """Most seconds until all ranks have started."""
+
+
+class ReplicatedLearnerConfig(RankedLearnerConfig):
+    """Each rank has the whole model; gradients are added up once an optimizer step."""
+
+    name: Literal["replicated"] = "replicated"  # type: ignore[assignment]
+    """A whole model on each rank."""
+
+
+class FsdpLearnerConfig(RankedLearnerConfig):
+    """Each rank has a share of every weight (PyTorch's FSDP2)."""
+
+    name: Literal["fsdp"] = "fsdp"  # type: ignore[assignment]
+    """A share of the model on each rank."""
+    context_parallel: int = Field(1, ge=1, le=4096)
+    """Ranks that share the heads of one long row (Ulysses)."""
+
+
+class OwnLearnerConfig(LocalLearnerConfig):
+    """A learner of your own."""
+
+    name: str  # type: ignore[assignment]
+    """`path/to/file.py:name`, a class with the methods of `rolecall.interfaces.learner.Learner`."""
+    options: dict[str, Any] = {}
+    """Its options."""
+
+
+def _kind(given: Any) -> str:
+    name = given.get("name", "local") if isinstance(given, Mapping) else given.name
+    return name if name in ("local", "replicated", "fsdp") else "own"
+
+
+LearnerConfig = Annotated[
+    Annotated[LocalLearnerConfig, Tag("local")]
+    | Annotated[ReplicatedLearnerConfig, Tag("replicated")]
+    | Annotated[FsdpLearnerConfig, Tag("fsdp")]
+    | Annotated[OwnLearnerConfig, Tag("own")],
+    Discriminator(_kind),
+]

@@ -1,0 +1,42 @@
+"""The keys of the `engine` section of a config whose engine is vLLM."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rolecall.config.section import Section
+
+
+class VllmEngineConfig(Section):
+    """vLLM, in a process of its own: `pip install 'rolecall[vllm]'`."""
+
+    name: Literal["vllm"] = "vllm"
+    """vLLM 0.32 samples, with weights of its own, which each update is published to."""
+    tensor_parallel: int = Field(1, ge=1, le=1024)
+    """GPUs that hold the model together; it must divide the model's heads."""
+    memory: float = Field(0.9, gt=0, le=1)
+    """Share of each GPU's memory that vLLM may take; nothing on a CPU."""
+    cache_gb: float | None = Field(None, gt=0, le=1e5)
+    """Memory for keys and values; by default what `memory` leaves on a GPU, and 2 on a CPU."""
+    max_sequences: int = Field(256, ge=1, le=1_000_000)
+    """Most completions sampled at once; further ones wait."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """What sampling computes in; by default learner.dtype."""
+    max_length: int | None = Field(None, ge=2, le=100_000_000)
+    """Most tokens of a prompt and its answer together; by default the model's context."""
+    eager: bool = False
+    """Neither compile the model nor record CUDA graphs: starts sooner, samples more slowly."""
+    transfer: Literal["files", "nccl", "ipc"] = "files"
+    """How new weights arrive: by files, or from the learner's GPU to vLLM's (`nccl`) or within one
+    GPU (`ipc`). Neither of the last two has run on a device yet; adapters always take files."""
+    start_timeout_s: float = Field(600.0, gt=0, le=1e6)
+    """Most seconds until vLLM has loaded the model."""
+    log: str | None = None
+    """File that vLLM's output is added to; by default a temporary one, quoted where vLLM fails."""
+
+    @property
+    def separate_weights(self) -> bool:
+        """Each update publishes to it."""
+        return True

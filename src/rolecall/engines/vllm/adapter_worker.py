@@ -1,0 +1,45 @@
+"""Lets vLLM's workers take adapters from files, and say which layers can have them.
+
+vLLM imports this file in each worker (`worker_extension_cls`) and mixes the class into its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.lora.request import LoRARequest
+
+from rolecall.errors import first_line
+
+
+class Adapters:
+    """What a worker is asked for through `collective_rpc`, beside vLLM's own methods."""
+
+    model_runner: Any  # the worker's own
+    add_lora: Any
+
+    def start_adapters(self, names: list[str]) -> None:
+        """Give the adapters 1, 2, ... weights of 0, as LoRA's B has before the first update: then
+        requests belong to them from the start, and get new weights while they are under way.
+        """
+        for number, name in enumerate(names, 1):
+            self.model_runner.lora_manager.add_dummy_lora(LoRARequest(name, number, "none"), rank=1)
+
+    def take_adapter(self, name: str, number: int, folder: str) -> str:
+        """Load an adapter in the place of the one with its number; why that failed, or "".
+
+        The old one is then kept. What is raised here would stand in the way: of several workers
+        vLLM reads the first one's error, and takes the others' for the answers to its next call.
+        """
+        try:
+            self.add_lora(LoRARequest(name, number, folder, load_inplace=True))
+        except Exception as error:
+            return first_line(error)
+        return ""
+
+    def adapted_modules(self) -> list[str]:
+        """Last parts of the names of layers, as checkpoints have them: q_proj, down_proj, ..."""
+        adapters = self.model_runner.lora_manager._adapter_manager
+        packed = adapters.packed_modules_mapping
+        found = (packed.get(name, [name]) for name in adapters.supported_lora_modules)
+        return sorted({part for names in found for part in names})

