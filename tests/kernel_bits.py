@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from rolecall.models.cpu import kernels
+from rolecall.models.cpu import kernels, ruled_attention
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)
@@ -54,6 +54,11 @@ def main() -> None:
         x, keys, values, table, order, position, order, HEADS, 2, SIZE, np.float32(0.2), out
     )
     print("attend", digest(out))
+    ruled_attention.attend(
+        x, keys, values, table, order, position, order, HEADS, 2, SIZE, np.float32(0.2), 20,
+        np.float32(3.0), some(HEADS), out,
+    )  # fmt: skip
+    print("ruled_attend", digest(out))
 
 
 if __name__ == "__main__":

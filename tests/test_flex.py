@@ -12,6 +12,7 @@ from rolecall.learners.packing import join
 from rolecall.models.attention import flex
 from rolecall.models.attention.flex import Flex
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
+from rolecall.models.attention.score_rule import ScoreRule
 from tests.test_packing import conversations, flat
 from tests.toy import CPU, alike, turn
 
@@ -132,3 +133,14 @@ def test_training_and_decoding_have_limits_of_their_own(compilations):
         for use in ("training", "decoding")
     }
     assert len(codes) == 2, "PyTorch counts by code"
+
+
+def test_rules_are_traced_whole_each_by_a_function_of_its_own(compilations):
+    batch = flat([turn(prompt=[7] * 299, tokens=[5])])
+    layout = Flex(batch.parent, batch.positions, device=CPU)
+    layout.compiled = True
+    given = [torch.zeros(heads, 300, 16) for heads in (4, 2, 2)]
+    rules = [ScoreRule(8), ScoreRule(8, 2.0), ScoreRule(None, None, torch.zeros(4))]
+    for rule in (*rules, *rules):
+        layout.attend(0, *given, scale=0.3, rule=rule)
+    assert len(compilations) == 3

@@ -12,18 +12,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from rolecall.config.optimizer import Optimizer
 from rolecall.engines import cuda_graphs
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.scheduler import Scheduler
-from rolecall.interfaces.engine import Request, Sampling
+from rolecall.interfaces.engine import Completion, Request, Sampling
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.packing import join
 from rolecall.models.attention import flex, flex_pages
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.training.trainer import Trainer
+from tests.families import TOKENIZER, make
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
 from tests.test_every_algorithm import Display, trainer_of
-from tests.toy import LIKE_GRPO, algorithm_cases, crew_config
+from tests.toy import LIKE_GRPO, algorithm_cases, crew_config, turn
 
 NAMES = [name for name in algorithm_cases(Path("x")) if name not in LIKE_GRPO]
 
@@ -40,6 +44,24 @@ def listed(
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def listed_under_rule(
+    query: Tensor, key: Tensor, value: Tensor, block_mask: Any, scale: float,
+    softcap: float | None, sums: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same with soft-capping, and the logarithms of the softmaxes' sums."""
+    if block_mask.full_kv_indices is not None:
+        mask = of_blocks(block_mask, query.shape[2], key.shape[2], query.device)
+    else:
+        there, mask = of_pages(block_mask, query.device)
+        key, value = (x[0][:, there].transpose(0, 1) for x in (key, value))
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    scores = scale * query @ key.transpose(2, 3)
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
+    scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
 def of_blocks(block_mask: Any, queries: int, keys: int, device: torch.device) -> Tensor:
@@ -140,7 +162,11 @@ def recording(monkeypatch) -> None:
     """Steps are recorded, and attention needs no kernels of a GPU."""
     monkeypatch.setattr(cuda_graphs._Step, "record", record)
     for module in (flex, flex_pages):
-        monkeypatch.setattr(module, "compiled", lambda *_: listed)
+        monkeypatch.setattr(
+            module,
+            "compiled",
+            lambda *_, under_rule=False: listed_under_rule if under_rule else listed,
+        )
     Replayed.replays = 0
 
 
@@ -177,6 +203,34 @@ def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
         model = LanguageModel(base, load_tokenizer(str(model_folder)))
         asyncio.run(all_of_them(LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)))
     assert set(waits) == {1}
+
+
+@pytest.mark.parametrize("name", ["Mistral", "Gemma2", "GraniteSWA"])
+def test_windows_capped_scores_and_sinks_on_the_gpu_are_those_on_the_cpu(name, tmp_path, recording):
+    make(tmp_path, "ruled", name)
+    prompt = np.arange(40, 60, dtype=np.int32)
+
+    def said(device: torch.device) -> tuple[list[Completion], Tensor]:
+        base = load_model(str(tmp_path), device=device, dtype=torch.float32)
+        model = LanguageModel(base, TOKENIZER)
+        made = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.003)
+        request = Request("r", "p", prompt, Sampling(max_tokens=20), 0, ("r", 0, (0,)), n=3)
+        done = asyncio.run(made.generate(request))
+        turns = [
+            turn(prompt=prompt, tokens=each.tokens, episode=f"e{number}")
+            for number, each in enumerate(done)
+        ]
+        learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
+        return done, learner.forward(join([turns])).logprobs.detach().cpu()
+
+    expected, trained = said(torch.device("cpu"))
+    with pretend_gpu() as gpu:
+        found, trained_there = said(gpu)
+    assert Replayed.replays > 0
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+    assert torch.allclose(trained_there, trained, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import (
-    BloomConfig,
-    BloomForCausalLM,
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GptOssConfig,
-    GptOssForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-)
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
@@ -150,56 +139,6 @@ def test_adapters_on_other_than_linear_layers_are_refused(model_folder):
     for target in ("embed_tokens", "lm_head"):
         with pytest.raises(ValueError, match=target):
             adapted(model_folder, {"a": 2}, targets=[target, "q_proj"])
-
-
-SIZES = {
-    "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 64, "max_position_embeddings": 256, "num_key_value_heads": 4,
-}  # fmt: skip
-
-
-def gpt_oss():
-    """Its softmax has one weight more, for nothing."""
-    full = ["full_attention"] * 2
-    config = GptOssConfig(
-        **SIZES, num_local_experts=2, num_experts_per_tok=1, head_dim=8, layer_types=full
-    )
-    return GptOssForCausalLM(config)
-
-
-def deepseek():
-    """Its keys are longer than its values."""
-    config = DeepseekV3Config(
-        **SIZES, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, kv_lora_rank=8,
-        q_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
-        moe_intermediate_size=16, first_k_dense_replace=1,
-    )  # fmt: skip
-    return DeepseekV3ForCausalLM(config)
-
-
-def bloom():
-    """It adds a distance to its scores."""
-    return BloomForCausalLM(BloomConfig(vocab_size=100, hidden_size=32, n_layer=2, n_head=4))
-
-
-def mistral():
-    return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
-
-
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (gpt_oss, "cannot be computed here: logits differ by"),
-        (deepseek, "cannot be computed here: queries, keys and values have"),
-        (bloom, "cannot be computed here"),
-        (mistral, "layers of .'sliding_attention'.; only full attention works"),
-    ],
-)
-def test_attention_that_we_do_not_compute_is_refused(tmp_path, made, message):
-    torch.manual_seed(0)
-    made().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=message):
-        load_model(str(tmp_path), device=CPU, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -173,7 +173,7 @@ class UtilityCritic:
                 for turn in episode.turns
                 if turn.policy == policy and turn.chosen
             ]
-            share = self.share_prefixes
+            share = self.share_prefixes and model.shares_prefixes
             for batch in pack(turns, budget=self.budget, share=share) if turns else []:
                 sampled = [
                     np.flatnonzero((batch.turn == number) & (batch.mask > 0))

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import Linear
 
 from rolecall.models.attention.kv_cache import Cache, Paged
-from rolecall.models.cpu import kernels
+from rolecall.models.attention.score_rule import Observed, ScoreRule
+from rolecall.models.cpu import kernels, ruled_attention
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
 
 LEAST_ANGLES = 1024  # positions
+NO_SINKS = np.zeros(0, np.float32)
 SAME = 1e-4  # largest difference of logits, as a share of the largest logit
 
 
@@ -89,6 +91,7 @@ class Llama:
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
+            self.windows: dict[int, int] = {}  # by layer, of those that have one
             self.steady = not has_dynamic_rope(network.config)
             self.angles = (np.zeros(0, np.float32), np.zeros(0, np.float32))
             rope = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
@@ -146,7 +149,9 @@ class Llama:
         query, key, value = map(flat, parts)
         slot, places = layout.slot.numpy(), layout.places
         sizes = (self.heads, self.model.num_kv_heads, size)
-        for layer, k, v in zip(self.layers, layout.cache.keys, layout.cache.values, strict=True):
+        longest = layout.longest if self.windows else 0
+        stored = zip(self.layers, layout.cache.keys, layout.cache.values, strict=True)
+        for number, (layer, k, v) in enumerate(stored):
             keys, values = flat(k), flat(v)
             kernels.norm(x_flat, layer.before_attention, width, self.eps, normed_flat)
             for product, out in zip(layer.projections, parts, strict=True):
@@ -155,7 +160,11 @@ class Llama:
                 query, key, value, *layer.norms, self.eps, cos, sin, position, keys, values, slot,
                 *sizes,
             )  # fmt: skip
-            kernels.attend(query, keys, values, *places, *sizes, layer.scale, mixed_flat)
+            given = (query, keys, values, *places, *sizes, layer.scale)
+            if longest > (window := self.windows.get(number, longest)):
+                ruled_attention.attend(*given, window, np.float32(0), NO_SINKS, mixed_flat)
+            else:
+                kernels.attend(*given, mixed_flat)
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed = x[keep], mixed[keep]
                 normed, inner, other = (part[: len(x)] for part in (normed, inner, other))
@@ -186,7 +195,11 @@ class Llama:
 
     @torch.no_grad()
     def _same(self) -> bool:
-        """Whether both ways give the same logits, for rows of 1, 20 and 5 tokens."""
+        """Whether both ways give the same logits, for rows of 1, 20 and 5 tokens.
+
+        Windows are taken from what the model's own layers ask for, as these rows may be too short
+        to show them.
+        """
         model, lengths = self.model, torch.tensor([1, 20, 5])
         first = lengths.cumsum(0) - lengths
         cache = Cache(
@@ -197,7 +210,13 @@ class Llama:
         layout = Paged(table, torch.zeros_like(first), lengths, cache=cache)
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
-        theirs = model.logits(tokens, layout.position, layout=layout, keep=keep)
+        rules: dict[int, ScoreRule | None] = {}
+        theirs = model.logits(tokens, layout.position, layout=Observed(layout, rules), keep=keep)
+        for number, rule in rules.items():
+            if rule is not None and (rule.window is None or not rule.is_window):
+                raise Unlike("other scores")
+            if rule is not None and rule.window is not None:
+                self.windows[number] = rule.window
         mixture = None if model.adapter is None else mixture_of([model] * 3, lengths)
         ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
         return bool((ours - theirs).abs().max() <= SAME * theirs.abs().max())
@@ -206,7 +225,7 @@ class Llama:
 def plain(model: LanguageModel) -> Llama | None:
     """None where the model is built otherwise, is not on a CPU, or is not in float32."""
     weight = next(model.model.parameters())
-    if not runs_on_numba(weight) or model.head_size % 8:
+    if not runs_on_numba(weight) or model.head_size % 8 or not model.samples_here:
         return None
     try:
         return Llama(model)

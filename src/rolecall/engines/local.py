@@ -38,6 +38,11 @@ class LocalEngine(Engine):
         cache_gb: float = 2.0,
         free_on_update: bool = False,
     ) -> None:
+        """Raises ValueError for a model that this engine cannot sample from."""
+        if unlike := sorted(name for name, model in models.items() if not model.samples_here):
+            raise ValueError(
+                f"policies {unlike} cannot be sampled by the embedded engine: set engine: vllm"
+            )
         sharing: dict[int, dict[str, LanguageModel]] = {}
         for name, model in sorted(models.items()):
             sharing.setdefault(id(model.model), {})[name] = model

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import numpy as np
-import torch
 
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.cpu.kernels import PAGE

@@ -30,8 +30,8 @@ class Update:
 class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
-    A class that names this one as its base needs no `offload`, `load_back` and `close`, and
-    `write_weights` only for engines of other processes.
+    A class that names this one as its base needs no `shares_prefixes`, `offload`, `load_back` and
+    `close`, and `write_weights` only for engines of other processes.
     """
 
     version: int  # updates that changed the weights
@@ -49,6 +49,11 @@ class Learner(Protocol):
     def exact(self) -> bool:
         """Whether its log-probs are those of the embedded engine, to rounding of float32."""
         ...
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether turns that begin alike may be packed in one prefix tree."""
+        return True
 
     async def annotate(
         self, turns: list[Turn], what: set[Annotation], *, budget: int

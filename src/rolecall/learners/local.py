@@ -51,7 +51,8 @@ class LocalLearner(Learner):
         offloads: bool = False,
     ) -> None:
         """`offloads`: between updates moments, masters and the reference are not on the device."""
-        self.share_prefixes, self.offloads = share_prefixes, offloads
+        self.share_prefixes = share_prefixes and model.shares_prefixes
+        self.offloads = offloads
         self.model, self.reference = model, reference
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
@@ -115,7 +116,12 @@ class LocalLearner(Learner):
     @property
     def exact(self) -> bool:
         """The same kernels compute what is sampled and what is trained."""
-        return self.model.device.type == "cpu" and self.model.is_float32
+        model = self.model
+        return model.samples_here and model.device.type == "cpu" and model.is_float32
+
+    @property
+    def shares_prefixes(self) -> bool:
+        return self.model.shares_prefixes
 
     async def annotate(
         self, turns: list[Turn], what: set[Annotation], *, budget: int

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.models.attention import layouts
+from rolecall.models.separate_rows import read_rows
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
@@ -39,16 +40,30 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.frozen = frozen  # a copy that no learner trains
-        self.config = model.config
+        self.config = model.config.get_text_config()  # of a model that also sees, its language's
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
-        self.num_kv_heads, self.head_size = heads_of(self.config)
+        # Of the cache, where the embedded engine samples.
+        self.num_kv_heads, self.head_size = heads_of(self.config) if self.samples_here else (0, 0)
         self.max_length: int = self.config.max_position_embeddings
 
     @property
     def is_float32(self) -> bool:
         """Whether it computes in float32."""
         return next(self.model.parameters()).dtype == float32
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether rows may stand in one flat row, and those that begin alike in one prefix tree.
+
+        Without it each row is computed alone, with what transformers has for the model.
+        """
+        return not getattr(self.model, "kept_apart", "")
+
+    @property
+    def samples_here(self) -> bool:
+        """Whether the embedded engine can sample it; if not, `engine: vllm` must."""
+        return self.shares_prefixes
 
     @property
     def hidden_size(self) -> int:
@@ -107,18 +122,15 @@ class LanguageModel:
         computes with the frozen base alone: ValueError for a policy that has no adapter.
         """
         with self.using(adapter_off=adapter_off):
+            if not self.shares_prefixes:
+                return run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
             return run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
 
     def states(
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
         """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
-        out = self.model.get_decoder()(
-            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
-            **({"keep": keep} if getattr(self.model, "trimmed", False) else {}),
-        )  # fmt: skip
-        states: Tensor = out.last_hidden_state[0]
-        return states if getattr(self.model, "trimmed", False) else states[keep]
+        return states_of(self.model, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
         """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
@@ -127,8 +139,9 @@ class LanguageModel:
 
     @property
     def scales_logits(self) -> bool:
-        """Whether the model changes what its head says."""
-        return any(getattr(self.config, name, None) for name in SCALES)
+        """Whether the model changes what its head reads or says."""
+        found = any(getattr(self.config, name, None) for name in SCALES)
+        return found or bool(getattr(self.model, "scales_logits", False))
 
     @contextmanager
     def using(self, *, adapter_off: bool = False) -> Iterator[None]:
@@ -220,6 +233,40 @@ def run(
     return out.logits[0].float(), read[0][0].float() if hidden else None
 
 
+def states_of(
+    model: Any, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
+) -> Tensor:
+    """What a model's head reads after the kept indices, if nothing stands between."""
+    decoder, trimmed = model.get_decoder(), getattr(model, "trimmed", False)
+    if getattr(model, "kept_apart", ""):
+        [found] = read_rows(
+            lambda row, places: (decoder(row, use_cache=False).last_hidden_state[0, places],),
+            tokens, layout=layout, keep=keep,
+        )  # fmt: skip
+        return found
+    out = decoder(
+        input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
+        **({"keep": keep} if trimmed else {}),
+    )  # fmt: skip
+    states: Tensor = out.last_hidden_state[0]
+    return states if trimmed else states[keep]
+
+
+def run_apart(
+    model: Any, tokens: Tensor, *, layout: layouts.Layout, keep: Tensor, hidden: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """As `run`, of a model that must be given one row at a time."""
+    head = model.get_output_embeddings() if hidden else None
+
+    def read(row: Tensor, places: Tensor) -> tuple[Tensor, ...]:
+        with _inputs(head) as inputs:
+            out = model(input_ids=row, use_cache=False, logits_to_keep=places)
+        return out.logits[0].float(), *(part[0].float() for part in inputs)
+
+    logits, *inputs = read_rows(read, tokens, layout=layout, keep=keep)
+    return logits, inputs[0] if hidden else None
+
+
 @contextmanager
 def _inputs(module: Module | None) -> Iterator[list[Tensor]]:
     """Collect what a module reads. `output_hidden_states` would hold the states of every layer."""
@@ -286,12 +333,22 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
 def has_dynamic_rope(config: Any) -> bool:
     """Whether a row's length decides by how much its positions are rotated."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return rope.get("rope_type") in ("dynamic", "longrope")
+    of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    return any(part.get("rope_type") in ("dynamic", "longrope") for part in of_kinds)
 
 
 def heads_of(config: Any) -> tuple[int, int]:
-    """How many key-value heads there are, and their size."""
-    heads: int = config.num_attention_heads
-    number: int = getattr(config, "num_key_value_heads", None) or heads
-    size: int = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return number, size
+    """How many key-value heads there are, and their size; 0 where no one number says it."""
+    try:
+        heads: int = getattr(config, "num_attention_heads", None) or 0
+        number: int = getattr(config, "num_key_value_heads", None) or heads
+        size: int = getattr(config, "head_dim", None) or 0
+    except (
+        AttributeError,
+        RuntimeError,
+        ValueError,
+    ):  # of a family whose layers have different ones
+        return 0, 0
+    if getattr(config, "multi_query", False):
+        number = 1
+    return number, size or (config.hidden_size // heads if heads else 0)

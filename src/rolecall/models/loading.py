@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -20,18 +20,17 @@ from transformers.utils import logging as transformers_logging
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
-from rolecall.models import embedded
+from rolecall.models import embedded, foreign_attention
 from rolecall.models.attention import layouts
-from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
 from rolecall.models.exact_head import make_exact
-from rolecall.models.language_model import LanguageModel, heads_of, run
+from rolecall.models.foreign_attention import UNLIKE, close, probe
+from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
-UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 
 
 def load_tokenizer(base: str) -> Tokenizer:
@@ -49,91 +48,75 @@ def load_tokenizer(base: str) -> Tokenizer:
     return tokenizer
 
 
-def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """The weights of a base, set up for flat rows. Raises ValueError where they are missing."""
+def load_model(
+    base: str, *, device: torch.device, dtype: torch.dtype, sampled: bool = True
+) -> PreTrainedModel:
+    """The weights of a base, set up for flat rows.
+
+    `sampled`: whether the embedded engine is to sample from it. Without it a model also loads whose
+    layers need a row of their own each (`LanguageModel.shares_prefixes`). Raises ValueError where
+    weights are missing and for what the model cannot be used for.
+    """
     path = locate(base)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=layouts.NAME
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    window = getattr(model.config, "sliding_window", None)
-    if window and not hasattr(model.config, "layer_types"):  # then it holds for every layer
-        kinds = {"sliding_attention"}
-    if kinds != {"full_attention"}:
+    model = _read(base, path, dtype)
+    if not getattr(model.config.get_text_config(), "max_position_embeddings", None):
         raise ValueError(
-            f"base {base!r} has layers of {sorted(kinds)}; only full attention works: "
-            "name a base that has no other"
+            f"base {base!r} does not say how long its context is (max_position_embeddings of its "
+            "config): name another base"
         )
     model.name_or_path = model.config._name_or_path = base  # an export names it so
     model.to(device).eval()
     make_exact(model)
-    if problem := _undrivable(model):
+    model.kept_apart, rules = foreign_attention.examine(model)
+    if model.kept_apart and sampled:
         raise ValueError(
-            f"base {base!r} has an attention that cannot be computed here: {problem}; "
-            "name another base"
+            f"base {base!r} has {model.kept_apart}, which the embedded engine cannot sample: set "
+            "engine: vllm, or name another base"
         )
-    fuse(model)
-    for change in (fuse_heads, trim):
-        _try_out(model, change)
+    if model.kept_apart:
+        if problem := foreign_attention.untrainable(model):
+            raise ValueError(
+                f"base {base!r} has {model.kept_apart}, and cannot be trained: {problem}; "
+                "name another base"
+            )
+    else:
+        fuse(model)
+        for change in (partial(fuse_heads, rules=rules), trim):
+            _try_out(model, change)
+    model.scales_logits = foreign_attention.scales_logits(model)
     return model
 
 
-@torch.no_grad()
-def _undrivable(model: Any) -> str:
-    """Why our attention and cache do not compute what the model's own attention does, or ""."""
+def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
+    """With our attention where transformers can take it."""
     try:
-        _ = model.config.max_position_embeddings  # the context's length must be known
-        ids = _probe_ids(model)
-        ours = _probe(model, torch.arange(len(ids), device=ids.device))
-        model.set_attn_implementation("eager")
-        theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
-        model.set_attn_implementation(layouts.NAME)
-    except UNLIKE as error:
-        return first_line(error)
-    apart = float((ours - theirs).abs().max() / theirs.abs().max())
-    return "" if apart <= _close(model) else f"logits differ by {apart:.2g} of the largest"
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=dtype, attn_implementation=layouts.NAME
+            )
+        except KeyError as error:  # it looks for its attention in a list of its own
+            if error.args != (layouts.NAME,):
+                raise
+        else:
+            if foreign_attention.can_switch(model):
+                return model
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
 
 
 @torch.no_grad()
 def _try_out(model: Any, change: Callable[[Any], Callable[[], None]]) -> None:
     """Change a model, and change it back if its logits are not what they were."""
     keep = torch.tensor([3, 9, 9, 10, 23], device=next(model.parameters()).device)
-    before, back = _probe(model, keep), change(model)
+    before, back = probe(model, keep), change(model)
     try:
-        same = bool(
-            (_probe(model, keep) - before).abs().max() <= _close(model) * before.abs().max()
-        )
+        apart = (probe(model, keep) - before).abs().max()
+        same = bool(apart <= close(model) * before.abs().max())
     except UNLIKE:
         same = False
     if not same:
         back()
-
-
-def _probe_ids(model: Any) -> Tensor:
-    embeddings: Tensor = model.get_input_embeddings().weight
-    return torch.arange(24, device=embeddings.device) * 7919 % embeddings.shape[0]
-
-
-def _probe(model: Any, keep: Tensor) -> Tensor:
-    """Logits of a few tokens through our cache."""
-    number, head_size = heads_of(model.config)
-    cache = Cache(
-        layers=model.config.num_hidden_layers, pages=2, heads=number, size=head_size,
-        like=next(model.parameters()),
-    )  # fmt: skip
-    ids = _probe_ids(model)
-    table = torch.tensor([[0, 1]], dtype=torch.int32, device=ids.device)
-    start = torch.zeros(1, dtype=torch.long, device=ids.device)
-    layout = Paged(table, start, start + len(ids), cache=cache)
-    return run(model, ids, layout.position, layout=layout, keep=keep)[0]
-
-
-def _close(model: Any) -> float:
-    """The largest difference of logits that rounding makes, as a share of the largest."""
-    return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
 
 
 def with_adapters(

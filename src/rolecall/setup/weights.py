@@ -39,9 +39,13 @@ def in_process(config: Config) -> list[str]:
     return [
         name
         for name in config.policies
-        if isinstance(config.engine_of(name), LocalEngineConfig | OwnEngineConfig)
-        or (name in config.trained and not config.is_ranked(name))
+        if is_embedded(config, name) or (name in config.trained and not config.is_ranked(name))
     ]
+
+
+def is_embedded(config: Config, policy: str) -> bool:
+    """Whether its engine samples a model of this process."""
+    return isinstance(config.engine_of(policy), LocalEngineConfig | OwnEngineConfig)
 
 
 def load_models(
@@ -71,7 +75,10 @@ def load_models(
             models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
         else:
             models[name] = read[kind] = _load(
-                *kind, key=f"policies.{name}.base", tokenizer=tokenizers[name]
+                *kind,
+                key=f"policies.{name}.base",
+                sampled=is_embedded(config, name),
+                tokenizer=tokenizers[name],
             )
     for _, adapters in sorted(adapted.items()):
         first = next(iter(adapters))
@@ -84,10 +91,17 @@ def load_models(
 
 
 def _load(
-    base: str, device: str, dtype: str, *, key: str, tokenizer: Tokenizer | None = None
+    base: str,
+    device: str,
+    dtype: str,
+    *,
+    key: str,
+    sampled: bool = False,
+    tokenizer: Tokenizer | None = None,
 ) -> LanguageModel:
     try:
-        model = load_model(base, device=device_named(device), dtype=getattr(torch, dtype))
+        where, what = device_named(device), getattr(torch, dtype)
+        model = load_model(base, device=where, dtype=what, sampled=sampled)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
     return LanguageModel(model, tokenizer or _tokenizer(base, key))

@@ -146,6 +146,7 @@ def optimizer_steps(
     pairs = algorithm.pairs(turns) if algorithm.keep_together else None
     if pairs == []:
         return []
+    shares = config.share_prefixes and run.learners[turns[0].policy].shares_prefixes
     steps = []
     for _ in range(algorithm.epochs):
         for share, together in split(turns, algorithm.minibatches, random=random, pairs=pairs):
@@ -153,7 +154,7 @@ def optimizer_steps(
                 share,
                 budget=config.tokens_per_batch,
                 skip_zero=algorithm.skips_zero,
-                share=config.share_prefixes,
+                share=shares,
                 by_agent=by_agent,
                 pairs=together,
             )

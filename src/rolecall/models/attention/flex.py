@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 from torch.nn.functional import pad
 
 from rolecall.models.attention.prefix_tree import subtree_ends
+from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.types import Ids
 
 BLOCK = 128  # tokens
@@ -28,25 +29,52 @@ MOST_SHAPES = 64
 class Flex:
     """Each token sees itself and its ancestors: q sees k if k <= q < end of k's subtree.
 
-    Only blocks of tokens with a pair that is seen are computed. Padding sees itself.
+    Only blocks of tokens with a pair that is seen are computed. Padding sees itself. With a window
+    it also sees no further than that many positions along its branch. What rules add was run
+    uncompiled on a CPU only, never by CUDA's kernels.
     """
 
     def __init__(self, parent: Ids, depth: Ids, *, device: torch.device) -> None:
         self.size = len(parent)
         self.padding = padded(self.size, least=LEAST) - self.size
         own = np.arange(self.size, self.size + self.padding, dtype=np.int32) + 1
-        ends = np.concatenate([subtree_ends(parent, depth), own])
-        self.mask = _block_mask(ends, device=device)
+        self.parent, self.longest, self.device = parent, int(depth.max()) + 1, device
+        self.ends = np.concatenate([subtree_ends(parent, depth), own])
+        self.depth = np.concatenate([depth, np.zeros_like(own)])
+        self.mask = _block_mask(self.ends, device=device)
+        self._windows: dict[int, BlockMask] = {}
         self.compiled = device.type == "cuda"
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        rule: ScoreRule | None = None,
     ) -> Tensor:
+        rule = None if rule is None else rule.within(self.longest)
         q, k, v = (pad(x, (0, 0, 0, self.padding))[None] for x in (query, key, value))
+        if rule is not None:
+            mask = self.mask if rule.window is None else self._within(rule.window)
+            fixed = ("training", len(query), len(key), query.shape[-1], query.dtype)
+            found = ruled(
+                q, k, v, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=self.compiled
+            )
+            return found[0, :, : self.size].transpose(0, 1)
         shape = (len(query), len(key), query.shape[-1], query.dtype)
         flex = compiled("training", *shape) if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
+
+    def _within(self, window: int) -> BlockMask:
+        if window not in self._windows:
+            self._windows[window] = _block_mask(
+                self.ends, device=self.device, depth=self.depth, window=window
+            )
+        return self._windows[window]
 
 
 def padded(size: int, *, least: int) -> int:
@@ -59,14 +87,15 @@ def padded(size: int, *, least: int) -> int:
 
 
 @cache
-def compiled(use: str, *shape: int | torch.dtype) -> Any:
+def compiled(use: str, *shape: int | torch.dtype, under_rule: bool = False) -> Any:
     """FlexAttention for one use and all that is fixed of its shapes; only a size may change.
 
     PyTorch counts what it compiled by code object, so each has a code object of its own. With one
     for all, several bases that train and decode would reach the limit together.
     """
     torch._dynamo.config.recompile_limit = MOST_SHAPES
-    code = _attend.__code__.replace(co_name="_".join(map(str, ("flex", use, *shape))))
+    plain = _attend_under_rule if under_rule else _attend
+    code = plain.__code__.replace(co_name="_".join(map(str, ("flex", use, *shape))))
     return torch.compile(FunctionType(code, globals()), dynamic=False, fullgraph=True)
 
 
@@ -78,8 +107,50 @@ def _attend(
     )
 
 
-def _block_mask(ends: Ids, *, device: torch.device) -> BlockMask:
-    """Of subtree ends [B * BLOCK], without a mask of all pairs."""
+def ruled(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float, rule: ScoreRule,
+    fixed: tuple[Any, ...], compiles: bool,
+) -> Tensor:  # fmt: skip
+    """query [1, H, N, D], key and value [1, K, S, D] -> [1, H, N, D] under all of a rule but its
+    window, which the mask holds.
+
+    A sink takes its share of the softmax from the sum of all others: out * sigmoid(sum - sink).
+    `fixed`: the use and what is fixed of its shapes, as `compiled` takes them.
+    """
+    sums = rule.sinks is not None
+    attend: Any = _attend_under_rule
+    if compiles:
+        use, *shape = fixed
+        attend = compiled(f"{use}_{rule.softcap}_{sums}", *shape, under_rule=True)
+    out: Tensor
+    out, total = attend(query, key, value, mask, scale, rule.softcap, sums)
+    if rule.sinks is not None:
+        share = (total - rule.sinks.to(total.dtype)[:, None]).sigmoid()
+        out = out * share[..., None].to(out.dtype)
+    return out
+
+
+def _attend_under_rule(
+    query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float,
+    softcap: float | None, sums: bool,
+) -> Any:  # fmt: skip
+    """What `flex_attention` gives, and the logarithms of the softmaxes' sums if asked for."""
+
+    def capped(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        assert softcap is not None
+        return softcap * torch.tanh(score / softcap)
+
+    found: Any = flex_attention(
+        query, key, value, score_mod=None if softcap is None else capped, block_mask=block_mask,
+        scale=scale, enable_gqa=True, return_aux=AuxRequest(lse=True) if sums else None,
+    )  # fmt: skip
+    return (found[0], found[1].lse) if sums else (found, None)
+
+
+def _block_mask(
+    ends: Ids, *, device: torch.device, depth: Ids | None = None, window: int = 0
+) -> BlockMask:
+    """Of subtree ends [B * BLOCK], without a mask of all pairs; with a window also of depths."""
     ends_B_BLOCK = ends.reshape(-1, BLOCK)
     block = np.arange(len(ends_B_BLOCK))
     before = block < block[:, None]
@@ -89,6 +160,15 @@ def _block_mask(ends: Ids, *, device: torch.device) -> BlockMask:
 
     def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (q < end_N[k])
+
+    if depth is not None:
+        depth_B_BLOCK, depth_N = depth.reshape(-1, BLOCK), torch.from_numpy(depth).to(device)
+        least, most = depth_B_BLOCK.min(1), depth_B_BLOCK.max(1)
+        some &= least[:, None] - most < window
+        whole &= most[:, None] - least < window
+
+        def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return (k <= q) & (q < end_N[k]) & (depth_N[q] - depth_N[k] < window)
 
     return BlockMask.from_kv_blocks(
         *_listed(some & ~whole, device), *_listed(whole, device), BLOCK_SIZE=BLOCK, mask_mod=seen

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall.models.cpu import kernels
+from rolecall.models.attention.score_rule import ScoreRule, attend_densely
+from rolecall.models.cpu import kernels, ruled_attention
 from rolecall.models.cpu.kernels import PAGE, flat, runs_on_numba
 
 
@@ -52,6 +53,13 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_zeros(shape)
 
 
+def _numbers(rule: ScoreRule) -> tuple[int, np.float32, np.ndarray]:
+    """A rule as numba's loop takes it: window, softcap or 0, sinks [H] or none."""
+    window = ruled_attention.UNLIMITED if rule.window is None else rule.window
+    sinks = np.zeros(0, np.float32) if rule.sinks is None else flat(rule.sinks.contiguous())
+    return window, np.float32(rule.softcap or 0.0), sinks
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """Some of the rows, padded to the longest of them."""
@@ -60,6 +68,14 @@ class _Part:
     index: Tensor  # [R, L] of their new tokens among all
     real: Tensor  # [R, L] what is not padding
     mask: Tensor  # [R, 1, L, S] which positions each token sees
+    last: Tensor  # [R, L, 1] the position of each token
+
+    def within(self, window: int | None) -> Tensor:
+        """The mask with a window of positions."""
+        if window is None:
+            return self.mask
+        column_S = torch.arange(self.mask.shape[-1], device=self.mask.device)
+        return self.mask & (column_S > self.last - window)[:, None]
 
 
 class Paged:
@@ -86,7 +102,14 @@ class Paged:
         self.slot = page * PAGE + self.position % PAGE  # [N]
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        rule: ScoreRule | None = None,
     ) -> Tensor:
         """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
@@ -99,30 +122,51 @@ class Paged:
                 f"queries, keys and values have {shapes} heads and numbers; the cache has "
                 f"{number} heads of {size}"
             )
+        rule = None if rule is None else rule.within(self.longest)
         if self.cache.runs_on_numba:
-            return self._walk(keys, values, query, key, value, scale)
+            return self._walk(keys, values, query, key, value, scale, rule)
         keys[self.slot], values[self.slot] = key, value
         out = torch.empty_like(query)
         for part in self._parts:
             k, v = (x[part.slots].transpose(1, 2) for x in (keys, values))  # [R, K, S, D]
-            found = scaled_dot_product_attention(
-                query[part.index].transpose(1, 2), k, v, attn_mask=part.mask, scale=scale,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )  # fmt: skip
+            q, mask = query[part.index].transpose(1, 2), part.mask
+            if rule is not None:
+                mask = part.within(rule.window)
+            if rule is None or rule.is_window:
+                found = scaled_dot_product_attention(
+                    q, k, v, attn_mask=mask, scale=scale,
+                    enable_gqa=query.shape[1] != key.shape[1],
+                )  # fmt: skip
+            else:
+                found = attend_densely(q, k, v, seen=mask, scale=scale, rule=rule)
             out[part.index[part.real]] = found.transpose(1, 2)[part.real]
         return out
 
     def _walk(
-        self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float
+        self,
+        keys: Tensor,
+        values: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        rule: ScoreRule | None,
     ) -> Tensor:
         (num_heads, size), num_kv = query.shape[1:], key.shape[1]
         k, v, out = flat(keys), flat(values), torch.empty_like(query)
         kernels.use_threads()
         kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), num_kv, size)
-        kernels.attend(
-            flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale), flat(out)
-        )
+        given = (flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale))
+        if rule is None:
+            kernels.attend(*given, flat(out))
+        else:
+            ruled_attention.attend(*given, *_numbers(rule), flat(out))
         return out
+
+    @cached_property
+    def longest(self) -> int:
+        """The most positions that any of these rows has now."""
+        return int(self.position.max()) + 1
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -149,4 +193,4 @@ class Paged:
         last = (starts[:, None] + column_L)[..., None]
         table = self.table[rows, :pages].long()
         slots = (table[..., None] * PAGE + column_S[:PAGE]).flatten(1)
-        return _Part(slots, index, real, (column_S <= last)[:, None])
+        return _Part(slots, index, real, (column_S <= last)[:, None], last)

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from rolecall.models.attention.score_rule import ScoreRule
+from rolecall.models.attention.tree_scores import TreeScores
 from rolecall.types import NO_PARENT, Ids
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -37,10 +39,22 @@ class PrefixTreeAttention:
             (int(start), int(stop), int(ends[stop - 1]))
             for start, stop in zip(starts, stops, strict=True)
         ]
+        self.parent, self.longest = parent, int(depth.max()) + 1
+        self._scores = TreeScores(ends, depth)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        rule: ScoreRule | None = None,
     ) -> Tensor:
+        rule = None if rule is None else rule.within(self.longest)
+        if rule is not None:
+            return self._scores.attend(query, key, value, scale=scale, rule=rule)
         out: Tensor = _Attend.apply(query, key, value, self.branches, scale)
         return out
 
@@ -125,6 +139,22 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor,
     groups = (len(key), len(query) // len(key))
     k, v = (x.unsqueeze(1).expand(-1, groups[1], -1, -1) for x in (key, value))
     return query.unflatten(0, groups), k, v
+
+
+def paths(parent: Ids) -> list[Ids]:
+    """The tokens of each branch from its root to its last token, whole.
+
+    parent [-1, 0, 1, 1] -> [[0, 1, 2], [0, 1, 3]].
+    """
+    last = np.ones(len(parent), dtype=bool)
+    last[parent[parent != NO_PARENT]] = False
+    found = []
+    for place in np.flatnonzero(last):
+        path = [int(place)]
+        while (before := int(parent[path[-1]])) != NO_PARENT:
+            path.append(before)
+        found.append(np.array(path[::-1]))
+    return found
 
 
 def subtree_ends(parent: Ids, depth: Ids) -> Ids:

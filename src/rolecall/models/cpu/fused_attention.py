@@ -9,7 +9,7 @@ Legend: N = tokens, H = heads of a query or a key, D = head size.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,18 @@ from rolecall.models.cpu.kernels import flat, runs_on_numba
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
 
 
-def fuse_heads(model: Any) -> Callable[[], None]:
+def fuse_heads(model: Any, rules: Mapping[int, Any]) -> Callable[[], None]:
     """Change the attention modules of a model in place, for float32 on a CPU only; a function
     that changes them back.
+
+    `rules`: each layer's `ScoreRule` or None, with which transformers would ask the layout.
     """
-    changed = [module for module in model.modules() if _looks_like(module)]
+    changed = [
+        module
+        for module in model.modules()
+        if _looks_like(module) and module.layer_idx in rules
+        if getattr(rules[module.layer_idx], "sinks", None) is None
+    ]
     kinds = [type(module) for module in changed]
 
     def back() -> None:
@@ -40,6 +47,7 @@ def fuse_heads(model: Any) -> Callable[[], None]:
     if runs_on_numba(next(model.parameters())):
         for module, kind in zip(changed, kinds, strict=True):
             module.__class__ = type(kind.__name__, (Heads, kind), {})
+            module.rule = rules[module.layer_idx]
     return back
 
 
@@ -60,6 +68,7 @@ class Heads(Module):
     head_dim: int
     layer_idx: int
     scaling: float
+    rule: Any  # a ScoreRule without sinks, or None
     q_proj: Module
     k_proj: Module
     v_proj: Module
@@ -88,7 +97,7 @@ class Heads(Module):
         )
         value = self.v_proj(hidden_states)[0]
         heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in (query, key, value))
-        out = layout.attend(self.layer_idx, *heads, scale=self.scaling)
+        out = layout.attend(self.layer_idx, *heads, scale=self.scaling, rule=self.rule)
         return self.o_proj(out.flatten(1))[None], None
 
 

@@ -1,0 +1,27 @@
+"""Brings a layout to the attention of layers that do not hand on what they are called with.
+
+Layers of StableLM and Nemotron call their attention with the arguments that they name themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.nn import Module
+
+from rolecall.models.attention import layouts
+
+
+def carry(model: Any) -> None:
+    """Change the layers of a model in place."""
+    for layer in model.get_decoder().layers:
+        kind = type(layer)
+        layer.__class__ = type(kind.__name__, (Carrying, kind), {})
+
+
+class Carrying(Module):
+    """Before the class of a layer. Whatever computes it again for a backward pass brings it too."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        with layouts.carried(options.pop("layout", None)):
+            return super().forward(*args, **options)

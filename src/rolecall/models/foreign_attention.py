@@ -1,0 +1,267 @@
+"""Finds out whether our layouts compute what a model's own attention does, layer by layer.
+
+A model is never trusted for its name. Its logits through our cache are compared with those of its
+own attention, for two rows in one pass: so layers show that let rows reach each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rolecall.errors import first_line
+from rolecall.models.attention import layouts
+from rolecall.models.attention.kv_cache import Cache, Paged
+from rolecall.models.attention.score_rule import Observed, ScoreRule
+from rolecall.models.carried_layout import carry
+from rolecall.models.language_model import heads_of, run, run_apart, states_of
+
+UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
+LENGTHS = (24, 9)  # tokens of the probe's rows
+WINDOW = 6  # of sliding layers while they are tried out, whatever it is
+KNOWN = {"full_attention", "sliding_attention"}
+# Keys of transformers' configs that say how far a token sees, in other ways than a window does.
+REACHES = (
+    "attention_chunk_size", "attention_window", "attention_window_size", "block_size", "chunk_size",
+    "index_topk", "keep_window_size", "window_size",
+)  # fmt: skip
+
+Rules = Mapping[int, ScoreRule | None]  # by layer
+
+
+@torch.no_grad()
+def examine(model: Any) -> tuple[str, Rules]:
+    """Why rows of the model must be kept apart, or "", and what its layers ask of a layout.
+
+    Of a model that must be, the own attention is switched on.
+    """
+    rules: Rules = {}
+    try:
+        problem = _unknown(model)
+        if not problem:
+            problem, rules = _compare(model)
+            if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
+                carry(model)
+                problem, rules = _compare(model)
+            problem = problem or _wrong_window(model, rules)
+            if problem:
+                problem = f"an attention that cannot be computed here ({problem})"
+    except UNLIKE as error:
+        problem = f"an attention that cannot be tried out ({first_line(error)})"
+    if problem and model.config._attn_implementation == layouts.NAME:
+        _switch(model, "sdpa", "eager")
+    return problem, rules
+
+
+def _unknown(model: Any) -> str:
+    """What of a model's config says that no layout computes it, or ""."""
+    config = model.config.get_text_config()
+    kinds = sorted({*(getattr(config, "layer_types", None) or [])} - KNOWN)
+    if kinds:
+        return f"layers of {kinds}"
+    keys = [key for key in REACHES if getattr(config, key, None)]
+    if keys:
+        return f"an attention of another reach ({keys[0]})"
+    own = model.config._attn_implementation != layouts.NAME
+    return "an attention of its own" if own else ""
+
+
+def _compare(model: Any) -> tuple[str, Rules]:
+    """What is wrong with our logits of the probe, or "", and each layer's rule."""
+    try:
+        ours, rules = _in_two_passes(model)
+        theirs = _own(model)
+    except UNLIKE as error:
+        return first_line(error), {}
+    finally:
+        model.set_attn_implementation(layouts.NAME)
+    if missing := model.config.get_text_config().num_hidden_layers - len(rules):
+        return f"{missing} layers compute without it", rules
+    apart = _difference(model, ours, theirs)
+    return "" if apart <= close(model) else f"logits differ by {apart:.2g} of the largest", rules
+
+
+def _difference(model: Any, ours: Tensor, theirs: Tensor) -> float:
+    """As a share of the largest logit: of any token in float32.
+
+    Where less is stored, rounding makes some tokens choose other experts. So of the tokens of each
+    row and pass the median counts: what is computed wrongly shows in most of them.
+    """
+    by_token = (ours - theirs).abs().amax(1) / theirs.abs().max()
+    if by_token.isnan().any() or next(model.parameters()).dtype == torch.float32:
+        return float(by_token.max())
+    parts = by_token.split([part for n in LENGTHS for part in (_read_first(n), n - _read_first(n))])
+    return max(float(part.median()) for part in parts)
+
+
+def _read_first(length: int) -> int:
+    """How many tokens of a row the first pass reads."""
+    return length * 3 // 4
+
+
+def _wrong_window(model: Any, rules: Rules) -> str:
+    """Whether a window is computed as the model's own attention does; rows seldom reach a real one.
+
+    So the probe is made again with a short one. Both sides must have seen it, or nothing is known.
+    """
+    asked = [layer for layer, rule in rules.items() if rule is not None and rule.window]
+    windows = {rule.window for rule in rules.values() if rule is not None and rule.window}
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    window = getattr(config, "sliding_window", None) or 0
+    if not (windows or window or "sliding_attention" in kinds):
+        return ""
+    if min(windows | {window}) >= config.max_position_embeddings:
+        return ""
+    long = _own(model)
+    model.set_attn_implementation(layouts.NAME)
+    with _short_windows(model):
+        problem, short_rules = _compare(model)
+        short = _own(model)
+    model.set_attn_implementation(layouts.NAME)
+    if problem:
+        return f"with a window of {WINDOW} tokens: {problem}"
+    seen = [
+        layer for layer, rule in short_rules.items() if rule is not None and rule.window == WINDOW
+    ]
+    changed = bool((long - short).abs().max() > 0)
+    if seen != asked or (windows and not changed and windows != {WINDOW}):
+        return "its window cannot be tried out"
+    return ""
+
+
+@contextmanager
+def _short_windows(model: Any) -> Iterator[None]:
+    holders = [model.config.get_text_config(), *model.modules()]
+    before = [(x, w) for x in holders if isinstance(w := getattr(x, "sliding_window", None), int)]
+    for holder, _ in before:
+        holder.sliding_window = WINDOW
+    try:
+        yield
+    finally:
+        for holder, window in before:
+            holder.sliding_window = window
+
+
+@torch.no_grad()
+def untrainable(model: Any) -> str:
+    """Why a model with its own attention cannot be trained row by row, or ""."""
+    try:
+        rows = layouts.Rows(list(LENGTHS), device=model.device)
+        ids = _ids(model)
+        keep = torch.tensor([3, 9, 23, 26, 32], device=model.device)
+        ours = run_apart(model, ids, layout=rows, keep=keep)[0]
+        theirs = _own(model)[keep]
+        changed = ids.clone()
+        changed[[23, 32]] = ids[[22, 31]]
+        later = run_apart(model, changed, layout=rows, keep=keep)[0]
+    except UNLIKE as error:
+        return first_line(error)
+    largest = theirs.abs().max()
+    if not bool((ours - theirs).abs().max() <= close(model) * largest):
+        return "its logits depend on which of them are asked for"
+    early = [0, 1, 3]
+    if not bool((later - ours)[early].abs().max() <= close(model) * largest):
+        return "its tokens see those after them"
+    return ""
+
+
+def _own(model: Any) -> Tensor:
+    """Logits of the probe's rows one by one, by the model's own attention: [sum(LENGTHS), V]."""
+    if model.config._attn_implementation == layouts.NAME:
+        _switch(model, "eager")
+    parts = _ids(model).split(LENGTHS)
+    return torch.cat(
+        [model(input_ids=row[None], use_cache=False).logits[0] for row in parts]
+    ).float()
+
+
+@torch.no_grad()
+def scales_logits(model: Any) -> bool:
+    """Whether the logits are anything else than the head of what its decoder gives."""
+    layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
+    keep = torch.tensor([3, 23, 32], device=model.device)
+    try:
+        states = states_of(model, ids, layout.position, layout=layout, keep=keep)
+        plain = model.get_output_embeddings()(states).float()
+    except UNLIKE:
+        return True
+    if model.kept_apart:
+        logits = run_apart(model, ids, layout=layout, keep=keep)[0]
+    else:
+        logits = run(model, ids, layout.position, layout=layout, keep=keep)[0]
+    return not bool((plain - logits).abs().max() <= 1e-3 * logits.abs().max())
+
+
+def can_switch(model: Any) -> bool:
+    """Whether another attention than ours can be switched on; transformers keeps some silently."""
+    try:
+        _switch(model, "eager")
+    except ValueError:
+        return False
+    model.set_attn_implementation(layouts.NAME)
+    return True
+
+
+def _switch(model: Any, *names: str) -> None:
+    """To the first of these kinds of attention that the model has. Raises ValueError for none."""
+    for name in names:
+        with suppress(ValueError):
+            model.set_attn_implementation(name)
+        if model.config._attn_implementation == name:
+            return
+    raise ValueError(f"it has no attention called {names}")
+
+
+def _ids(model: Any) -> Tensor:
+    size = model.get_input_embeddings().weight.shape[0]
+    return torch.arange(sum(LENGTHS), device=model.device) * 7919 % size
+
+
+def probe(model: Any, keep: Tensor) -> Tensor:
+    """Logits of the probe's rows through our cache, in one pass."""
+    paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
+    return run(model, _ids(model), paged.position, layout=paged, keep=keep)[0]
+
+
+def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
+    """The same of all tokens, the last ones in a second pass; and what each layer asks."""
+    cache, first = _cache(model), [_read_first(length) for length in LENGTHS]
+    rules: dict[int, ScoreRule | None] = {}
+    rows = _ids(model).split(LENGTHS)
+    parts: list[list[Tensor]] = []
+    for starts, ends in (([0, 0], first), (first, list(LENGTHS))):
+        counts = [end - start for start, end in zip(starts, ends, strict=True)]
+        ids = [row[start:end] for row, start, end in zip(rows, starts, ends, strict=True)]
+        paged = _paged(model, cache, starts, counts)
+        keep = torch.arange(sum(counts), device=model.device)
+        layout = Observed(paged, rules)
+        logits = run(model, torch.cat(ids), paged.position, layout=layout, keep=keep)[0]
+        parts.append(list(logits.split(counts)))
+    return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), rules
+
+
+def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Paged:
+    table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32, device=model.device)
+    given = (torch.tensor(part, device=model.device) for part in (starts, counts))
+    return Paged(table, *given, cache=cache)
+
+
+def _cache(model: Any) -> Cache:
+    config = model.config.get_text_config()
+    number, size = heads_of(config)
+    if not number or not size:
+        raise ValueError("its layers have no heads of one size")
+    return Cache(
+        layers=config.num_hidden_layers, pages=4, heads=number, size=size,
+        like=next(model.parameters()),
+    )  # fmt: skip
+
+
+def close(model: Any) -> float:
+    """The largest difference of logits that rounding makes, as a share of the largest."""
+    return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
