@@ -85,10 +85,9 @@ class TrainedTeam:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Close the environment and end the thread."""
+        """End what the team has started, and the thread."""
         if self._thread.is_alive():
-            if hasattr(self.run.context.environment, "close"):
-                self._wait(self.run.context.environment.close())
+            self._wait(self.run.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -112,5 +111,9 @@ class Team(BoundTeam):
         """
         folder = RunFolder.existing(Path(run))
         built = build(load_plan(folder.config))
-        built.restore(checkpoint.named(folder, step))
-        return TrainedTeam(built)
+        try:
+            built.restore(checkpoint.named(folder, step))
+            return TrainedTeam(built)
+        except BaseException:
+            asyncio.run(built.close())
+            raise

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rolecall.cli.run_paths import is_run
-from rolecall.cli.services import check_services, close
+from rolecall.cli.services import check_services
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.monitor import summary, terminal
@@ -41,14 +41,14 @@ def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
     run = build(plan)
     check_services(run)
-    saved = checkpoint.named(folder, checkpoint_name) if folder else None
-    if saved:
-        run.restore(saved)
     try:
+        saved = checkpoint.named(folder, checkpoint_name) if folder else None
+        if saved:
+            run.restore(saved)
         found, rollout = asyncio.run(_evaluate(run))
         found = {"split": TEST, **found}
     finally:
-        close(run.context)
+        asyncio.run(run.close())
     if folder and saved:
         step = checkpoint.step_of(saved)
         _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)

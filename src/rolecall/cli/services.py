@@ -26,10 +26,15 @@ def check_services(run: Run) -> None:
                 raise ConfigError(f"environment: {error}") from error
         await check_kits(uses, world=lambda: environment.open(part[0], seed=0))
 
-    asyncio.run(check())
+    try:
+        asyncio.run(check())
+    except BaseException:
+        asyncio.run(run.close())
+        raise
 
 
 def close(context: RolloutContext) -> None:
+    """End what an environment has started, where there is no run."""
     close = getattr(context.environment, "close", None)
     if close is not None:
         asyncio.run(close())

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from rolecall.cli.run_paths import is_run
-from rolecall.cli.services import check_services, close
+from rolecall.cli.services import check_services
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
@@ -89,10 +89,13 @@ def train(
             return _summary(folder, config)
         run = build(plan)
         check_services(run)
-        with folder.started(config, allow_changes=allow_changes):
-            with logged(folder.log):
-                _train(plan, run, folder, stop=stop or Stop())
-            found = _summary(folder, config)
+        try:
+            with folder.started(config, allow_changes=allow_changes):
+                with logged(folder.log):
+                    _train(plan, run, folder, stop=stop or Stop())
+                found = _summary(folder, config)
+        finally:
+            asyncio.run(run.close())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())
         return found
@@ -115,8 +118,6 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop) -> None:
             again = shlex.join(["rolecall", "train", str(folder.path)])
             console.print(f"Stopped and {kept}. Continue with: {again}", soft_wrap=True)
             raise
-        finally:
-            close(run.context)
 
 
 async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:

@@ -237,12 +237,16 @@ class LocalLearner(Learner):
     def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
         with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
             outputs = self.forward(batch, entropy=algorithm.entropy > 0)
-        losses = []
+        losses = self._also(outputs)
         for part in batch.parts or [batch]:
             loss = algorithm.loss(part, outputs)
             sums[part.agent].add(part, loss, outputs.logprobs.detach())
             losses.append(loss.total)
         torch.stack(losses).sum().backward()
+
+    def _also(self, outputs: Outputs) -> list[Tensor]:
+        """Losses of 0 beside that of the algorithm."""
+        return []
 
     @property
     def steppers(self) -> list[Stepper]:

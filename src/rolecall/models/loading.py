@@ -44,8 +44,13 @@ def load_tokenizer(base: str) -> Tokenizer:
     return tokenizer
 
 
-def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """The weights of a base, set up for flat rows. Raises ValueError where they are missing."""
+def load_model(
+    base: str, *, device: torch.device, dtype: torch.dtype, fuses: bool = True
+) -> PreTrainedModel:
+    """The weights of a base, set up for flat rows. Raises ValueError where they are missing.
+
+    `fuses`: on a CPU with loops of our own, whose weights PyTorch can then no longer free.
+    """
     path = locate(base)
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -70,8 +75,9 @@ def load_model(base: str, *, device: torch.device, dtype: torch.dtype) -> PreTra
             f"base {base!r} has an attention that cannot be computed here: {problem}; "
             "name another base"
         )
-    fuse(model)
-    for change in (fuse_heads, trim):
+    if fuses:
+        fuse(model)
+    for change in (fuse_heads, trim) if fuses else (trim,):
         _try_out(model, change)
     return model
 

@@ -22,7 +22,7 @@ from rolecall.setup.weights import (
     load_models,
     load_tokenizers,
     make_critic,
-    make_learner,
+    make_learners,
 )
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.publish import WeightPublisher
@@ -46,7 +46,7 @@ def _connected(plan: Plan, opened: Opened) -> Run:
     barrier = IdleBarrier()
     engines = make_engines(plan, models, barrier)
     context = _context(plan, opened, tokenizers, engines, barrier)
-    learners = {name: make_learner(plan, name, models) for name in sorted(config.trained)}
+    learners = make_learners(plan, models)
     pools = _opponent_pools(config, models)
     return Run(
         config=config,

@@ -15,6 +15,7 @@ def check_placement(config: Config) -> Problems:
     for name in sorted(known):
         yield from _check_learner(config, name)
         yield from _check_dtypes(config, name)
+        yield from _check_critics(config, name)
     yield from _check_sharing(config)
 
 
@@ -23,6 +24,14 @@ def _check_learner(config: Config, name: str) -> Problems:
         yield (
             f"policies.{name}.learner has no effect: no agent that speaks with it is trainable; "
             "remove it, and say where it lives with device"
+        )
+
+
+def _check_critics(config: Config, name: str) -> Problems:
+    if "mixer" in config.critics and name in config.trained and config.is_ranked(name):
+        yield (
+            f"{_key(config, name, 'learner')}.name: critics.mixer reads the model of {name}, which "
+            "must be in this process; write local"
         )
 
 

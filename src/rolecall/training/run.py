@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,13 @@ class Run:
     def stateful(self) -> list[Algorithm | TaskSampler]:
         """What a checkpoint holds a small state of."""
         return [*(part.algorithm for part in self.algorithm_groups), self.sampler]
+
+    async def close(self) -> None:
+        """End what the run has started: its environment, what samples and what trains."""
+        async with AsyncExitStack() as stack:  # each is closed, also where another one cannot be
+            for part in [*self.learners.values(), self.engine, self.context.environment]:
+                if hasattr(part, "close"):
+                    stack.push_async_callback(part.close)
 
     def restore(self, saved: Path) -> None:
         """Take over a checkpoint's weights, critics and states."""

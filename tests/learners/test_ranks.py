@@ -1,0 +1,506 @@
+"""Learners on several ranks do what one process does, and end together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rolecall.algorithms.drmas import DrMas
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import load
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter
+from rolecall.interfaces.learner import DivergedError, Learner
+from rolecall.learners import logprobs
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.packing import pack
+from rolecall.learners.ranks.dealing import deal
+from rolecall.learners.ranks.group import RankError, RankGroup
+from rolecall.learners.ranks.learner import RankedLearner
+from rolecall.learners.ranks.spec import LearnerSpec
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.seeding import seed_of
+from rolecall.setup.plan import validate
+from tests.conftest import make_model
+from tests.test_every_algorithm import Display, trainer_of
+from tests.test_packing import turns_of
+from tests.toy import CPU, algorithm_cases, alike, crew_config, language_model, relay_config, write
+
+pytestmark = pytest.mark.slow
+KINDS = ["replicated", "fsdp"]
+NAMES = list(algorithm_cases(Path("x")))
+names = (f"learner-{number}" for number in count())
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """Groups of so many ranks, which live until the last test; a dead one is started again."""
+    groups: dict[int, RankGroup] = {}
+
+    def of(size: int) -> RankGroup:
+        if size not in groups or groups[size]._gone:
+            groups[size] = RankGroup(size)
+            groups[size].use("the tests")
+        return groups[size]
+
+    yield of
+    for group in groups.values():
+        group.close()
+
+
+def spec_of(folder: Path, kind: str, **changes) -> LearnerSpec:
+    spec = LearnerSpec(
+        kind=kind, base=str(folder), adapter=None, seed=0, optimizer=Optimizer(lr=1e-3),
+        total_updates=10, reference=None, head=None, dtype="float32",
+    )  # fmt: skip
+    return replace(spec, **changes)
+
+
+def ranked(group: RankGroup, spec: LearnerSpec) -> RankedLearner:
+    return RankedLearner(group, next(names), spec)
+
+
+def local(folder: Path, **options) -> LocalLearner:
+    return LocalLearner(
+        language_model(folder), Optimizer(lr=1e-3, **options), total_updates=10
+    )
+
+
+def weights_of(learner: Learner, folder: Path) -> dict[str, torch.Tensor]:
+    folder.mkdir(parents=True)
+    asyncio.run(learner.write_weights(folder))
+    [file] = folder.glob("*.safetensors")
+    return load_file(file)
+
+
+def assert_same_weights(one: Learner, other: Learner, folder: Path) -> None:
+    found, wanted = (weights_of(each, folder / str(n)) for n, each in enumerate((one, other)))
+    assert found.keys() == wanted.keys()
+    flat = [torch.cat([w[name].flatten() for name in sorted(w)]) for w in (found, wanted)]
+    assert alike(*flat)
+
+
+def assert_same_updates(found, wanted) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+        assert one.agent_grad_norms == pytest.approx(other.agent_grad_norms, rel=1e-4)
+        assert (one.lr, one.skipped) == (other.lr, other.skipped)
+        assert one.agent_metrics.keys() == other.agent_metrics.keys()
+        for agent, metrics in one.agent_metrics.items():
+            assert metrics == pytest.approx(other.agent_metrics[agent], rel=1e-4, abs=1e-5)
+
+
+def update(learner: Learner, batches, *, algorithm=None, per_agent: bool = True):
+    [done] = asyncio.run(
+        learner.update([batches], algorithm or DrMas(), per_agent=per_agent)
+    )
+    return done
+
+
+class Beside:
+    """A learner of this process that compares all that it says with what ranks say of it."""
+
+    def __init__(self, inner: LocalLearner, others: list[RankedLearner]) -> None:
+        self.inner, self.others = inner, others
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def annotate(self, turns, what, *, budget):
+        wanted = await self.inner.annotate(turns, what, budget=budget)
+        for other in self.others:
+            found = await other.annotate(turns, what, budget=budget)
+            for turn in turns:
+                assert found[turn.id].keys() == wanted[turn.id].keys()
+                for name, numbers in wanted[turn.id].items():
+                    assert np.allclose(found[turn.id][name], numbers, rtol=1e-5, atol=1e-5)
+        return wanted
+
+    async def update(self, steps, algorithm, *, per_agent):
+        wanted = await self.inner.update(steps, algorithm, per_agent=per_agent)
+        for other in self.others:
+            found = await other.update(steps, algorithm, per_agent=per_agent)
+            assert_same_updates(found, wanted)
+            assert (other.version, other.num_steps) == (self.inner.version, self.inner.num_steps)
+        return wanted
+
+    async def probe(self, tokens):
+        return await self.inner.probe(tokens)
+
+    def save(self, folder):
+        self.inner.save(folder)
+
+    def load(self, folder):
+        self.inner.load(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_equal_one_for_every_algorithm(name, ranks, model_folder, tmp_path):
+    """A step of a whole run: annotations, norms, metrics and the weights that come of it."""
+    settings = {"evaluation": {"tasks": 0}, "trainer": {"steps": 1}} | algorithm_cases(model_folder)[name]
+    config = crew_config(model_folder, **settings)
+    trainer = trainer_of(config, tmp_path / "run", Display())
+    run, plan = trainer.run, validate(load(write(tmp_path / "again.yaml", config)))
+    beside = {}
+    for policy, inner in run.learners.items():
+        section = run.config.policies[policy]
+        algorithm = run.group_of(policy).algorithm
+        spec = spec_of(
+            model_folder, "replicated", adapter=section.adapter, optimizer=section.optimizer,
+            seed=seed_of(run.config.trainer.seed, "adapters") % 2**31,
+            total_updates=plan.config.trainer.steps * algorithm.epochs * algorithm.minibatches,
+            reference=section.reference,
+            head=run.config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
+        )  # fmt: skip
+        others = [ranked(ranks(2), replace(spec, kind=kind)) for kind in KINDS]
+        beside[policy] = run.learners[policy] = Beside(inner, others)
+    asyncio.run(trainer.train())
+    trainer.folder.release()
+    for policy, learner in beside.items():
+        assert learner.inner.num_steps > 0
+        for other in learner.others:
+            assert_same_weights(other, learner.inner, tmp_path / policy / other.name)
+            asyncio.run(other.close())
+
+
+def batches_of(sizes: list[int]):
+    """Batches of one turn of one agent each, with prompts of so many tokens."""
+    turns = turns_of(len(sizes), agents=("solver",))
+    for turn, size in zip(turns, sizes, strict=True):
+        turn.prompt = np.arange(size, dtype=np.int32) % 200
+    return [pack([turn], budget=10_000)[0] for turn in turns]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [[150, 20, 20, 20], [20]])
+def test_ranks_may_have_different_numbers_of_batches_or_none(
+    kind, sizes, ranks, model_folder, tmp_path
+):
+    batches = batches_of(sizes)
+    dealt = deal(batches, 2, evenly=False)
+    assert sorted(map(len, dealt)) == [len(sizes) // 4, max(1, len(sizes) - 1)]
+    one, other = ranked(ranks(2), spec_of(model_folder, kind)), local(model_folder)
+    assert_same_updates([update(one, batches)], [update(other, batches)])
+    assert_same_weights(one, other, tmp_path)
+
+
+def test_batches_are_dealt_by_tokens_and_evenly_where_ranks_wait_for_one_another():
+    batches = batches_of([9, 5, 4, 3, 2])
+    tokens = [len(batch.tokens) for batch in batches]
+    freely = [sum(len(b.tokens) for b in mine) for mine in deal(batches, 2, evenly=False)]
+    assert max(freely) - min(freely) <= min(tokens)
+    evenly = deal(batches, 2, evenly=True)
+    assert [len(mine) for mine in evenly] == [3, 3]
+    assert sum(batch.turn_ids == ["idle"] for mine in evenly for batch in mine) == 1
+
+
+@pytest.fixture(scope="module")
+def tied_folder(tmp_path_factory):
+    folder = make_model(tmp_path_factory.mktemp("tied"), "qwen3")
+    model = AutoModelForCausalLM.from_pretrained(folder, tie_word_embeddings=True)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    model.save_pretrained(folder)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    return folder
+
+
+class Chunked(DrMas):
+    """Whoever unpacks it computes logits a few rows at a time, or all at once again."""
+
+    rows: int = 2**18
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        logprobs.LARGEST_LOGITS = self.rows * 2**8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [2**18, 1])
+def test_a_tied_head_and_one_in_chunks_equal_one_process(
+    kind, rows, ranks, tied_folder, tmp_path, monkeypatch
+):
+    """Several tokens' logits are at most as many as the constant, which is per process."""
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    one, other = ranked(ranks(2), spec_of(tied_folder, kind)), local(tied_folder)
+    assert other.model.head(torch.zeros(1, 32)).shape[1] > 2**8
+    wanted = update(other, batches)
+    found = update(one, batches, algorithm=Chunked(rows=rows))
+    asyncio.run(one.update([], Chunked(), per_agent=False))
+    assert_same_updates([found], [wanted])
+    assert_same_weights(one, other, tmp_path)
+    update(one, batches, algorithm=Chunked())  # all at once again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gradient_is_clipped_by_the_norm_over_all_ranks(kind, ranks, model_folder, tmp_path):
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    optimizer = Optimizer(lr=1e-3, clip=1e-4, eps=1.0)  # so that steps are as long as gradients
+    one = ranked(ranks(2), spec_of(model_folder, kind, optimizer=optimizer))
+    other = LocalLearner(language_model(model_folder), optimizer, total_updates=10)
+    before = weights_of(other, tmp_path / "before")
+    assert update(one, batches).grad_norm > 100 * optimizer.clip
+    update(other, batches)
+    moved = [
+        torch.cat([(now[name] - before[name]).flatten() for name in sorted(now)])
+        for now in (weights_of(one, tmp_path / "one"), weights_of(other, tmp_path / "other"))
+    ]
+    assert float(moved[1].abs().max()) > 0
+    assert float((moved[0] - moved[1]).abs().max()) <= 0.1 * float(moved[1].abs().max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_turn_that_breaks_one_rank_is_skipped_by_both_and_named(
+    kind, ranks, model_folder, tmp_path
+):
+    batches = batches_of([60, 30])
+    assert [mine[0] is batches[n] for n, mine in enumerate(deal(batches, 2, evenly=True))]
+    batches[1].advantages[:] = np.nan
+    learner = ranked(ranks(2), spec_of(model_folder, kind))
+    before = weights_of(learner, tmp_path / "before")
+    for _ in range(2):
+        assert update(learner, batches).skipped == batches[1].turn_ids[0]
+    assert (learner.version, learner.num_steps) == (0, 0)
+    after = weights_of(learner, tmp_path / "after")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    with pytest.raises(DivergedError, match=batches[1].turn_ids[0]):
+        update(learner, batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_compute_again_give_the_same_gradient(kind, ranks, model_folder, tmp_path):
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    one = ranked(ranks(2), spec_of(model_folder, kind, checkpoint_activations=True, offloads=True))
+    other = local(model_folder)
+    for _ in range(2):
+        asyncio.run(one.load_back())
+        assert_same_updates([update(one, batches)], [update(other, batches)])
+        asyncio.run(one.offload())
+    assert_same_weights(one, other, tmp_path)
+
+
+def test_sharded_bfloat16_has_float32_masters_that_small_steps_move(ranks, model_folder, tmp_path):
+    """As in one process: what is computed is rounded, what is summed up is not."""
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    optimizer = Optimizer(lr=1e-6)
+    one = ranked(ranks(2), spec_of(model_folder, "fsdp", optimizer=optimizer, dtype="bfloat16"))
+    model = load_model(str(model_folder), device=CPU, dtype=torch.bfloat16)
+    handle = replace_model(model, model_folder)
+    other = LocalLearner(handle, optimizer, total_updates=100)
+    for _ in range(40):
+        found, wanted = update(one, batches), update(other, batches)
+    assert found.grad_norm == pytest.approx(wanted.grad_norm, rel=0.02)
+    tokens = np.arange(16, dtype=np.int32)
+    apart = asyncio.run(one.probe(tokens)) - asyncio.run(other.probe(tokens))
+    assert np.abs(apart).mean() < 0.02
+    assert one.num_bytes == 2 * sum(p.numel() for p in other.parameters)
+    written = weights_of(one, tmp_path / "written")
+    assert {tensor.dtype for tensor in written.values()} == {torch.bfloat16}
+    first = load_file(next(model_folder.glob("*.safetensors")))
+    moved = [not torch.equal(written[name], first[name].bfloat16()) for name in written]
+    assert any(moved)
+
+
+def replace_model(model, folder):
+    from rolecall.models.language_model import LanguageModel
+
+    return LanguageModel(model, load_tokenizer(str(folder)))
+
+
+def test_sharded_checkpoints_load_on_other_numbers_of_ranks(ranks, model_folder, tmp_path):
+    """2 -> 1 -> 3: the same weights and moments, bit for bit, and training goes on alike."""
+    head = Optimizer(lr=1e-2)
+    spec = spec_of(model_folder, "fsdp", head=head)
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    first = ranked(ranks(2), spec)
+    update(first, batches)
+    update(first, batches)
+    saved, learner = [tmp_path / "2"], first
+    saved[0].mkdir()
+    first.save(saved[0])
+    for size in (1, 3):
+        learner = ranked(ranks(size), spec)
+        learner.load(saved[-1])
+        assert (learner.version, learner.num_steps) == (2, 2)
+        saved.append(tmp_path / str(size))
+        saved[-1].mkdir()
+        learner.save(saved[-1])
+    states = [everything(folder) for folder in saved]
+    assert any(key.startswith("exp_avg_sq/") for key in states[0])
+    for state in states[1:]:
+        assert state.keys() == states[0].keys()
+        assert all(torch.equal(state[key], states[0][key]) for key in state)
+    assert_same_updates([update(learner, batches)], [update(first, batches)])
+    with pytest.raises(RankError, match="no checkpoint of a learner of the kind fsdp"):
+        learner.load(tmp_path)
+
+
+def everything(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights and moments of a sharded checkpoint, whole."""
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    whole = folder.with_suffix(".pt")
+    dcp_to_torch_save(folder / "shards", whole)
+    return torch.load(whole)
+
+
+def test_replicated_checkpoints_are_those_of_one_process(ranks, model_folder, tmp_path):
+    batches = pack(turns_of(10, agents=("solver", "verifier")), budget=60)
+    one, other = ranked(ranks(2), spec_of(model_folder, "replicated")), local(model_folder)
+    update(other, batches)
+    other.save(tmp_path)
+    one.load(tmp_path)
+    assert_same_updates([update(one, batches)], [update(other, batches)])
+    one.save(tmp_path)
+    again = local(model_folder)
+    again.load(tmp_path)
+    assert (again.version, again.num_steps) == (2, 2)
+    assert_same_weights(one, again, tmp_path / "weights")
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_what_shards_export_is_read_by_from_pretrained(adapted, ranks, model_folder, tmp_path):
+    adapter = Adapter(rank=4) if adapted else None
+    learner = ranked(ranks(2), spec_of(model_folder, "fsdp", adapter=adapter))
+    update(learner, pack(turns_of(10, agents=("solver",)), budget=60))
+    learner.save(tmp_path)
+    tokens = np.arange(16, dtype=np.int32)
+    if adapted:
+        model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+        made = with_adapters(model, load_tokenizer(str(model_folder)), {"p": adapter}, seed=1)["p"]
+        made.load(tmp_path)
+        said = asyncio.run(LocalLearner(made, Optimizer(lr=1.0), total_updates=1).probe(tokens))
+    else:
+        model = AutoModelForCausalLM.from_pretrained(tmp_path)
+        logits = model(torch.from_numpy(tokens).long()[None]).logits[0]
+        said = logits.log_softmax(-1)[:-1].gather(-1, torch.from_numpy(tokens[1:, None]).long())
+        said = said[:, 0].detach().numpy()
+    assert np.allclose(asyncio.run(learner.probe(tokens)), said, atol=1e-5)
+    before = asyncio.run(ranked(ranks(2), spec_of(model_folder, "fsdp")).probe(tokens))
+    assert not np.allclose(said, before, atol=1e-5)
+
+
+class Raising(DrMas):
+    """Cannot compute the loss of one turn."""
+
+    turn: str = ""
+
+    def loss(self, batch, outputs):
+        if self.turn in batch.turn_ids:
+            raise KeyError("nobody taught me this")
+        return super().loss(batch, outputs)
+
+
+def processes_of(group: RankGroup) -> list[int]:
+    return [process.pid for process in group.processes]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_an_exception_on_one_rank_ends_all_and_is_told_in_one_line(ranks, model_folder):
+    group = ranks(2)
+    learner, batches = ranked(group, spec_of(model_folder, "fsdp")), batches_of([60, 30])
+    pids = processes_of(group)
+    with pytest.raises(RankError, match="learner rank 1 of 2 failed: KeyError.*its log ends") as error:
+        update(learner, batches, algorithm=Raising(turn=batches[1].turn_ids[0]))
+    assert "nobody taught me this" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not any(map(is_running, pids))
+    with pytest.raises(RankError, match="rank 1 of 2 failed"):
+        asyncio.run(learner.probe(np.arange(4, dtype=np.int32)))
+    asyncio.run(learner.close())  # what has ended can be closed
+
+
+class Killing(DrMas):
+    """Ends the process that computes the loss of one turn, as the kernel does without memory."""
+
+    turn: str = ""
+
+    def loss(self, batch, outputs):
+        if self.turn in batch.turn_ids:
+            print("a last word", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(batch, outputs)
+
+
+def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, model_folder):
+    group = ranks(3)
+    learner, batches = ranked(group, spec_of(model_folder, "replicated")), batches_of([60, 50, 40])
+    pids = processes_of(group)
+    with pytest.raises(RankError, match=r"rank 1 of 3 ended \(SIGKILL\); its log ends.*a last word"):
+        update(learner, batches, algorithm=Killing(turn=batches[1].turn_ids[0]))
+    assert not any(map(is_running, pids))
+
+
+DRIVER = """
+import os, signal
+from rolecall.learners.ranks.group import RankGroup
+group = RankGroup(2)
+print(*[process.pid for process in group.processes], flush=True)
+signal.pause()
+"""
+
+
+def test_ranks_end_with_a_trainer_that_is_killed():
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE) as driver:
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(is_running, pids))
+        driver.kill()
+    until = time.monotonic() + 10
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(is_running, pids))
+
+
+def test_ranks_that_do_not_start_in_time_are_ended():
+    with pytest.raises(RankError, match=r"did not start within 0.05 s \(learner.start_timeout_s\)"):
+        RankGroup(1, start_timeout_s=0.05)
+
+
+def test_a_mixer_that_reads_a_policys_model_cannot_have_it_on_ranks(model_folder, tmp_path):
+    config = relay_config(
+        model_folder, learner={"name": "replicated"}, **algorithm_cases(model_folder)["vdn"]
+    )
+    with pytest.raises(ConfigError, match="learner.name: critics.mixer reads the model of a"):
+        validate(load(write(tmp_path / "team.yaml", config)))
+
+
+def test_a_maths_team_trains_on_two_sharded_ranks(tmp_path):
+    """A whole run with its checkpoints, publications and evaluations, which leaves no process."""
+    from rolecall.api import train
+
+    summary = train(
+        "math",
+        learner={"name": "fsdp", "ranks": 2, "device": "cpu"},
+        rollout={"groups": 2, "group_size": 4},
+        trainer={"steps": 2, "save_every": 1},
+        evaluation={"tasks": 2, "samples": 1},
+        output=tmp_path / "run",
+    )
+    assert summary["steps"] == 2
+    saved = tmp_path / "run/checkpoints/step-2/solver"
+    assert {"model.safetensors", "shards", "learner.pt"} <= {path.name for path in saved.iterdir()}
+    ours = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    children = [int(pid) for file in ours for pid in file.read_text().split()]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    assert not [line for line in lines if b"learners.ranks.child" in line]
