@@ -312,4 +312,3 @@ def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:
     ends = np.bincount(batch.turn[sampled]).cumsum()[:-1]
     parts = np.split(column[sampled].astype(np.float32), ends)
     yield from zip(batch.turn_ids, parts, strict=True)
-

@@ -58,6 +58,11 @@ def load_model(
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
+    return set_up(model, base, device=device, fuses=fuses)
+
+
+def set_up(model: Any, base: str, *, device: torch.device, fuses: bool) -> Any:
+    """Change a model of transformers for flat rows, in place. Raises ValueError if it cannot be."""
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     window = getattr(model.config, "sliding_window", None)
     if window and not hasattr(model.config, "layer_types"):  # then it holds for every layer

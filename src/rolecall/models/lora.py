@@ -159,9 +159,7 @@ def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -
     return wrapped.eval()
 
 
-def save(
-    model: Any, name: str, folder: Path, weights: dict[str, Tensor] | None = None
-) -> None:
+def save(model: Any, name: str, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
     """Write one adapter as PEFT's `from_pretrained` reads it; `weights`: others of its names."""
     # Embeddings are never trained; PEFT would ask the hub for the base to find that out.
     model.save_pretrained(

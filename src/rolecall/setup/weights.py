@@ -113,9 +113,7 @@ def make_learners(plan: Plan, models: dict[str, LanguageModel]) -> dict[str, Lea
         raise
 
 
-def make_learner(
-    plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks
-) -> Learner:
+def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks) -> Learner:
     """The learner of a policy: the embedded one, one on ranks, or the config's own.
 
     Raises ConfigError, and RankError where ranks do not start.

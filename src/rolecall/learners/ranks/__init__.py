@@ -1,1 +1,1 @@
-"""Trains policies in processes of their own, the ranks: a GPU each, or a core where there is none."""
+"""Trains policies in processes of their own, the ranks: each has a GPU, or a share of the cores."""

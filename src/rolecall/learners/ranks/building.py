@@ -6,12 +6,14 @@ from typing import Literal
 
 import torch
 
+from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member
 from rolecall.learners.ranks.sharded import ShardedMember
-from rolecall.learners.ranks.sharding import sharded
+from rolecall.learners.ranks.sharding import give, read, sharded
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models.skeleton import Skeleton, hollow, skeleton_of
 
 ADAPTER = "trained"  # its name on the ranks, where a base has one adapter
 
@@ -48,20 +50,14 @@ def _replicated(spec: LearnerSpec) -> Member:
 
 
 def _sharded(spec: LearnerSpec) -> Member:
-    model = _loaded(spec, spec.base, adapted=True)
-    masters = spec.dtype == "bfloat16" and spec.adapter is None
-    if masters:
-        model.model.float()  # FSDP keeps these, and computes with bfloat16 copies
-    own_pass = sharded(model, computes_in=torch.bfloat16 if masters else None)
+    model, own_pass = _shares(spec, spec.base, trained=True)
     reference: LanguageModel | Literal["base"] | None = None
     reference_pass = None
     if spec.reference == "initial" and spec.adapter is not None:
         reference = "base"
     elif spec.reference is not None:
         base = spec.base if spec.reference == "initial" else spec.reference
-        reference = _loaded(spec, base, adapted=False)
-        reference.model.requires_grad_(False)
-        reference_pass = sharded(reference, computes_in=None)
+        reference, reference_pass = _shares(spec, base, trained=False)
     return ShardedMember(
         model,
         spec.optimizer,
@@ -75,6 +71,46 @@ def _sharded(spec: LearnerSpec) -> Member:
         reference_pass=reference_pass,
         dtype=getattr(torch, spec.dtype),
     )
+
+
+def _shares(spec: LearnerSpec, base: str, *, trained: bool) -> tuple[LanguageModel, LogProbs]:
+    """A model of which this rank holds its shares, and the pass that gathers them.
+
+    No rank ever holds the whole model, where its files name the weights as the model does.
+    """
+    device, dtype = this_device(), getattr(torch, spec.dtype)
+    has_masters = trained and spec.adapter is None and dtype != torch.float32
+    computes_in = dtype if has_masters else None
+    skeleton = skeleton_of(base, device=device, dtype=dtype)
+    if skeleton is None:
+        model = _loaded(spec, base, adapted=trained)
+        first = {}
+    else:
+        model = _hollow(spec, base, skeleton, adapted=trained)
+        first = {n: p.detach() for n, p in model.named_parameters() if model.adapter is not None}
+        model.model.to("meta")
+    if has_masters:
+        model.model.float()  # FSDP keeps these, and computes with copies in the other dtype
+    model.model.requires_grad_(trained and model.adapter is None)
+    for _, parameter in model.named_parameters():
+        parameter.requires_grad_(trained)
+    own_pass = sharded(model, device=device, computes_in=computes_in)
+    if skeleton is not None:
+        read(own_pass, skeleton, device=device)
+        for name, parameter in model.named_parameters():
+            if name in first:
+                give(parameter, first[name])
+    return model, own_pass
+
+
+def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) -> LanguageModel:
+    """The model without its weights, and an adapter's first ones."""
+    tokenizer = load_tokenizer(base)
+    if not adapted or spec.adapter is None:
+        return LanguageModel(skeleton.model, tokenizer)
+    hollow(skeleton.model)
+    adapters = with_adapters(skeleton.model, tokenizer, {ADAPTER: spec.adapter}, seed=spec.seed)
+    return adapters[ADAPTER]
 
 
 def _loaded(spec: LearnerSpec, base: str, *, adapted: bool) -> LanguageModel:

@@ -70,7 +70,7 @@ def _answer(connection: Connection, method: Any, arguments: tuple[Any, ...]) -> 
 
 
 def join(start: wire.Start) -> None:
-    """Find the other ranks. On GPUs, which no test has seen, they talk over NCCL, else over gloo."""
+    """Find the other ranks, over gloo or, on GPUs, over NCCL, which no test has seen."""
     import torch
     from torch import distributed
 

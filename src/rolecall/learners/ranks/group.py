@@ -108,9 +108,7 @@ class RankGroup:
             if self._gone:
                 raise RankError(self._gone)
             with suppress(OSError):  # one has died: that is found while its answer is awaited
-                wire.broadcast(
-                    self.connections, [(method, (*arguments, *given)) for given in more]
-                )
+                wire.broadcast(self.connections, [(method, (*arguments, *given)) for given in more])
             return self._answers(timeout_s=None)
 
     def _answers(self, *, timeout_s: float | None) -> list[Any]:

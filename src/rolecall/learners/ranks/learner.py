@@ -14,7 +14,7 @@ from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, row_of
 from rolecall.learners.ranks.group import RankGroup
-from rolecall.learners.ranks.spec import Built, LearnerSpec
+from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import check_diverged, update_of
@@ -113,7 +113,15 @@ class RankedLearner(Learner):
         self.group.call("save", self.name, folder, self.version, self.num_skipped)
 
     def load(self, folder: Path) -> None:
-        """Continue from `save`, on another number of ranks too."""
+        """Continue from `save`, on another number of ranks too.
+
+        Raises ValueError where the folder is of a learner of another kind.
+        """
+        if (folder / SHARDS).is_dir() != (self.spec.kind == "fsdp"):
+            raise ValueError(
+                f"{folder} is no checkpoint of a learner with the name {self.spec.kind}; "
+                "continue with the learner that wrote it"
+            )
         [*_, told] = self.group.call("load", self.name, folder)
         self.version, self.num_skipped, self._num_steps = told
 

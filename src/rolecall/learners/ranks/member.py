@@ -18,7 +18,6 @@ from torch.nn import Parameter
 from rolecall.interfaces.algorithm import Objective, Outputs
 from rolecall.interfaces.learner import Annotation
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.optimizer import Stepper
 from rolecall.learners.ranks.dealing import IDLE, is_idle
 from rolecall.learners.ranks.spec import Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped

@@ -14,8 +14,8 @@ from torch.distributed.checkpoint import FileSystemReader, HuggingFaceStorageWri
 from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member, nothing
+from rolecall.learners.ranks.spec import SHARDS
 
-SHARDS = "shards"  # folder of a checkpoint with weights and moments
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -83,7 +83,7 @@ class ShardedMember(Member):
         checkpoint.save(self._state(), checkpoint_id=str(folder / SHARDS))
         if distributed.get_rank() == 0:
             self.model.tokenizer.save_pretrained(folder)
-            rest = {
+            rest: dict[str, Any] = {
                 "num_steps": self.stepper.num_steps,
                 "version": self.version,
                 "num_skipped": self.num_skipped,
@@ -96,13 +96,8 @@ class ShardedMember(Member):
             torch.save(rest, folder / "learner.pt")
 
     def load(self, folder: Path) -> None:
-        """Continue from `save`, of any number of ranks: the same weights and moments, bit for bit.
-
-        Raises ValueError where the folder is not of a sharded learner.
-        """
+        """Continue from `save` of any number of ranks: bit for bit the same weights and moments."""
         shards = folder / SHARDS
-        if not shards.is_dir():
-            raise ValueError(f"{folder} is no checkpoint of a learner of the kind fsdp")
         rest = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
         known = FileSystemReader(str(shards)).read_metadata().state_dict_metadata.keys()
         self._make_moments({key.partition("/")[2] for key in known if not key.startswith("weight")})
@@ -137,4 +132,3 @@ class ShardedMember(Member):
 def whole(tensor: Tensor) -> Tensor:
     gathered: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return gathered
-

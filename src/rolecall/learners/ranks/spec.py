@@ -8,6 +8,7 @@ from typing import Literal
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 
+SHARDS = "shards"  # folder of a checkpoint with what each sharded rank holds
 Kind = Literal["replicated", "fsdp"]
 
 
