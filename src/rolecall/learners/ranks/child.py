@@ -39,7 +39,7 @@ def serve(connection: Connection) -> None:
     inbox: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     start: wire.Start = inbox.get()
-    from rolecall.learners.ranks.member import Members  # slow to import: the trainer may go first
+    from rolecall.learners.ranks.members import Members  # slow to import: the trainer may go first
 
     members = Members()
     _answer(connection, join, (start,))

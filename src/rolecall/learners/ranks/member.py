@@ -1,4 +1,4 @@
-"""Holds one rank's part of each learner, and does with the others what the trainer asks for.
+"""Trains one rank's copy of a model together with those of the other ranks.
 
 Every method is called on all ranks at once: each is a sequence of collectives that all ranks enter
 in the same order.
@@ -6,8 +6,6 @@ in the same order.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from rolecall.interfaces.algorithm import Objective, Outputs
 from rolecall.interfaces.learner import Annotation
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.ranks.dealing import IDLE, is_idle
-from rolecall.learners.ranks.spec import Built, LearnerSpec
-from rolecall.learners.ranks.wire import Shipped
+from rolecall.learners.ranks.spec import Built
 from rolecall.learners.sums import Sums
 from rolecall.types import Batch, Floats
 
@@ -117,61 +114,3 @@ def sum_over_ranks(tensors: list[Tensor]) -> None:
         if tensor is not None:
             bucket.append(tensor)
             room -= tensor.numel()
-
-
-class Members:
-    """The learners of this rank, by policy: what the trainer calls."""
-
-    def __init__(self) -> None:
-        self.learners: dict[str, Member] = {}
-
-    def build(self, name: str, spec: LearnerSpec) -> Built:
-        from rolecall.learners.ranks.building import built_member
-
-        self.learners[name] = built_member(spec)
-        return self.learners[name].built()
-
-    def drop(self, name: str) -> None:
-        del self.learners[name]
-
-    def step(
-        self,
-        name: str,
-        algorithm: Shipped,
-        apart: bool,
-        by_agent: list[tuple[str, list[Batch]]],
-    ) -> dict[str, Any]:
-        return self.learners[name].step(by_agent, algorithm.unpacked(), apart=apart)
-
-    def find_broken(self, name: str, algorithm: Shipped, batches: list[Batch]) -> str:
-        return self.learners[name].find_broken(batches, algorithm.unpacked())
-
-    def annotate(
-        self, name: str, what: set[Annotation], batches: list[Batch]
-    ) -> dict[str, dict[Annotation, Floats]]:
-        return self.learners[name].values_of(batches, what)
-
-    def write(self, name: str, folder: Path) -> None:
-        self._everywhere(lambda: self.learners[name].write(folder))
-
-    def save(self, name: str, folder: Path, version: int, num_skipped: int) -> None:
-        learner = self.learners[name]
-        learner.version, learner.num_skipped = version, num_skipped
-        self._everywhere(lambda: learner.save(folder))
-
-    def load(self, name: str, folder: Path) -> tuple[int, int, int]:
-        """Returns the version, how many steps were skipped in a row, and how many were made."""
-        learner = self.learners[name]
-        learner.load(folder)
-        return learner.version, learner.num_skipped, learner.num_steps
-
-    def offload(self, name: str) -> None:
-        asyncio.run(self.learners[name].offload())
-
-    def load_back(self, name: str) -> None:
-        asyncio.run(self.learners[name].load_back())
-
-    def _everywhere(self, write: Callable[[], None]) -> None:
-        """What rank 0 writes is there when any rank answers."""
-        write()
-        distributed.barrier()
