@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rolecall.algorithms.drmas import DrMas
+from rolecall.algorithms.ppo import Ppo
 from rolecall.api import train
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
@@ -34,6 +35,7 @@ from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models.skeleton import fill_buffers, skeleton_of
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import validate
 from tests.conftest import make_model
@@ -186,6 +188,26 @@ def batches_of(sizes: list[int]):
     return [pack([turn], budget=10_000)[0] for turn in turns]
 
 
+class Chunked(DrMas):
+    """Whoever unpacks it computes logits a few rows at a time, or all at once again."""
+
+    rows: int = 2**18
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        logprobs.LARGEST_LOGITS = self.rows * 2**8
+
+
+class ChunkedPpo(Ppo):
+    """The same with a value head."""
+
+    rows: int = 2**18
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        logprobs.LARGEST_LOGITS = self.rows * 2**8
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sizes", [[150, 20, 20, 20], [20]])
 def test_ranks_may_have_different_numbers_of_batches_or_none(
@@ -197,6 +219,38 @@ def test_ranks_may_have_different_numbers_of_batches_or_none(
     one, other = ranked(ranks(2), spec_of(model_folder, kind)), local(model_folder)
     assert_same_updates([update(one, batches)], [update(other, batches)])
     assert_same_weights(one, other, tmp_path)
+
+
+@pytest.mark.parametrize("head", [None, Optimizer(lr=1e-2)])
+@pytest.mark.parametrize("rows", [2**18, 1])
+def test_ranks_that_share_a_row_equal_one_process(head, rows, ranks, model_folder, tmp_path):
+    """Prefix trees, whose tokens lie on both ranks, and a row that only one of them predicts in."""
+    turns = turns_of(10, agents=("solver", "verifier"))
+    long = batches_of([101])[0]
+    spec = spec_of(model_folder, "fsdp", head=head, context_parallel=2, reference="initial")
+    one = ranked(ranks(2), spec)
+    model = language_model(model_folder)
+    other = LocalLearner(
+        model, spec.optimizer, total_updates=10, head=head, reference=model.frozen_copy()
+    )
+    algorithm = Chunked(rows=rows, entropy=0.01) if head is None else ChunkedPpo(rows=rows)
+    if head is not None:
+        for turn in turns:
+            turn.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
+        long.values = long.mask.copy()
+    for per_agent in (True, False):
+        batches = [*pack(turns, budget=400, by_agent=per_agent), *([] if per_agent else [long])]
+        found = update(one, batches, algorithm=algorithm, per_agent=per_agent)
+        assert_same_updates(
+            [found], [update(other, batches, algorithm=algorithm, per_agent=per_agent)]
+        )
+    what = {"prox_logprobs", "ref_logprobs"} | (set() if head is None else {"values"})
+    noted = [asyncio.run(each.annotate(turns, what, budget=100)) for each in (one, other)]
+    for turn in turns:
+        for name in what:
+            assert np.allclose(noted[0][turn.id][name], noted[1][turn.id][name], atol=1e-5)
+    assert_same_weights(one, other, tmp_path)
+    update(one, batches, algorithm=Chunked())
 
 
 def test_batches_are_dealt_by_tokens_and_evenly_where_ranks_wait_for_one_another():
@@ -218,16 +272,6 @@ def tied_folder(tmp_path_factory):
     model.save_pretrained(folder)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     return folder
-
-
-class Chunked(DrMas):
-    """Whoever unpacks it computes logits a few rows at a time, or all at once again."""
-
-    rows: int = 2**18
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        logprobs.LARGEST_LOGITS = self.rows * 2**8
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -502,3 +546,53 @@ def test_a_maths_team_trains_on_two_sharded_ranks(tmp_path):
     saved = tmp_path / "run/checkpoints/step-2/solver"
     assert {"model.safetensors", "shards", "learner.pt"} <= {path.name for path in saved.iterdir()}
     assert set(children_of(os.getpid())) <= there
+
+
+def test_torchrun_may_start_the_ranks(model_folder, tmp_path):
+    """Its rank 0 is the trainer, which has a process for the learner's rank 0; rank 1 serves it."""
+    config = relay_config(
+        model_folder, learner={"name": "replicated", "ranks": 2, "device": "cpu"},
+        trainer={"steps": 1}, evaluation={"tasks": 0},
+    )  # fmt: skip
+    file, output = write(tmp_path / "team.yaml", config), tmp_path / "run"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "rolecall", "train", file, "--output", output],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (output / "checkpoints/step-1/a/learner.pt").is_file()
+    assert not (output / "checkpoints/step-1/a/shards").exists()
+
+
+def test_a_skeleton_has_no_weights_and_the_numbers_that_no_file_holds(model_folder):
+    """Two layers say how the model can be changed, and what its buffers are."""
+    found = skeleton_of(str(model_folder), device=CPU, dtype=torch.float32)
+    assert found is not None
+    assert {parameter.device.type for parameter in found.model.parameters()} == {"meta"}
+    whole = load_model(str(model_folder), device=CPU, dtype=torch.float32, fuses=False)
+    assert found.model.trimmed
+    kinds = [[type(m).__name__ for m in each.modules()] for each in (found.model, whole)]
+    assert kinds[0] == kinds[1]
+    found.model.to_empty(device=CPU)
+    fill_buffers(found.model, found)
+    buffers = dict(whole.named_buffers())
+    assert buffers
+    for name, buffer in found.model.named_buffers():
+        assert torch.equal(buffer, buffers[name])
+
+
+def test_a_base_whose_files_have_other_names_is_read_whole_and_then_sharded(
+    ranks, tied_folder, tmp_path
+):
+    model = AutoModelForCausalLM.from_pretrained(tied_folder)
+    model.model.save_pretrained(tmp_path)  # without its head: names begin with `layers`
+    model.config.save_pretrained(tmp_path)
+    load_tokenizer(str(tied_folder)).save_pretrained(tmp_path)
+    assert skeleton_of(str(tmp_path), device=CPU, dtype=torch.float32) is None
+    tokens = np.arange(16, dtype=np.int32)
+    said = [
+        asyncio.run(ranked(ranks(2), spec_of(folder, "fsdp")).probe(tokens))
+        for folder in (tmp_path, tied_folder)
+    ]
+    assert np.allclose(*said, atol=1e-6)

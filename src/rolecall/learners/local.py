@@ -17,7 +17,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.interfaces.algorithm import Objective, Outputs
 from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.activations import recomputed
-from rolecall.learners.forward import LogProbs, spread
+from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper, total_norm
 from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
@@ -76,21 +76,21 @@ class LocalLearner(Learner):
 
     def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
         """Log-probs of the sampled tokens at their sampling temperature, and values with a head."""
-        other = self.reference_pass if reference else None
+        using = (self.reference_pass if reference else None) or self.own_pass
         with_values = self.head is not None and not reference
-        sampled, entropies, states = (other or self.own_pass)(
+        sampled, entropies, states = using(
             batch,
             entropy=entropy,
             hidden=with_values,
             adapter_off=reference and self.reference == "base",
         )
-        found = Outputs(spread(batch, sampled))
+        found = Outputs(using.spread(batch, sampled))
         if entropies is not None:
-            found.entropies = spread(batch, entropies)
+            found.entropies = using.spread(batch, entropies)
         if with_values:
             assert self.head is not None
             assert states is not None
-            found.values = spread(batch, self.head(states.float())[:, 0])
+            found.values = using.spread(batch, self.head(states.float())[:, 0])
         return found
 
     @property

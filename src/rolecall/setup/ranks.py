@@ -7,11 +7,14 @@ import torch
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
 from rolecall.config.schema import Config
+from rolecall.learners.ranks import torchrun
 from rolecall.learners.ranks.group import RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.devices import device_named
+from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
+from rolecall.models.sizes import size_of
 from rolecall.seeding import seed_of
 
 Place = tuple[int, str]  # how many ranks there are, and the device of the first
@@ -65,6 +68,7 @@ class Ranks:
             checkpoint_activations=section.checkpoint_activations,
             share_prefixes=section.share_prefixes,
             offloads=section.offload,
+            context_parallel=_context_parallel(config, name),
         )
 
 
@@ -78,6 +82,8 @@ def rank_devices(name: str, ranks: int) -> list[str]:
         return ["cpu"] * ranks
     if first.type != "cuda":
         raise ConfigError(f"learner.device: ranks compute on cuda or cpu, not on {first.type}")
+    if torchrun.size() is not None:  # which gives each process the GPU of its own number
+        return ["cuda"] * ranks
     begin, there = first.index or 0, torch.cuda.device_count()
     if begin + ranks > there:
         raise ConfigError(
@@ -85,6 +91,26 @@ def rank_devices(name: str, ranks: int) -> list[str]:
             f"machine has {there}; write at most {there - begin}, or another learner.device"
         )
     return [f"cuda:{begin + rank}" for rank in range(ranks)]
+
+
+def _context_parallel(config: Config, name: str) -> int:
+    """How many ranks share a row. Raises ConfigError where they cannot share its heads."""
+    section = config.learner_of(name)
+    if not isinstance(section, FsdpLearnerConfig) or section.context_parallel == 1:
+        return 1
+    base, sharers = config.policies[name].base, section.context_parallel
+    try:
+        size = size_of(base)
+    except ValueError as error:
+        raise ConfigError(f"policies.{name}.base: {error}") from error
+    heads, _ = heads_of(size.model.config)
+    for what, number in (("attention", size.model.config.num_attention_heads), ("key", heads)):
+        if number % sharers:
+            raise ConfigError(
+                f"learner.context_parallel: {sharers} ranks cannot share the {number} {what} "
+                f"heads of {base!r}; write a number that divides them"
+            )
+    return sharers
 
 
 def _check_vocabularies(config: Config, name: str) -> None:

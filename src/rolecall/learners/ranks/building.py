@@ -70,6 +70,7 @@ def _sharded(spec: LearnerSpec) -> Member:
         own_pass=own_pass,
         reference_pass=reference_pass,
         dtype=getattr(torch, spec.dtype),
+        context_parallel=spec.context_parallel,
     )
 
 
@@ -94,7 +95,9 @@ def _shares(spec: LearnerSpec, base: str, *, trained: bool) -> tuple[LanguageMod
     model.model.requires_grad_(trained and model.adapter is None)
     for _, parameter in model.named_parameters():
         parameter.requires_grad_(trained)
-    own_pass = sharded(model, device=device, computes_in=computes_in)
+    own_pass = sharded(
+        model, device=device, computes_in=computes_in, context_parallel=spec.context_parallel
+    )
     if skeleton is not None:
         read(own_pass, skeleton, device=device)
         for name, parameter in model.named_parameters():

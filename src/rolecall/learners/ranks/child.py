@@ -38,11 +38,10 @@ def serve(connection: Connection) -> None:
     """Answer calls, one after another, until the trainer closes the connection or is gone."""
     inbox: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
-    start: wire.Start = inbox.get()
-    from rolecall.learners.ranks.members import Members  # slow to import: the trainer may go first
+    from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
 
     members = Members()
-    _answer(connection, join, (start,))
+    _answer(connection, join, inbox.get())
     while True:
         method, arguments = inbox.get()
         _answer(connection, getattr(members, method), arguments)

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rolecall.errors import RunEndingError
-from rolecall.learners.ranks import wire
+from rolecall.learners.ranks import torchrun, wire
 
 BLAME_S = 1.0  # in which a rank that died is found, after another one has said that it lost it
 LAST_LINES = 8
@@ -55,21 +55,27 @@ class RankGroup:
         self.processes: list[subprocess.Popen[bytes] | None] = []
         over = threading.Event()
         self._end = weakref.finalize(self, _end, self.processes, over)
-        self._start_processes(over)
-        folder = Path(self._scratch.name)
+        devices = [device_of(rank) for rank in range(size)]
+        rendezvous = str(Path(self._scratch.name) / "rendezvous")
+        if torchrun.size() is None:
+            self._start_processes(size, over)
+        else:
+            rendezvous = ""
+            self._start_processes(1, over)
+            devices = self._join_torchrun(devices, timeout_s=start_timeout_s)
         starts = [
-            wire.Start(rank, size, device_of(rank), str(folder / "rendezvous"), threads)
-            for rank in range(size)
+            (wire.Start(rank, size, device, rendezvous, threads),)
+            for rank, device in enumerate(devices)
         ]
         self._begin(starts, start_timeout_s)
 
-    def _start_processes(self, over: threading.Event) -> None:
+    def _start_processes(self, number: int, over: threading.Event) -> None:
         """In a thread that lives as long as they do.
 
         Linux sends the signal of a parent's death when the very thread ends that started a process.
         """
-        logs = [self.log(rank) for rank in range(self.size)]
-        ready: threading.Event = threading.Event()
+        logs = [self.log(rank) for rank in range(number)]
+        ready = threading.Event()
         found: list[tuple[Connection, subprocess.Popen[bytes]]] = []
 
         def hold() -> None:
@@ -84,10 +90,31 @@ class RankGroup:
         for connection, process in found:
             self.connections.append(connection)
             self.processes.append(process)
-        if len(found) < self.size:
+        if len(found) < number:
             raise self._ended("the processes of the learner's ranks could not be started")
 
-    def _begin(self, starts: Sequence[wire.Start], timeout_s: float) -> None:
+    def _join_torchrun(self, devices: list[str], *, timeout_s: float) -> list[str]:
+        """Take on the ranks that wait for a trainer; the devices of all."""
+        if torchrun.size() != self.size:
+            raise self._ended(
+                f"torchrun has started {torchrun.size()} processes and learner.ranks is "
+                f"{self.size}; write the same number"
+            )
+        found = torchrun.accepted(timeout_s=timeout_s)
+        if missing := [rank for rank in range(1, self.size) if rank not in found]:
+            raise self._ended(
+                f"learner rank {missing[0]} of {self.size}, which torchrun starts, did not come "
+                f"within {timeout_s:g} s (learner.start_timeout_s)"
+            )
+        places = [torchrun.local_rank()]
+        for _, (connection, place) in sorted(found.items()):
+            self.connections.append(connection)
+            self.processes.append(None)
+            places.append(place)
+        on_gpu = devices[0].startswith("cuda")
+        return [f"cuda:{place}" if on_gpu else devices[0] for place in places]
+
+    def _begin(self, starts: Sequence[tuple[wire.Start]], timeout_s: float) -> None:
         with self._lock:
             with suppress(OSError):  # one has ended at once: so its answer says
                 wire.broadcast(self.connections, starts)
@@ -224,7 +251,8 @@ def _spawn(log: Path) -> tuple[Connection, subprocess.Popen[bytes]]:
 def _environment() -> dict[str, str]:
     """Variables of a rank: its last lines must be in its log when it dies."""
     ours = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {"GLOO_SOCKET_IFNAME": "lo", **os.environ, **ours}
+    on_this_machine = {"GLOO_SOCKET_IFNAME": "lo"} if torchrun.size() is None else {}
+    return {**on_this_machine, **os.environ, **ours}
 
 
 def _end(processes: list[subprocess.Popen[bytes] | None], over: threading.Event) -> None:

@@ -81,7 +81,7 @@ class RankedLearner(Learner):
         shipped = Shipped.of(algorithm)
         told = await self._call("step", shipped, apart, each=each)
         first: dict[str, Any] = told[0]
-        sums = _added([answer["sums"] for answer in told])
+        sums = _added([answer["sums"] for answer in told[:: self.spec.context_parallel]])
         update = update_of(first["grad_norm"], first["lr"], sums, first["norms"])
         self._num_steps = first["num_steps"]
         self.num_skipped = 0 if first["finite"] else self.num_skipped + 1
@@ -126,7 +126,10 @@ class RankedLearner(Learner):
         self.version, self.num_skipped, self._num_steps = told
 
     def _deal(self, batches: list[Batch]) -> Dealt:
-        return deal(batches, self.group.size, evenly=self.spec.kind == "fsdp")
+        """By rank; those that share rows have the same ones."""
+        sharers = self.spec.context_parallel
+        dealt = deal(batches, self.group.size // sharers, evenly=self.spec.kind == "fsdp")
+        return [dealt[rank // sharers] for rank in range(self.group.size)]
 
     async def _call(self, method: str, *arguments: Any, each: list[Any] | None = None) -> list[Any]:
         """`each`: what each rank gets as its last argument."""

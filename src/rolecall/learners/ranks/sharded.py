@@ -22,9 +22,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class ShardedMember(Member):
     """One rank's share of a policy's learner. The value head, which is tiny, is whole on each."""
 
-    def __init__(self, *arguments: Any, dtype: torch.dtype, **options: Any) -> None:
-        """`dtype`: what passes are computed in."""
+    def __init__(
+        self, *arguments: Any, dtype: torch.dtype, context_parallel: int = 1, **options: Any
+    ) -> None:
+        """`dtype`: what passes are computed in; `context_parallel`: ranks that share a row."""
         self.dtype = dtype
+        self.counts = distributed.get_rank() % context_parallel == 0  # others count the same
         super().__init__(*arguments, **options)
         self.names = [name for name, _ in self.model.named_parameters()]
 
@@ -35,6 +38,9 @@ class ShardedMember(Member):
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
         return sum(p.numel() * self._written(p).itemsize for p in self.parameters)
+
+    def _exchanged(self, count: float, *, apart: bool) -> float:
+        return super()._exchanged(count if self.counts else 0.0, apart=apart)
 
     def _also(self, outputs: Outputs) -> list[Tensor]:
         """FSDP sums gradients where a rank has any, so all ranks must reach the same parameters."""

@@ -18,21 +18,26 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rolecall.learners.forward import LogProbs
+from rolecall.learners.ranks.ulysses import SharedRow
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.skeleton import Skeleton, fill_buffers, name_in_file
 
 
 def sharded(
-    policy: LanguageModel, *, device: torch.device, computes_in: torch.dtype | None
+    policy: LanguageModel,
+    *,
+    device: torch.device,
+    computes_in: torch.dtype | None,
+    context_parallel: int = 1,
 ) -> LogProbs:
     """Shard a policy's model in place; a forward pass of it is one of the module returned.
 
     `computes_in`: the dtype of passes, None for that of the weights. Gradients are summed in
-    float32.
+    float32. `context_parallel`: ranks that share a row.
     """
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     precision = MixedPrecisionPolicy(param_dtype=computes_in, reduce_dtype=torch.float32)
-    whole = LogProbs(policy)
+    whole = LogProbs(policy) if context_parallel == 1 else SharedRow(policy, context_parallel)
     layers: Any = policy.model.get_decoder().layers
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=precision)

@@ -28,6 +28,7 @@ class LearnerSpec:
     checkpoint_activations: bool = False
     share_prefixes: bool = True
     offloads: bool = False
+    context_parallel: int = 1  # ranks that share a row
 
 
 @dataclass(frozen=True, slots=True)
