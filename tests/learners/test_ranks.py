@@ -438,6 +438,39 @@ def test_what_shards_export_is_read_by_from_pretrained(adapted, ranks, model_fol
     assert not np.allclose(said, before, atol=1e-5)
 
 
+def test_a_skeleton_has_no_weights_and_the_numbers_that_no_file_holds(model_folder):
+    """Two layers say how the model can be changed, and what its buffers are."""
+    found = skeleton_of(str(model_folder), device=CPU, dtype=torch.float32)
+    assert found is not None
+    assert {parameter.device.type for parameter in found.model.parameters()} == {"meta"}
+    whole = load_model(str(model_folder), device=CPU, dtype=torch.float32, fuses=False)
+    assert found.model.trimmed
+    kinds = [[type(m).__name__ for m in each.modules()] for each in (found.model, whole)]
+    assert kinds[0] == kinds[1]
+    found.model.to_empty(device=CPU)
+    fill_buffers(found.model, found)
+    buffers = dict(whole.named_buffers())
+    assert buffers
+    for name, buffer in found.model.named_buffers():
+        assert torch.equal(buffer, buffers[name])
+
+
+def test_a_base_whose_files_have_other_names_is_read_whole_and_then_sharded(
+    ranks, tied_folder, tmp_path
+):
+    model = AutoModelForCausalLM.from_pretrained(tied_folder)
+    model.model.save_pretrained(tmp_path)  # without its head: names begin with `layers`
+    model.config.save_pretrained(tmp_path)
+    load_tokenizer(str(tied_folder)).save_pretrained(tmp_path)
+    assert skeleton_of(str(tmp_path), device=CPU, dtype=torch.float32) is None
+    tokens = np.arange(16, dtype=np.int32)
+    said = [
+        asyncio.run(ranked(ranks(2), spec_of(folder, "fsdp")).probe(tokens))
+        for folder in (tmp_path, tied_folder)
+    ]
+    assert np.allclose(*said, atol=1e-6)
+
+
 class Raising(DrMas):
     """Cannot compute the loss of one turn."""
 
@@ -496,7 +529,7 @@ def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, mode
     assert not any(map(is_running, pids))
 
 
-DRIVER = "from rolecall.learners.ranks.group import RankGroup; RankGroup(2)"
+DRIVER = "from rolecall.learners.ranks.group import RankGroup; RankGroup(2).call('drop', '')"
 
 
 def children_of(pid: int) -> list[int]:
@@ -520,7 +553,7 @@ def test_ranks_end_with_a_trainer_that_is_killed():
 
 def test_ranks_that_do_not_start_in_time_are_ended():
     with pytest.raises(RankError, match=r"did not start within 0.05 s \(learner.start_timeout_s\)"):
-        RankGroup(1, start_timeout_s=0.05)
+        RankGroup(1, start_timeout_s=0.05).call("drop", "nothing")
 
 
 def test_a_mixer_that_reads_a_policys_model_cannot_have_it_on_ranks(model_folder, tmp_path):
@@ -563,36 +596,3 @@ def test_torchrun_may_start_the_ranks(model_folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (output / "checkpoints/step-1/a/learner.pt").is_file()
     assert not (output / "checkpoints/step-1/a/shards").exists()
-
-
-def test_a_skeleton_has_no_weights_and_the_numbers_that_no_file_holds(model_folder):
-    """Two layers say how the model can be changed, and what its buffers are."""
-    found = skeleton_of(str(model_folder), device=CPU, dtype=torch.float32)
-    assert found is not None
-    assert {parameter.device.type for parameter in found.model.parameters()} == {"meta"}
-    whole = load_model(str(model_folder), device=CPU, dtype=torch.float32, fuses=False)
-    assert found.model.trimmed
-    kinds = [[type(m).__name__ for m in each.modules()] for each in (found.model, whole)]
-    assert kinds[0] == kinds[1]
-    found.model.to_empty(device=CPU)
-    fill_buffers(found.model, found)
-    buffers = dict(whole.named_buffers())
-    assert buffers
-    for name, buffer in found.model.named_buffers():
-        assert torch.equal(buffer, buffers[name])
-
-
-def test_a_base_whose_files_have_other_names_is_read_whole_and_then_sharded(
-    ranks, tied_folder, tmp_path
-):
-    model = AutoModelForCausalLM.from_pretrained(tied_folder)
-    model.model.save_pretrained(tmp_path)  # without its head: names begin with `layers`
-    model.config.save_pretrained(tmp_path)
-    load_tokenizer(str(tied_folder)).save_pretrained(tmp_path)
-    assert skeleton_of(str(tmp_path), device=CPU, dtype=torch.float32) is None
-    tokens = np.arange(16, dtype=np.int32)
-    said = [
-        asyncio.run(ranked(ranks(2), spec_of(folder, "fsdp")).probe(tokens))
-        for folder in (tmp_path, tied_folder)
-    ]
-    assert np.allclose(*said, atol=1e-6)

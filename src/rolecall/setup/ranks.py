@@ -21,18 +21,29 @@ Place = tuple[int, str]  # how many ranks there are, and the device of the first
 
 
 class Ranks:
-    """The groups of ranks of a run, by their place."""
+    """The groups of ranks of a run, by their place. They start while models are loaded."""
 
     def __init__(self, config: Config) -> None:
+        """Raises ConfigError, RankError."""
         self.config = config
         self._groups: dict[Place, RankGroup] = {}
+        try:
+            for name in sorted(config.trained):
+                if config.is_ranked(name):
+                    self._group(name)
+        except BaseException:
+            self.close()
+            raise
 
     def learner(self, name: str, *, total_updates: int, head: bool) -> RankedLearner:
-        """Of a policy, whose ranks are started if it is the first. Raises ConfigError, RankError.
+        """Of a policy. Raises ConfigError, RankError.
 
         `head`: whether its algorithm needs a value head.
         """
         spec = self._spec(name, total_updates=total_updates, head=head)
+        return RankedLearner(self._group(name), name, spec)
+
+    def _group(self, name: str) -> RankGroup:
         section = self.config.learner_of(name)
         assert isinstance(section, RankedLearnerConfig)
         devices = rank_devices(self.config.device_of(name), section.ranks)
@@ -44,7 +55,7 @@ class Ranks:
                 start_timeout_s=section.start_timeout_s,
                 threads=max(1, torch.get_num_threads() // section.ranks),
             )
-        return RankedLearner(self._groups[place], name, spec)
+        return self._groups[place]
 
     def close(self) -> None:
         for group in self._groups.values():

@@ -101,18 +101,6 @@ def _tokenizer(base: str, key: str) -> Tokenizer:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def make_learners(plan: Plan, models: dict[str, LanguageModel]) -> dict[str, Learner]:
-    """By policy that is trained. Raises ConfigError; ranks that were started are then ended."""
-    ranks = Ranks(plan.config)
-    try:
-        return {
-            name: make_learner(plan, name, models, ranks) for name in sorted(plan.config.trained)
-        }
-    except BaseException:
-        ranks.close()
-        raise
-
-
 def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks) -> Learner:
     """The learner of a policy: the embedded one, one on ranks, or the config's own.
 

@@ -45,7 +45,10 @@ class RankGroup:
         start_timeout_s: float = 300.0,
         threads: int = 1,
     ) -> None:
-        """`device_of`: a rank's device; `threads`: of a rank. Raises RankError."""
+        """Start the processes; the first call waits until they are there.
+
+        `device_of`: a rank's device; `threads`: of a rank. Raises RankError.
+        """
         self.size = size
         self._scratch = TemporaryDirectory(prefix="rolecall-ranks-")
         self._lock = threading.RLock()
@@ -67,7 +70,10 @@ class RankGroup:
             (wire.Start(rank, size, device, rendezvous, threads),)
             for rank, device in enumerate(devices)
         ]
-        self._begin(starts, start_timeout_s)
+        self._start_timeout_s = start_timeout_s
+        self._waits_until: float | None = time.monotonic() + start_timeout_s  # None: all are there
+        with suppress(OSError):  # one has ended at once: that is found by the first call
+            wire.broadcast(self.connections, starts)
 
     def _start_processes(self, number: int, over: threading.Event) -> None:
         """In a thread that lives as long as they do.
@@ -114,12 +120,6 @@ class RankGroup:
         on_gpu = devices[0].startswith("cuda")
         return [f"cuda:{place}" if on_gpu else devices[0] for place in places]
 
-    def _begin(self, starts: Sequence[tuple[wire.Start]], timeout_s: float) -> None:
-        with self._lock:
-            with suppress(OSError):  # one has ended at once: so its answer says
-                wire.broadcast(self.connections, starts)
-            self._answers(timeout_s=timeout_s)
-
     def log(self, rank: int) -> Path:
         return Path(self._scratch.name) / f"rank-{rank}.log"
 
@@ -134,13 +134,16 @@ class RankGroup:
         with self._lock:
             if self._gone:
                 raise RankError(self._gone)
+            if self._waits_until is not None:
+                self._answers()
+                self._waits_until = None
             with suppress(OSError):  # one has died: that is found while its answer is awaited
                 wire.broadcast(self.connections, [(method, (*arguments, *given)) for given in more])
-            return self._answers(timeout_s=None)
+            return self._answers()
 
-    def _answers(self, *, timeout_s: float | None) -> list[Any]:
-        """Raises RankError where a rank failed, died, or did not answer in time."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+    def _answers(self) -> list[Any]:
+        """Raises RankError where a rank failed, died, or did not start in time."""
+        until = self._waits_until
         answers: dict[int, Any] = {}
         failures: dict[int, wire.Failure | None] = {}  # None: it has died
         left = {connection: rank for rank, connection in enumerate(self.connections)}
@@ -163,10 +166,10 @@ class RankGroup:
         if failures:
             raise self._ended(self._blame(failures))
         if left:
-            late = ", ".join(str(rank) for rank in sorted(left.values()))
+            late = min(left.values())
             raise self._ended(
-                f"learner rank {late} of {self.size} did not start within {timeout_s:g} s "
-                f"(learner.start_timeout_s){self._last_lines(min(left.values()))}"
+                f"learner rank {late} of {self.size} did not start within "
+                f"{self._start_timeout_s:g} s (learner.start_timeout_s){self._last_lines(late)}"
             )
         return [answers[rank] for rank in range(self.size)]
 
