@@ -18,25 +18,18 @@ from rolecall.models.skeleton import Skeleton, hollow, skeleton_of
 ADAPTER = "trained"  # its name on the ranks, where a base has one adapter
 
 
-def built_member(spec: LearnerSpec) -> Member:
+def built_member(spec: LearnerSpec, device: torch.device) -> Member:
     """Raises ValueError where a base cannot be loaded."""
-    return _replicated(spec) if spec.kind == "replicated" else _sharded(spec)
+    return _replicated(spec, device) if spec.kind == "replicated" else _sharded(spec, device)
 
 
-def this_device() -> torch.device:
-    """Of this rank."""
-    if torch.distributed.get_backend() == "gloo" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def _replicated(spec: LearnerSpec) -> Member:
-    model = _loaded(spec, spec.base, adapted=True)
+def _replicated(spec: LearnerSpec, device: torch.device) -> Member:
+    model = _loaded(spec, spec.base, device, adapted=True)
     reference: LanguageModel | Literal["base"] | None = None
     if spec.reference == "initial":
         reference = "base" if spec.adapter is not None else model.frozen_copy()
     elif spec.reference is not None:
-        reference = _loaded(spec, spec.reference, adapted=False)
+        reference = _loaded(spec, spec.reference, device, adapted=False)
     return Member(
         model,
         spec.optimizer,
@@ -49,15 +42,15 @@ def _replicated(spec: LearnerSpec) -> Member:
     )
 
 
-def _sharded(spec: LearnerSpec) -> Member:
-    model, own_pass = _shares(spec, spec.base, trained=True)
+def _sharded(spec: LearnerSpec, device: torch.device) -> Member:
+    model, own_pass = _shares(spec, spec.base, device, trained=True)
     reference: LanguageModel | Literal["base"] | None = None
     reference_pass = None
     if spec.reference == "initial" and spec.adapter is not None:
         reference = "base"
     elif spec.reference is not None:
         base = spec.base if spec.reference == "initial" else spec.reference
-        reference, reference_pass = _shares(spec, base, trained=False)
+        reference, reference_pass = _shares(spec, base, device, trained=False)
     return ShardedMember(
         model,
         spec.optimizer,
@@ -74,17 +67,19 @@ def _sharded(spec: LearnerSpec) -> Member:
     )
 
 
-def _shares(spec: LearnerSpec, base: str, *, trained: bool) -> tuple[LanguageModel, LogProbs]:
+def _shares(
+    spec: LearnerSpec, base: str, device: torch.device, *, trained: bool
+) -> tuple[LanguageModel, LogProbs]:
     """A model of which this rank holds its shares, and the pass that gathers them.
 
     No rank ever holds the whole model, where its files name the weights as the model does.
     """
-    device, dtype = this_device(), getattr(torch, spec.dtype)
+    dtype = getattr(torch, spec.dtype)
     has_masters = trained and spec.adapter is None and dtype != torch.float32
     computes_in = dtype if has_masters else None
     skeleton = skeleton_of(base, device=device, dtype=dtype)
     if skeleton is None:
-        model = _loaded(spec, base, adapted=trained)
+        model = _loaded(spec, base, device, adapted=trained)
         first = {}
     else:
         model = _hollow(spec, base, skeleton, adapted=trained)
@@ -116,12 +111,12 @@ def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) 
     return adapters[ADAPTER]
 
 
-def _loaded(spec: LearnerSpec, base: str, *, adapted: bool) -> LanguageModel:
+def _loaded(spec: LearnerSpec, base: str, device: torch.device, *, adapted: bool) -> LanguageModel:
     """`adapted`: with the policy's adapter, if it has one."""
     tokenizer = load_tokenizer(base)
     model = load_model(
         base,
-        device=this_device(),
+        device=device,
         dtype=getattr(torch, spec.dtype),
         fuses=spec.kind == "replicated",
     )

@@ -40,8 +40,9 @@ def serve(connection: Connection) -> None:
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
 
-    members = Members()
-    _answer(connection, join, inbox.get())
+    [start] = inbox.get()
+    _answer(connection, join, (start,))
+    members = Members(start.device)
     while True:
         method, arguments = inbox.get()
         _answer(connection, getattr(members, method), arguments)
@@ -77,6 +78,7 @@ def join(start: wire.Start) -> None:
     device = torch.device(start.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        torch.cuda.init()  # or the mesh of devices would choose one for this process
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         init_method=f"file://{start.rendezvous}" if start.rendezvous else "env://",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
 from rolecall.interfaces.learner import Annotation
@@ -23,11 +24,12 @@ from rolecall.types import Batch, Floats
 class Members:
     """The learners of this rank, by policy: what the trainer calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
         self.learners: dict[str, Member] = {}
 
     def build(self, name: str, spec: LearnerSpec) -> Built:
-        self.learners[name] = built_member(spec)
+        self.learners[name] = built_member(spec, self.device)
         return self.learners[name].built()
 
     def drop(self, name: str) -> None:
