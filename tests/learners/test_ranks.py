@@ -38,6 +38,7 @@ from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.skeleton import fill_buffers, skeleton_of
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import validate
+from rolecall.setup.ranks import Ranks
 from tests.conftest import make_model
 from tests.test_every_algorithm import Display, trainer_of
 from tests.test_packing import turns_of
@@ -554,6 +555,26 @@ def test_ranks_end_with_a_trainer_that_is_killed():
 def test_ranks_that_do_not_start_in_time_are_ended():
     with pytest.raises(RankError, match=r"did not start within 0.05 s \(learner.start_timeout_s\)"):
         RankGroup(1, start_timeout_s=0.05).call("drop", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("learner", "message"),
+    [
+        ({"name": "fsdp", "ranks": 3, "context_parallel": 2},
+         r"learner\.context_parallel: 2 does not divide the 3 ranks; write a number that does"),
+        ({"name": "fsdp", "ranks": 3, "context_parallel": 3, "device": "cpu"},
+         r"learner\.context_parallel: 3 ranks cannot share the 4 attention heads of"),
+        ({"name": "replicated", "device": "cuda"}, r"learner\.device: this machine has no device"),
+    ],
+)  # fmt: skip
+def test_ranks_that_cannot_be_are_told_before_weights_are_loaded(
+    learner, message, model_folder, tmp_path
+):
+    if torch.cuda.is_available() and learner.get("device") == "cuda":
+        pytest.skip("this machine has the device")
+    config = relay_config(model_folder, learner=learner)
+    with pytest.raises(ConfigError, match=message):
+        Ranks(validate(load(write(tmp_path / "team.yaml", config))).config)
 
 
 def test_a_mixer_that_reads_a_policys_model_cannot_have_it_on_ranks(model_folder, tmp_path):

@@ -27,10 +27,13 @@ class Ranks:
         """Raises ConfigError, RankError."""
         self.config = config
         self._groups: dict[Place, RankGroup] = {}
+        names = [name for name in sorted(config.trained) if config.is_ranked(name)]
+        self._sharers = {name: _context_parallel(config, name) for name in names}
+        for name in names:
+            _check_vocabularies(config, name)
         try:
-            for name in sorted(config.trained):
-                if config.is_ranked(name):
-                    self._group(name)
+            for name in names:
+                self._group(name)
         except BaseException:
             self.close()
             raise
@@ -65,7 +68,6 @@ class Ranks:
         config, policy = self.config, self.config.policies[name]
         section = config.learner_of(name)
         assert policy.optimizer is not None, "the config fills it in"
-        _check_vocabularies(config, name)
         return LearnerSpec(
             kind="fsdp" if isinstance(section, FsdpLearnerConfig) else "replicated",
             base=policy.base,
@@ -79,7 +81,7 @@ class Ranks:
             checkpoint_activations=section.checkpoint_activations,
             share_prefixes=section.share_prefixes,
             offloads=section.offload,
-            context_parallel=_context_parallel(config, name),
+            context_parallel=self._sharers[name],
         )
 
 
