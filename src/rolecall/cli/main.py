@@ -71,6 +71,7 @@ def train(
         found = command(
             source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
         )
+    torchrun.dismiss()
     emit(found, json_file)
 
 

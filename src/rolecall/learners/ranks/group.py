@@ -106,6 +106,11 @@ class RankGroup:
                 f"torchrun has started {torchrun.size()} processes and learner.ranks is "
                 f"{self.size}; write the same number"
             )
+        if torchrun.is_taken():
+            raise self._ended(
+                "the ranks that torchrun has started can be in one place only; give all policies "
+                "the same learner.ranks and learner.device"
+            )
         found = torchrun.accepted(timeout_s=timeout_s)
         if missing := [rank for rank in range(1, self.size) if rank not in found]:
             raise self._ended(

@@ -20,7 +20,11 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class ShardedMember(Member):
-    """One rank's share of a policy's learner. The value head, which is tiny, is whole on each."""
+    """One rank's share of a policy's learner. The value head, which is tiny, is whole on each.
+
+    Float32 masters are the very weights that passes gather, so they stay on the device while
+    moments and the reference are offloaded. On GPUs none of this has run.
+    """
 
     def __init__(
         self, *arguments: Any, dtype: torch.dtype, context_parallel: int = 1, **options: Any

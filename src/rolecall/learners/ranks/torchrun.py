@@ -22,6 +22,7 @@ from rolecall.learners.ranks import wire
 
 ADDRESS = "rolecall/trainer"  # key of the store
 STORE_S = 600.0  # until the trainer's address must be there
+_taken = threading.Event()
 
 
 def size() -> int | None:
@@ -40,11 +41,25 @@ def local_rank() -> int:
 
 
 def serve_trainer(serve: Callable[[Connection], None]) -> None:
-    """Find the trainer and serve it until it ends."""
-    address, key = pickle.loads(_store().get(ADDRESS))
+    """Find the trainer and serve it until it ends; returns where it needs no ranks."""
+    told = pickle.loads(_store().get(ADDRESS))
+    if told is None:
+        return
+    address, key = told
     connection = Client(address, authkey=key)
     wire.send(connection, (int(os.environ["RANK"]), local_rank()))
     serve(connection)
+
+
+def is_taken() -> bool:
+    """Whether this trainer has already called the ranks, which serve it once."""
+    return _taken.is_set()
+
+
+def dismiss() -> None:
+    """Let ranks end that this trainer has not needed; without torchrun there are none."""
+    if size() is not None and not is_taken():
+        _tell(None)
 
 
 def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
@@ -66,13 +81,18 @@ def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
                         came.put(listener.accept())
 
         threading.Thread(target=accept, daemon=True).start()
-        _store().set(ADDRESS, pickle.dumps((listener.address, key)))
+        _tell((listener.address, key))
         with suppress(queue.Empty):
             while len(found) < number - 1:
                 connection = came.get(timeout=timeout_s)
                 rank, place = wire.read(connection)
                 found[rank] = (connection, place)
     return found
+
+
+def _tell(what: Any) -> None:
+    _taken.set()
+    _store().set(ADDRESS, pickle.dumps(what))
 
 
 def _store() -> Any:
