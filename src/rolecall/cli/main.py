@@ -60,12 +60,18 @@ def train(
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
+    from rolecall.learners.ranks import child, torchrun
+
+    if torchrun.is_server():
+        torchrun.serve_trainer(child.serve)
+        return
     from rolecall.cli.train import train as command
 
     with people_on_stderr(json_file):
         found = command(
             source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
         )
+    torchrun.dismiss()
     emit(found, json_file)
 
 

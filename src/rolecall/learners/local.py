@@ -15,20 +15,19 @@ from torch import Tensor
 
 from rolecall.config.optimizer import Optimizer
 from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation, DivergedError, Learner, Update
-from rolecall.learners import logprobs
+from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.activations import recomputed
-from rolecall.learners.exact import select_rows
-from rolecall.learners.optimizer import Stepper
+from rolecall.learners.forward import LogProbs
+from rolecall.learners.optimizer import Stepper, total_norm
 from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
-from rolecall.models.attention.layouts import Rows, layout_of
+from rolecall.learners.updates import check_diverged, update_of
+from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.types import Batch, Floats, Ids, Turn
 
 CPU = torch.device("cpu")
-MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
 
 
 class LocalLearner(Learner):
@@ -49,11 +48,20 @@ class LocalLearner(Learner):
         checkpoint_activations: bool = False,
         share_prefixes: bool = True,
         offloads: bool = False,
+        own_pass: LogProbs | None = None,
+        reference_pass: LogProbs | None = None,
     ) -> None:
-        """`offloads`: between updates moments, masters and the reference are not on the device."""
+        """`offloads`: between updates moments, masters and the reference are not on the device.
+
+        `own_pass` and `reference_pass`: of `model` and `reference`, where they are sharded.
+        """
         self.share_prefixes = share_prefixes and model.shares_prefixes
         self.offloads = offloads
         self.model, self.reference = model, reference
+        self.own_pass = own_pass or LogProbs(model)
+        self.reference_pass = reference_pass
+        if reference_pass is None and isinstance(reference, LanguageModel):
+            self.reference_pass = LogProbs(reference)
         self.checkpoint_activations = checkpoint_activations
         self.parameters = [p for _, p in model.named_parameters()]
         self.stepper = Stepper(self.parameters, optimizer, total=total_updates, module=model.model)
@@ -69,44 +77,21 @@ class LocalLearner(Learner):
 
     def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
         """Log-probs of the sampled tokens at their sampling temperature, and values with a head."""
-        model = self.model
-        off = reference and self.reference == "base"
-        if reference and isinstance(self.reference, LanguageModel):
-            model = self.reference
-        device = model.device
-        tokens = torch.from_numpy(batch.tokens).long().to(device)
-        target = torch.from_numpy(np.flatnonzero(batch.mask)).to(device)
+        using = (self.reference_pass if reference else None) or self.own_pass
         with_values = self.head is not None and not reference
-        ids = (tokens, torch.from_numpy(batch.positions).long().to(device))
-        layout = layout_of(batch.parent, batch.positions, device=device)
-        keep, again = _reads(batch, device=device)
-        chosen = (tokens[target], torch.from_numpy(batch.temperature).to(device)[target])
-        rows = max(1, logprobs.LARGEST_LOGITS // model.vocabulary)
-        hidden: Tensor | None
-        with model.using(adapter_off=off):
-            if len(target) > rows and not model.scales_logits:
-                hidden = _repeated(model.states(*ids, layout=layout, keep=keep), again)
-                sampled, entropies = logprobs.in_chunks(
-                    model.head, hidden, *chosen, entropy=entropy, rows=rows
-                )
-            else:
-                logits, hidden = model.forward(
-                    *ids, layout=layout, keep=keep, hidden=with_values, adapter_off=off
-                )
-                logits = _repeated(logits, again)
-                sampled, entropies = logprobs.of_logits(logits, *chosen, entropy=entropy)
-                hidden = None if hidden is None else _repeated(hidden, again)
-
-        def whole(values: Tensor) -> Tensor:
-            return values.new_zeros(len(batch.tokens)).index_put((target,), values)
-
-        found = Outputs(whole(sampled))
+        sampled, entropies, states = using(
+            batch,
+            entropy=entropy,
+            hidden=with_values,
+            adapter_off=reference and self.reference == "base",
+        )
+        found = Outputs(using.spread(batch, sampled))
         if entropies is not None:
-            found.entropies = whole(entropies)
+            found.entropies = using.spread(batch, entropies)
         if with_values:
             assert self.head is not None
-            assert hidden is not None
-            found.values = whole(self.head(hidden.float())[:, 0])
+            assert states is not None
+            found.values = using.spread(batch, self.head(states.float())[:, 0])
         return found
 
     @property
@@ -129,13 +114,21 @@ class LocalLearner(Learner):
         noted: dict[str, dict[Annotation, Floats]] = {turn.id: {} for turn in turns}
         if "ref_logprobs" in what and self.reference is None:
             raise ValueError("the policy has no reference")
+        if turns and what:
+            packed = pack(turns, budget=budget, share=self.share_prefixes, by_agent=False)
+            for turn_id, found in self.annotated(packed, what).items():
+                noted[turn_id] = found
+        return noted
+
+    def annotated(
+        self, batches: list[Batch], what: set[Annotation]
+    ) -> dict[str, dict[Annotation, Floats]]:
+        """What `annotate` gives, of turns that are packed."""
+        noted: dict[str, dict[Annotation, Floats]] = defaultdict(dict)
         own = what - {"ref_logprobs"}
         self._move_reference(self.model.device, needed="ref_logprobs" in what)
         with torch.no_grad():
-            share = self.share_prefixes
-            wanted = turns if what else []
-            packed = pack(wanted, budget=budget, share=share, by_agent=False) if wanted else []
-            for batch in packed:
+            for batch in batches:
                 columns: dict[Annotation, Tensor] = {}
                 if own:
                     found = self.forward(batch)
@@ -156,12 +149,12 @@ class LocalLearner(Learner):
 
     def _rest(self) -> None:
         if self.offloads:
-            for stepper in self._steppers:
+            for stepper in self.steppers:
                 stepper.move_state(CPU)
 
     async def load_back(self) -> None:
         if self.offloads:
-            for stepper in self._steppers:
+            for stepper in self.steppers:
                 stepper.move_state(self.model.device)
 
     def _move_reference(self, device: torch.device, *, needed: bool = True) -> None:
@@ -193,57 +186,76 @@ class LocalLearner(Learner):
         return updates
 
     def _step(self, batches: list[Batch], algorithm: Objective, *, per_agent: bool) -> Update:
+        by_agent = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
+        finite, sums, norms = self.optimize(
+            by_agent, algorithm, apart=per_agent and len(by_agent) > 1
+        )
+        update = update_of(self.stepper.grad_norm, self.stepper.lr, sums, norms)
+        self.num_skipped = 0 if finite else self.num_skipped + 1
+        if not finite:
+            update.skipped = self.find_broken(batches, algorithm)
+            check_diverged(self.num_skipped, update.skipped)
+        return update
+
+    def optimize(
+        self, by_agent: list[tuple[str, list[Batch]]], algorithm: Objective, *, apart: bool
+    ) -> tuple[bool, dict[str, Sums], dict[str, float]]:
+        """Gradients of these micro-batches, then one step, unless they are not finite.
+
+        Returns whether they were, the sums of each agent and, with `apart`, its gradient's norm.
+        """
         sums: dict[str, Sums] = defaultdict(Sums)
         summed: list[Tensor] | None = None
-        by_agent = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
-        apart = per_agent and len(by_agent) > 1
         norms: dict[str, float] = {}
         for agent, mine in by_agent:
             for batch in mine:
                 self._backward(batch, algorithm, sums)
             if apart:
                 taken = self._take_gradient()
-                norms[agent] = _norm(taken)
+                norms[agent] = total_norm(taken)
                 if summed is None:
                     summed = taken
                 else:
                     torch._foreach_add_(summed, taken)
                 del taken  # or the next agent's backward pass would find two beside its own
+        count = self._exchanged(sum(found.count for found in sums.values()), apart=apart)
         if summed is not None:
             for parameter, part in zip(self.stepper.masters, summed, strict=True):
                 parameter.grad = part
-        count = max(sum(found.count for found in sums.values()), 1.0)  # all may be rejected
+        count = max(count, 1.0)  # all may be rejected
         # Both norms before either step: a policy must not move where its value head cannot.
-        measured = [stepper.measure(count) for stepper in self._steppers]
+        measured = [stepper.measure(count) for stepper in self.steppers]
         finite = all(measured)
-        for stepper in self._steppers:
+        for stepper in self.steppers:
             if finite:
                 stepper.apply()
             else:
                 stepper.forget()
-        update = Update(grad_norm=self.stepper.grad_norm, lr=self.stepper.lr)
-        update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
-        if apart:
-            update.agent_grad_norms = {agent: norm / count for agent, norm in norms.items()}
-        elif len(sums) == 1:
-            update.agent_grad_norms = dict.fromkeys(sums, update.grad_norm)
-        self.num_skipped = 0 if finite else self.num_skipped + 1
-        if not finite:
-            self._skip(batches, algorithm, update)
-        return update
+        return finite, sums, {agent: norm / count for agent, norm in norms.items()}
+
+    def _exchanged(self, count: float, *, apart: bool) -> float:
+        """Sum gradients and `count` over the ranks, where there are several.
+
+        `apart`: the model's gradients have been taken, agent after agent.
+        """
+        return count
 
     def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
         with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
             outputs = self.forward(batch, entropy=algorithm.entropy > 0)
-        losses = []
+        losses = self._also(outputs)
         for part in batch.parts or [batch]:
             loss = algorithm.loss(part, outputs)
             sums[part.agent].add(part, loss, outputs.logprobs.detach())
             losses.append(loss.total)
         torch.stack(losses).sum().backward()
 
+    def _also(self, outputs: Outputs) -> list[Tensor]:
+        """Losses of 0 beside that of the algorithm."""
+        return []
+
     @property
-    def _steppers(self) -> list[Stepper]:
+    def steppers(self) -> list[Stepper]:
         return [self.stepper] if self.head_stepper is None else [self.stepper, self.head_stepper]
 
     def _take_gradient(self) -> list[Tensor]:
@@ -252,24 +264,15 @@ class LocalLearner(Learner):
         self.stepper.optimizer.zero_grad(set_to_none=True)
         return taken
 
-    def _skip(self, batches: list[Batch], algorithm: Objective, update: Update) -> None:
-        update.skipped = self._find_broken(batches, algorithm)
-        if self.num_skipped >= MOST_SKIPPED:
-            raise DivergedError(
-                f"{MOST_SKIPPED} updates in a row had no finite loss or gradient; "
-                f"the last one broke on turn {update.skipped}"
-            )
-
-    def _find_broken(self, batches: list[Batch], algorithm: Objective) -> str:
+    def find_broken(self, batches: list[Batch], algorithm: Objective) -> str:
         """The first turn whose own loss or gradient is not finite."""
         for part in [part for batch in batches for part in batch.parts or [batch]]:
             for number, turn_id in enumerate(part.turn_ids):
                 alone = one_turn(part, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
-                whole = [p.grad for s in self._steppers for p in s.masters if p.grad is not None]
-                norm = _norm(whole)
-                for stepper in self._steppers:
+                norm = sum(stepper.summed_norm() for stepper in self.steppers)
+                for stepper in self.steppers:
                     stepper.forget()
                 if not np.isfinite(norm):
                     return turn_id
@@ -309,28 +312,9 @@ class LocalLearner(Learner):
         self._rest()
 
 
-def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The distinct indices that predict sampled tokens, and for each token [M] which of them.
-
-    Turns that share a prompt have their first tokens from one place: it is computed once.
-    """
-    distinct, inverse = np.unique(batch.parent[batch.mask > 0], return_inverse=True)
-    keep = torch.from_numpy(distinct).long().to(device)
-    every = len(distinct) == len(inverse) and bool((np.diff(inverse) > 0).all())
-    return keep, None if every else torch.from_numpy(inverse).long().to(device)
-
-
-def _repeated(rows: Tensor, again: Tensor | None) -> Tensor:
-    return rows if again is None else select_rows(rows, again)
-
-
 def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:
     """The sampled tokens' numbers [T] of each turn of a batch, from a column [N]."""
     sampled = np.flatnonzero(batch.mask)  # those of one turn stand together, in the turns' order
     ends = np.bincount(batch.turn[sampled]).cumsum()[:-1]
     parts = np.split(column[sampled].astype(np.float32), ends)
     yield from zip(batch.turn_ids, parts, strict=True)
-
-
-def _norm(gradient: list[Tensor]) -> float:
-    return float(torch.nn.utils.get_total_norm(gradient))

@@ -70,9 +70,13 @@ class Stepper:
         """Divide the summed gradients by `count` and take their norm. False: it is not finite."""
         gradient = self._gradient()
         torch._foreach_mul_(gradient, 1.0 / count)
-        self.grad_norm = float(torch.nn.utils.get_total_norm(gradient))
+        self.grad_norm = total_norm(gradient)
         self.lr = self.config.lr_at(self.num_steps, total=self.total)
         return math.isfinite(self.grad_norm)
+
+    def summed_norm(self) -> float:
+        """Of the gradients as they have been summed."""
+        return total_norm(self._gradient())
 
     def apply(self) -> None:
         """After `measure`: clip and step."""
@@ -122,6 +126,13 @@ class Stepper:
         """The parameters that have a master, each with it."""
         pairs = zip(self.parameters, self.masters, strict=True)
         return [(parameter, master) for parameter, master in pairs if master is not parameter]
+
+
+def total_norm(gradient: list[torch.Tensor]) -> float:
+    """Of all these together; of sharded tensors it is the norm over all ranks."""
+    norm = torch.nn.utils.get_total_norm(gradient)
+    whole = getattr(norm, "full_tensor", None)  # float() of a sharded one is this rank's part
+    return float(norm if whole is None else whole())
 
 
 def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:

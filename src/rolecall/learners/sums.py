@@ -46,6 +46,26 @@ class Sums:
             torch.stack([size.sum(), (ratio - 1.0 - d).sum(), outside.sum(), size.max()])
         )
 
+    def on_host(self) -> Sums:
+        """The same sums in the computer's memory, of as few numbers as they need."""
+        found = Sums()
+        found.count, found.parts, found.num_ids = self.count, self.parts, self.num_ids
+        if self.losses:
+            found.losses = [torch.stack(self.losses).sum().cpu()]
+        if self.mismatch:
+            rows = torch.stack(self.mismatch)
+            found.mismatch = [torch.cat([rows[:, :3].sum(0), rows[:, 3:].amax(0)]).cpu()]
+        return found
+
+    def take(self, other: Sums) -> None:
+        """Add the sums of other micro-batches, as of another rank."""
+        self.count += other.count
+        self.num_ids += other.num_ids
+        self.losses += other.losses
+        self.mismatch += other.mismatch
+        for name, value in other.parts.items():
+            self.parts[name] += value
+
     def metrics(self) -> dict[str, float]:
         """Mean loss and its parts; mean |d|, k3 estimate of KL(sampler || learner), max |d|, and
         the share of tokens whose ratio is outside [.5, 2].

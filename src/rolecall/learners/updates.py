@@ -1,4 +1,4 @@
-"""Merges what several optimizer steps did into one record of an update."""
+"""Records what an optimizer step did, and merges the records of several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,32 @@ from collections import defaultdict
 
 import numpy as np
 
-from rolecall.interfaces.learner import Update
+from rolecall.interfaces.learner import DivergedError, Update
+from rolecall.learners.sums import Sums
+
+MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
+
+
+def update_of(
+    grad_norm: float, lr: float, sums: dict[str, Sums], agent_grad_norms: dict[str, float]
+) -> Update:
+    """The record of one step; the gradient's norm is that of its only agent, if there is one."""
+    update = Update(grad_norm=grad_norm, lr=lr)
+    update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
+    if agent_grad_norms:
+        update.agent_grad_norms = agent_grad_norms
+    elif len(sums) == 1:
+        update.agent_grad_norms = dict.fromkeys(sums, grad_norm)
+    return update
+
+
+def check_diverged(num_skipped: int, broken: str) -> None:
+    """Raises DivergedError after too many skipped steps in a row; `broken`: the last one's turn."""
+    if num_skipped >= MOST_SKIPPED:
+        raise DivergedError(
+            f"{MOST_SKIPPED} updates in a row had no finite loss or gradient; "
+            f"the last one broke on turn {broken}"
+        )
 
 
 def merged(updates: list[Update]) -> Update:

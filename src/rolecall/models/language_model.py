@@ -197,7 +197,7 @@ class LanguageModel:
         else:
             from rolecall.models import lora
 
-            lora.save(self.model, self.adapter, folder)
+            lora.save(self.model, self.adapter, folder, weights)
 
     def load(self, folder: Path) -> None:
         """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""

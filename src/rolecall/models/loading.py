@@ -49,16 +49,26 @@ def load_tokenizer(base: str) -> Tokenizer:
 
 
 def load_model(
-    base: str, *, device: torch.device, dtype: torch.dtype, sampled: bool = True
+    base: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    sampled: bool = True,
+    fuses: bool = True,
 ) -> PreTrainedModel:
     """The weights of a base, set up for flat rows.
 
     `sampled`: whether the embedded engine is to sample from it. Without it a model also loads whose
-    layers need a row of their own each (`LanguageModel.shares_prefixes`). Raises ValueError where
-    weights are missing and for what the model cannot be used for.
+    layers need a row of their own each (`LanguageModel.shares_prefixes`). `fuses`: on a CPU with
+    loops of our own, whose weights PyTorch can then no longer free. Raises ValueError where weights
+    are missing and for what the model cannot be used for.
     """
-    path = locate(base)
-    model = _read(base, path, dtype)
+    model = _read(base, locate(base), dtype)
+    return set_up(model, base, device=device, sampled=sampled, fuses=fuses)
+
+
+def set_up(model: Any, base: str, *, device: torch.device, sampled: bool, fuses: bool) -> Any:
+    """Change a model of transformers for flat rows, in place. Raises ValueError if it cannot be."""
     if not getattr(model.config.get_text_config(), "max_position_embeddings", None):
         raise ValueError(
             f"base {base!r} does not say how long its context is (max_position_embeddings of its "
@@ -79,10 +89,12 @@ def load_model(
                 f"base {base!r} has {model.kept_apart}, and cannot be trained: {problem}; "
                 "name another base"
             )
-    else:
+    elif fuses:
         fuse(model)
         for change in (partial(fuse_heads, rules=rules), trim):
             _try_out(model, change)
+    else:
+        _try_out(model, trim)
     model.scales_logits = foreign_attention.scales_logits(model)
     return model
 

@@ -159,10 +159,12 @@ def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -
     return wrapped.eval()
 
 
-def save(model: Any, name: str, folder: Path) -> None:
-    """Write one adapter as PEFT's `from_pretrained` reads it."""
+def save(model: Any, name: str, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+    """Write one adapter as PEFT's `from_pretrained` reads it; `weights`: others of its names."""
     # Embeddings are never trained; PEFT would ask the hub for the base to find that out.
-    model.save_pretrained(folder, selected_adapters=[name], save_embedding_layers=False)
+    model.save_pretrained(
+        folder, selected_adapters=[name], save_embedding_layers=False, state_dict=weights
+    )
     for file in sorted((folder / name).iterdir()):
         file.rename(folder / file.name)  # PEFT writes a named adapter one folder deeper
     (folder / name).rmdir()

@@ -17,6 +17,7 @@ from rolecall.setup.agents import make_agents
 from rolecall.setup.engines import make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
+from rolecall.setup.ranks import Ranks
 from rolecall.setup.room import check_room
 from rolecall.setup.weights import (
     in_process,
@@ -34,21 +35,27 @@ from rolecall.types import Group
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
     opened = open_parts(plan)
+    ranks: Ranks | None = None
     try:
         check_room(plan.config)
-        return _connected(plan, opened)
-    except ConfigError as error:
-        raise plan.config.located(error.problems) from error
+        ranks = Ranks(plan.config)
+        return _connected(plan, opened, ranks)
+    except BaseException as error:
+        if ranks is not None:
+            ranks.close()
+        if isinstance(error, ConfigError):
+            raise plan.config.located(error.problems) from error
+        raise
 
 
-def _connected(plan: Plan, opened: Opened) -> Run:
+def _connected(plan: Plan, opened: Opened, ranks: Ranks) -> Run:
     config = plan.config
     tokenizers = load_tokenizers(config)
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
     engines = make_engines(plan, models, tokenizers, barrier)
     context = _context(plan, opened, tokenizers, engines, barrier)
-    learners = {name: make_learner(plan, name, models) for name in sorted(config.trained)}
+    learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(
         config=config,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 
 Problems = Iterator[str]
@@ -15,6 +16,8 @@ def check_placement(config: Config) -> Problems:
     for name in sorted(known):
         yield from _check_learner(config, name)
         yield from _check_dtypes(config, name)
+        yield from _check_critics(config, name)
+        yield from _check_context(config, name)
     yield from _check_sharing(config)
     if config.trainer.deterministic and not config.is_exact:
         yield (
@@ -28,6 +31,23 @@ def _check_learner(config: Config, name: str) -> Problems:
         yield (
             f"policies.{name}.learner has no effect: no agent that speaks with it is trainable; "
             "remove it, and say where it lives with device"
+        )
+
+
+def _check_context(config: Config, name: str) -> Problems:
+    section = config.learner_of(name)
+    if isinstance(section, FsdpLearnerConfig) and section.ranks % section.context_parallel:
+        yield (
+            f"{_key(config, name, 'learner')}.context_parallel: {section.context_parallel} does "
+            f"not divide the {section.ranks} ranks; write a number that does"
+        )
+
+
+def _check_critics(config: Config, name: str) -> Problems:
+    if "mixer" in config.critics and name in config.trained and config.is_ranked(name):
+        yield (
+            f"{_key(config, name, 'learner')}.name: critics.mixer reads the model of {name}, which "
+            "must be in this process; write local"
         )
 
 

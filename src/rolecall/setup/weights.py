@@ -23,6 +23,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import Plan
+from rolecall.setup.ranks import Ranks
 
 
 def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
@@ -114,16 +115,23 @@ def _tokenizer(base: str, key: str) -> Tokenizer:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel]) -> Learner:
-    """The learner of a policy: the embedded one, or the config's own. Raises ConfigError."""
+def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks) -> Learner:
+    """The learner of a policy: the embedded one, one on ranks, or the config's own.
+
+    Raises ConfigError, and RankError where ranks do not start.
+    """
     config = plan.config
     policy, learner = config.policies[name], config.learner_of(name)
     algorithm = next(a for n, a in plan.algorithms.items() if config.team[n].policy == name)
     assert policy.optimizer is not None, "the config fills it in"
+    total_updates = config.trainer.steps * algorithm.epochs * algorithm.minibatches
+    if config.is_ranked(name):
+        head = algorithm.critic == "agent"
+        return ranks.learner(name, total_updates=total_updates, head=head)
     parts = LearnerParts(
         model=models[name],
         optimizer=policy.optimizer,
-        total_updates=config.trainer.steps * algorithm.epochs * algorithm.minibatches,
+        total_updates=total_updates,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
         checkpoint_activations=learner.checkpoint_activations,

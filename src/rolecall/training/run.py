@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,15 +60,15 @@ class Run:
         """What a checkpoint holds a small state of."""
         return [*(part.algorithm for part in self.algorithm_groups), self.sampler]
 
+    async def close(self) -> None:
+        """End what the run has started: its environment, what samples and what trains."""
+        async with AsyncExitStack() as stack:  # each is closed, also where another one cannot be
+            for part in [*self.learners.values(), self.engine, self.context]:
+                if hasattr(part, "close"):
+                    stack.push_async_callback(part.close)
+
     def restore(self, saved: Path) -> None:
         """Take over a checkpoint's weights, critics and states."""
         states = checkpoint.load(saved, self.parts)
         for part, state in zip(self.stateful, states, strict=True):
             part.load_state_dict(state)
-
-    async def close(self) -> None:
-        """End what engine, learners and environment have started."""
-        await self.engine.close()
-        for learner in self.learners.values():
-            await learner.close()
-        await self.context.close()

@@ -1,0 +1,132 @@
+"""Builds a rank's part of a learner: reads the weights, and shards them where ranks share them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from rolecall.learners.forward import LogProbs
+from rolecall.learners.ranks.member import Member
+from rolecall.learners.ranks.sharded import ShardedMember
+from rolecall.learners.ranks.sharding import give, read, sharded
+from rolecall.learners.ranks.spec import LearnerSpec
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models.skeleton import Skeleton, hollow, skeleton_of
+
+ADAPTER = "trained"  # its name on the ranks, where a base has one adapter
+
+
+def built_member(spec: LearnerSpec, device: torch.device) -> Member:
+    """Raises ValueError where a base cannot be loaded."""
+    return _replicated(spec, device) if spec.kind == "replicated" else _sharded(spec, device)
+
+
+def _replicated(spec: LearnerSpec, device: torch.device) -> Member:
+    model = _loaded(spec, spec.base, device, adapted=True)
+    reference: LanguageModel | Literal["base"] | None = None
+    if spec.reference == "initial":
+        reference = "base" if spec.adapter is not None else model.frozen_copy()
+    elif spec.reference is not None:
+        reference = _loaded(spec, spec.reference, device, adapted=False)
+    return Member(
+        model,
+        spec.optimizer,
+        total_updates=spec.total_updates,
+        reference=reference,
+        head=spec.head,
+        checkpoint_activations=spec.checkpoint_activations,
+        share_prefixes=spec.share_prefixes,
+        offloads=spec.offloads,
+    )
+
+
+def _sharded(spec: LearnerSpec, device: torch.device) -> Member:
+    model, own_pass = _shares(spec, spec.base, device, trained=True)
+    reference: LanguageModel | Literal["base"] | None = None
+    reference_pass = None
+    if spec.reference == "initial" and spec.adapter is not None:
+        reference = "base"
+    elif spec.reference is not None:
+        base = spec.base if spec.reference == "initial" else spec.reference
+        reference, reference_pass = _shares(spec, base, device, trained=False)
+    return ShardedMember(
+        model,
+        spec.optimizer,
+        total_updates=spec.total_updates,
+        reference=reference,
+        head=spec.head,
+        checkpoint_activations=spec.checkpoint_activations,
+        share_prefixes=spec.share_prefixes,
+        offloads=spec.offloads,
+        own_pass=own_pass,
+        reference_pass=reference_pass,
+        dtype=getattr(torch, spec.dtype),
+        context_parallel=spec.context_parallel,
+    )
+
+
+def _shares(
+    spec: LearnerSpec, base: str, device: torch.device, *, trained: bool
+) -> tuple[LanguageModel, LogProbs]:
+    """A model of which this rank holds its shares, and the pass that gathers them.
+
+    No rank ever holds the whole model, where its files name the weights as the model does.
+    """
+    dtype = getattr(torch, spec.dtype)
+    has_masters = trained and spec.adapter is None and dtype != torch.float32
+    computes_in = dtype if has_masters else None
+    skeleton = skeleton_of(base, device=device, dtype=dtype)
+    if skeleton is None:
+        model = _loaded(spec, base, device, adapted=trained)
+        if not model.shares_prefixes:
+            raise ValueError(
+                f"base {base!r} is computed row by row, which ranks of fsdp cannot do in step; "
+                "set learner.name=replicated"
+            )
+        first = {}
+    else:
+        model = _hollow(spec, base, skeleton, adapted=trained)
+        first = {n: p.detach() for n, p in model.named_parameters() if model.adapter is not None}
+        model.model.to("meta")
+    if has_masters:
+        model.model.float()  # FSDP keeps these, and computes with copies in the other dtype
+    model.model.requires_grad_(trained and model.adapter is None)
+    for _, parameter in model.named_parameters():
+        parameter.requires_grad_(trained)
+    own_pass = sharded(
+        model, device=device, computes_in=computes_in, context_parallel=spec.context_parallel
+    )
+    if skeleton is not None:
+        read(own_pass, skeleton, device=device)
+        for name, parameter in model.named_parameters():
+            if name in first:
+                give(parameter, first[name])
+    return model, own_pass
+
+
+def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) -> LanguageModel:
+    """The model without its weights, and an adapter's first ones."""
+    tokenizer = load_tokenizer(base)
+    if not adapted or spec.adapter is None:
+        return LanguageModel(skeleton.model, tokenizer)
+    hollow(skeleton.model)
+    adapters = with_adapters(skeleton.model, tokenizer, {ADAPTER: spec.adapter}, seed=spec.seed)
+    return adapters[ADAPTER]
+
+
+def _loaded(spec: LearnerSpec, base: str, device: torch.device, *, adapted: bool) -> LanguageModel:
+    """`adapted`: with the policy's adapter, if it has one."""
+    tokenizer = load_tokenizer(base)
+    model = load_model(
+        base,
+        device=device,
+        dtype=getattr(torch, spec.dtype),
+        sampled=False,
+        fuses=spec.kind == "replicated",
+    )
+    if not adapted or spec.adapter is None:
+        return LanguageModel(model, tokenizer)
+    adapters = with_adapters(model, tokenizer, {ADAPTER: spec.adapter}, seed=spec.seed)
+    return adapters[ADAPTER]

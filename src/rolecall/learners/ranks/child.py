@@ -1,0 +1,93 @@
+"""Serves one rank: joins the others, then builds and calls learners as the trainer says.
+
+The trainer is at the other end of a socket whose number is the first argument; the second one is
+the trainer's process. This process ends with the trainer, however that ends, also while it computes
+or waits for another rank.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from rolecall.learners.ranks import wire
+
+PR_SET_PDEATHSIG = 1
+OF_OTHERS = ("closed by peer", "remote process exited", "connection reset", "broken pipe")
+
+
+def main() -> None:
+    number, trainer = int(sys.argv[1]), int(sys.argv[2])
+    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != trainer:
+        return  # it was gone before
+    os.set_inheritable(number, False)
+    serve(Connection(number))
+
+
+def serve(connection: Connection) -> None:
+    """Answer calls, one after another, until the trainer closes the connection or is gone."""
+    inbox: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
+
+    [start] = inbox.get()
+    _answer(connection, join, (start,))
+    members = Members(start.device)
+    while True:
+        method, arguments = inbox.get()
+        _answer(connection, getattr(members, method), arguments)
+
+
+def _receive(connection: Connection, inbox: SimpleQueue[Any]) -> None:
+    while True:
+        try:
+            message = wire.read(connection)
+        except (EOFError, OSError):
+            os._exit(0)  # whatever the main thread does
+        inbox.put(message)
+
+
+def _answer(connection: Connection, method: Any, arguments: tuple[Any, ...]) -> None:
+    try:
+        answer = (True, method(*arguments))
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        text = f"{type(error).__name__}: {error}"
+        of_others = any(sign in text.lower() for sign in OF_OTHERS)
+        answer = (False, wire.Failure(text, of_others))
+    wire.send(connection, answer)
+
+
+def join(start: wire.Start) -> None:
+    """Find the other ranks, over gloo or, on GPUs, over NCCL, which no test has seen."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(start.threads)
+    device = torch.device(start.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.init()  # or the mesh of devices would choose one for this process
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        init_method=f"file://{start.rendezvous}" if start.rendezvous else "env://",
+        rank=start.rank,
+        world_size=start.size,
+        timeout=timedelta(days=7),  # a rank may wait as long as another one computes
+    )
+    distributed.barrier()
+
+
+if __name__ == "__main__":
+    main()

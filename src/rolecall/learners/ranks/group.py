@@ -1,0 +1,272 @@
+"""Starts the processes of the ranks, sends them calls, and says which one failed and how."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rolecall.errors import RunEndingError
+from rolecall.learners.ranks import torchrun, wire
+
+BLAME_S = 1.0  # in which a rank that died is found, after another one has said that it lost it
+LAST_LINES = 8
+LAST_BYTES = 65_536  # of a log that are looked at
+
+
+class RankError(RunEndingError):
+    """A rank has died or failed; all others have been ended."""
+
+
+class RankGroup:
+    """The ranks of one place, which hold the learners of several policies.
+
+    A call goes to all ranks and returns when all have answered. When one fails or dies, all are
+    ended: they would wait for it.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        device_of: Callable[[int], str] = lambda rank: "cpu",
+        start_timeout_s: float = 300.0,
+        threads: int = 1,
+    ) -> None:
+        """Start the processes; the first call waits until they are there.
+
+        `device_of`: a rank's device; `threads`: of a rank. Raises RankError.
+        """
+        self.size = size
+        self._scratch = TemporaryDirectory(prefix="rolecall-ranks-")
+        self._lock = threading.RLock()
+        self._gone = ""  # why it answers nothing any more
+        self._users: set[str] = set()
+        self.connections: list[Connection] = []
+        self.processes: list[subprocess.Popen[bytes] | None] = []
+        over = threading.Event()
+        self._end = weakref.finalize(self, _end, self.processes, over)
+        devices = [device_of(rank) for rank in range(size)]
+        rendezvous = str(Path(self._scratch.name) / "rendezvous")
+        if torchrun.size() is None:
+            self._start_processes(size, over)
+        else:
+            rendezvous = ""
+            self._start_processes(1, over)
+            devices = self._join_torchrun(devices, timeout_s=start_timeout_s)
+        starts = [
+            (wire.Start(rank, size, device, rendezvous, threads),)
+            for rank, device in enumerate(devices)
+        ]
+        self._start_timeout_s = start_timeout_s
+        self._waits_until: float | None = time.monotonic() + start_timeout_s  # None: all are there
+        with suppress(OSError):  # one has ended at once: that is found by the first call
+            wire.broadcast(self.connections, starts)
+
+    def _start_processes(self, number: int, over: threading.Event) -> None:
+        """In a thread that lives as long as they do.
+
+        Linux sends the signal of a parent's death when the very thread ends that started a process.
+        """
+        logs = [self.log(rank) for rank in range(number)]
+        ready = threading.Event()
+        found: list[tuple[Connection, subprocess.Popen[bytes]]] = []
+
+        def hold() -> None:
+            try:
+                found.extend(_spawn(log) for log in logs)
+            finally:
+                ready.set()
+            over.wait()
+
+        threading.Thread(target=hold, name="ranks", daemon=True).start()
+        ready.wait()
+        for connection, process in found:
+            self.connections.append(connection)
+            self.processes.append(process)
+        if len(found) < number:
+            raise self._ended("the processes of the learner's ranks could not be started")
+
+    def _join_torchrun(self, devices: list[str], *, timeout_s: float) -> list[str]:
+        """Take on the ranks that wait for a trainer; the devices of all."""
+        if torchrun.size() != self.size:
+            raise self._ended(
+                f"torchrun has started {torchrun.size()} processes and learner.ranks is "
+                f"{self.size}; write the same number"
+            )
+        if torchrun.is_taken():
+            raise self._ended(
+                "the ranks that torchrun has started can be in one place only; give all policies "
+                "the same learner.ranks and learner.device"
+            )
+        found = torchrun.accepted(timeout_s=timeout_s)
+        if missing := [rank for rank in range(1, self.size) if rank not in found]:
+            raise self._ended(
+                f"learner rank {missing[0]} of {self.size}, which torchrun starts, did not come "
+                f"within {timeout_s:g} s (learner.start_timeout_s)"
+            )
+        places = [torchrun.local_rank()]
+        for _, (connection, place) in sorted(found.items()):
+            self.connections.append(connection)
+            self.processes.append(None)
+            places.append(place)
+        on_gpu = devices[0].startswith("cuda")
+        return [f"cuda:{place}" if on_gpu else devices[0] for place in places]
+
+    def log(self, rank: int) -> Path:
+        return Path(self._scratch.name) / f"rank-{rank}.log"
+
+    def call(
+        self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None
+    ) -> list[Any]:
+        """The answers of all ranks, in order; `each`: what each rank is told in addition.
+
+        Raises RankError, after which no rank runs any more.
+        """
+        more = each or [()] * self.size
+        with self._lock:
+            if self._gone:
+                raise RankError(self._gone)
+            if self._waits_until is not None:
+                self._answers()
+                self._waits_until = None
+            with suppress(OSError):  # one has died: that is found while its answer is awaited
+                wire.broadcast(self.connections, [(method, (*arguments, *given)) for given in more])
+            return self._answers()
+
+    def _answers(self) -> list[Any]:
+        """Raises RankError where a rank failed, died, or did not start in time."""
+        until = self._waits_until
+        answers: dict[int, Any] = {}
+        failures: dict[int, wire.Failure | None] = {}  # None: it has died
+        left = {connection: rank for rank, connection in enumerate(self.connections)}
+        while left:
+            room = None if until is None else max(0.0, until - time.monotonic())
+            ready = wait(list(left), room)
+            if not ready:
+                break
+            for connection in ready:
+                rank = left.pop(connection)  # type: ignore[call-overload]
+                try:
+                    done, told = wire.read(connection)  # type: ignore[arg-type]
+                except (EOFError, OSError, pickle.UnpicklingError):
+                    done, told = False, None
+                if done:
+                    answers[rank] = told
+                else:
+                    failures[rank] = told
+                    until = time.monotonic() + BLAME_S  # the first to say so is often not the cause
+        if failures:
+            raise self._ended(self._blame(failures))
+        if left:
+            late = min(left.values())
+            raise self._ended(
+                f"learner rank {late} of {self.size} did not start within "
+                f"{self._start_timeout_s:g} s (learner.start_timeout_s){self._last_lines(late)}"
+            )
+        return [answers[rank] for rank in range(self.size)]
+
+    def _blame(self, failures: dict[int, wire.Failure | None]) -> str:
+        """One line for the rank that failed first: one that died, else one that lost no other."""
+
+        def order(rank: int) -> tuple[bool, bool, int]:
+            failure = failures[rank]
+            return failure is not None, failure is not None and failure.of_others, rank
+
+        rank = min(failures, key=order)
+        failure = failures[rank]
+        how = f"ended ({self._exit_of(rank)})" if failure is None else f"failed: {failure.text}"
+        return f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
+
+    def _exit_of(self, rank: int) -> str:
+        process = self.processes[rank]
+        if process is None:
+            return "its connection was lost"
+        try:
+            code = process.wait(BLAME_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its connection"
+        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+    def _last_lines(self, rank: int) -> str:
+        path = self.log(rank)
+        if not path.exists():
+            return ""
+        with path.open("rb") as opened:
+            opened.seek(max(0, path.stat().st_size - LAST_BYTES))
+            lines = opened.read().decode(errors="replace").splitlines()
+        last = [line.strip() for line in lines if line.strip()][-LAST_LINES:]
+        return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
+
+    def _ended(self, why: str) -> RankError:
+        """End all ranks, and the error that says why."""
+        self._gone = why
+        self._end()
+        for connection in self.connections:
+            connection.close()
+        return RankError(why)
+
+    def use(self, name: str) -> None:
+        """A learner of this name lives here."""
+        assert name not in self._users, name
+        self._users.add(name)
+
+    def leave(self, name: str) -> None:
+        """The learner has been closed; the last one closes the group."""
+        with self._lock:
+            self._users.discard(name)
+            if not self._users:
+                self.close()
+            elif not self._gone:
+                self.call("drop", name)
+
+    def close(self) -> None:
+        """End all ranks; returns when they have ended."""
+        with self._lock:
+            if not self._gone:
+                self._ended("the learner was closed")
+        self._scratch.cleanup()
+
+
+def _spawn(log: Path) -> tuple[Connection, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair()
+    with theirs, log.open("ab") as output:
+        number = str(theirs.fileno())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rolecall.learners.ranks.child", number, str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to answer
+            env=_environment(),
+        )
+    return Connection(ours.detach()), process
+
+
+def _environment() -> dict[str, str]:
+    """Variables of a rank: its last lines must be in its log when it dies."""
+    ours = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    on_this_machine = {"GLOO_SOCKET_IFNAME": "lo"} if torchrun.size() is None else {}
+    return {**on_this_machine, **os.environ, **ours}
+
+
+def _end(processes: list[subprocess.Popen[bytes] | None], over: threading.Event) -> None:
+    """Kill what has not ended."""
+    for process in processes:
+        if process is not None:
+            process.kill()
+            process.wait()
+    over.set()

@@ -1,0 +1,151 @@
+"""Trains one policy on ranks: what stays in the trainer's process."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rolecall.interfaces.algorithm import Objective
+from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.learners.packing import pack
+from rolecall.learners.ranks.dealing import Dealt, deal, row_of
+from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
+from rolecall.learners.ranks.wire import Shipped
+from rolecall.learners.sums import Sums
+from rolecall.learners.updates import check_diverged, update_of
+from rolecall.types import Batch, Floats, Ids, Turn
+
+PROBE = "probe"
+
+
+class RankedLearner(Learner):
+    """Deals micro-batches to the ranks and adds up what they say. Every method may raise RankError.
+
+    Its calls wait in a thread, so the event loop goes on meanwhile.
+    """
+
+    outside = True
+
+    def __init__(self, group: RankGroup, name: str, spec: LearnerSpec) -> None:
+        """`name`: of the policy, which no other learner of the group has."""
+        self.group, self.name, self.spec = group, name, spec
+        self.version = 0
+        self.num_skipped = 0  # in a row
+        self._num_steps = 0
+        group.use(name)
+        built: Built = group.call("build", name, spec)[0]
+        self.num_bytes = built.num_bytes
+        self._exact, self._has_reference = built.exact, built.has_reference
+        self._shares_prefixes = built.shares_prefixes
+
+    @property
+    def num_steps(self) -> int:
+        return self._num_steps
+
+    @property
+    def exact(self) -> bool:
+        return self._exact
+
+    @property
+    def shares_prefixes(self) -> bool:
+        return self._shares_prefixes
+
+    async def annotate(
+        self, turns: list[Turn], what: set[Annotation], *, budget: int
+    ) -> dict[str, dict[Annotation, Floats]]:
+        noted: dict[str, dict[Annotation, Floats]] = {turn.id: {} for turn in turns}
+        if "ref_logprobs" in what and not self._has_reference:
+            raise ValueError("the policy has no reference")
+        if turns and what:
+            share = self.spec.share_prefixes and self.shares_prefixes
+            batches = pack(turns, budget=budget, share=share, by_agent=False)
+            for found in await self._call("annotate", what, each=self._deal(batches)):
+                noted |= found
+        return noted
+
+    async def update(
+        self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
+    ) -> list[Update]:
+        """One optimizer step for each list of micro-batches; all ranks take the same step."""
+        updates = [await self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        self.version += any(not update.skipped for update in updates)
+        return updates
+
+    async def _step(self, batches: list[Batch], algorithm: Objective, *, per_agent: bool) -> Update:
+        agents = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
+        apart = per_agent and len(agents) > 1
+        if not apart:
+            agents = [("", batches)]
+        dealt = [(agent, self._deal(mine)) for agent, mine in agents]
+        each = [[(agent, mine[rank]) for agent, mine in dealt] for rank in range(self.group.size)]
+        shipped = Shipped.of(algorithm)
+        told = await self._call("step", shipped, apart, each=each)
+        first: dict[str, Any] = told[0]
+        sums = _added([answer["sums"] for answer in told[:: self.spec.context_parallel]])
+        update = update_of(first["grad_norm"], first["lr"], sums, first["norms"])
+        self._num_steps = first["num_steps"]
+        self.num_skipped = 0 if first["finite"] else self.num_skipped + 1
+        if not first["finite"]:
+            update.skipped = (await self._call("find_broken", shipped, batches))[0]
+            check_diverged(self.num_skipped, update.skipped)
+        return update
+
+    async def probe(self, tokens: Ids) -> Floats:
+        row = row_of(tokens, name=PROBE)
+        what: set[Annotation] = {"prox_logprobs"}
+        told = await self._call("annotate", what, [row])
+        return np.asarray(told[0][PROBE]["prox_logprobs"], dtype=np.float32)
+
+    async def write_weights(self, folder: Path) -> None:
+        await self._call("write", folder)
+
+    async def offload(self) -> None:
+        await self._call("offload")
+
+    async def load_back(self) -> None:
+        await self._call("load_back")
+
+    async def close(self) -> None:
+        """End the ranks, where no other learner needs them."""
+        await asyncio.to_thread(self.group.leave, self.name)
+
+    def save(self, folder: Path) -> None:
+        self.group.call("save", self.name, folder, self.version, self.num_skipped)
+
+    def load(self, folder: Path) -> None:
+        """Continue from `save`, on another number of ranks too.
+
+        Raises ValueError where the folder is of a learner of another kind.
+        """
+        if (folder / SHARDS).is_dir() != (self.spec.kind == "fsdp"):
+            raise ValueError(
+                f"{folder} is no checkpoint of a learner with the name {self.spec.kind}; "
+                "continue with the learner that wrote it"
+            )
+        [*_, told] = self.group.call("load", self.name, folder)
+        self.version, self.num_skipped, self._num_steps = told
+
+    def _deal(self, batches: list[Batch]) -> Dealt:
+        """By rank; those that share rows have the same ones."""
+        sharers = self.spec.context_parallel
+        dealt = deal(batches, self.group.size // sharers, evenly=self.spec.kind == "fsdp")
+        return [dealt[rank // sharers] for rank in range(self.group.size)]
+
+    async def _call(self, method: str, *arguments: Any, each: list[Any] | None = None) -> list[Any]:
+        """`each`: what each rank gets as its last argument."""
+        more = None if each is None else [(given,) for given in each]
+        return await asyncio.to_thread(self.group.call, method, self.name, *arguments, each=more)
+
+
+def _added(by_rank: list[dict[str, Sums]]) -> dict[str, Sums]:
+    """The sums of all ranks, by agent."""
+    found: dict[str, Sums] = {}
+    for sums in by_rank:
+        for agent, mine in sums.items():
+            found.setdefault(agent, Sums()).take(mine)
+    return dict(sorted(found.items()))

@@ -1,0 +1,116 @@
+"""Trains one rank's copy of a model together with those of the other ranks.
+
+Every method is called on all ranks at once: each is a sequence of collectives that all ranks enter
+in the same order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.nn import Parameter
+
+from rolecall.interfaces.algorithm import Objective, Outputs
+from rolecall.interfaces.learner import Annotation
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.ranks.dealing import IDLE, is_idle
+from rolecall.learners.ranks.spec import Built
+from rolecall.learners.sums import Sums
+from rolecall.types import Batch, Floats
+
+BUCKET = 2**26  # most numbers that are summed over the ranks in one message
+
+
+class Member(LocalLearner):
+    """One rank's part of a policy's learner: a whole copy of the model."""
+
+    def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
+        if is_idle(batch):
+            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
+            torch.stack(nothing(outputs)).sum().backward()
+        else:
+            super()._backward(batch, algorithm, sums)
+
+    def _exchanged(self, count: float, *, apart: bool) -> float:
+        """One message with the counts, one with all gradients (of models up to `BUCKET`)."""
+        steppers = self.steppers[1:] if apart else self.steppers
+        parameters = [p for s in steppers for p in s.masters if is_whole(p)]
+        has_gradient = [float(p.grad is not None) for p in parameters]
+        told = torch.tensor([count, *has_gradient], dtype=torch.float64, device=self.model.device)
+        distributed.all_reduce(told)
+        total, *counts = told.tolist()
+        moved = [p for p, ranks in zip(parameters, counts, strict=True) if ranks]
+        for parameter in moved:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        sum_over_ranks([p.grad for p in moved if p.grad is not None])
+        return float(total)
+
+    def _take_gradient(self) -> list[Tensor]:
+        taken = super()._take_gradient()
+        sum_over_ranks([gradient for gradient in taken if is_whole(gradient)])
+        return taken
+
+    def step(
+        self, by_agent: list[tuple[str, list[Batch]]], algorithm: Objective, *, apart: bool
+    ) -> dict[str, Any]:
+        """One optimizer step; what this rank knows of it."""
+        finite, sums, norms = self.optimize(by_agent, algorithm, apart=apart)
+        return {
+            "finite": finite,
+            "sums": {agent: found.on_host() for agent, found in sums.items()},
+            "norms": norms,
+            "grad_norm": self.stepper.grad_norm,
+            "lr": self.stepper.lr,
+            "num_steps": self.num_steps,
+        }
+
+    def values_of(
+        self, batches: list[Batch], what: set[Annotation]
+    ) -> dict[str, dict[Annotation, Floats]]:
+        found = self.annotated(batches, what)
+        found.pop(IDLE, None)
+        return found
+
+    def built(self) -> Built:
+        return Built(self.num_bytes, self.exact, self.reference is not None, self.shares_prefixes)
+
+    def write(self, folder: Path) -> None:
+        if distributed.get_rank() == 0:
+            self.model.write_weights(folder)
+
+    def save(self, folder: Path) -> None:
+        """As the embedded learner does, which can go on from it."""
+        if distributed.get_rank() == 0:
+            super().save(folder)
+
+
+def nothing(outputs: Outputs) -> list[Tensor]:
+    """Losses of 0 whose gradients, of 0, reach every parameter that a batch can reach."""
+    columns = (outputs.logprobs, outputs.entropies, outputs.values)
+    return [0.0 * column.sum() for column in columns if column is not None]
+
+
+def is_whole(tensor: Tensor) -> bool:
+    """Whether it is no part of a sharded one."""
+    return type(tensor) in (Tensor, Parameter)
+
+
+def sum_over_ranks(tensors: list[Tensor]) -> None:
+    """Sum each in place over all ranks, which then hold the same bits."""
+    bucket: list[Tensor] = []
+    room = BUCKET
+    for tensor in [*tensors, None]:
+        if bucket and (tensor is None or tensor.numel() > room):
+            flat = torch.cat([part.flatten() for part in bucket])
+            distributed.all_reduce(flat)
+            sizes = [part.numel() for part in bucket]
+            for part, summed in zip(bucket, flat.split(sizes), strict=True):
+                part.copy_(summed.view_as(part))
+            bucket, room = [], BUCKET
+        if tensor is not None:
+            bucket.append(tensor)
+            room -= tensor.numel()

@@ -1,0 +1,78 @@
+"""Holds one rank's part of each policy's learner: what the trainer calls.
+
+A call comes to all ranks at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from rolecall.interfaces.learner import Annotation
+from rolecall.learners.ranks.building import built_member
+from rolecall.learners.ranks.member import Member
+from rolecall.learners.ranks.spec import Built, LearnerSpec
+from rolecall.learners.ranks.wire import Shipped
+from rolecall.types import Batch, Floats
+
+
+class Members:
+    """The learners of this rank, by policy: what the trainer calls."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self.learners: dict[str, Member] = {}
+
+    def build(self, name: str, spec: LearnerSpec) -> Built:
+        self.learners[name] = built_member(spec, self.device)
+        return self.learners[name].built()
+
+    def drop(self, name: str) -> None:
+        del self.learners[name]
+
+    def step(
+        self,
+        name: str,
+        algorithm: Shipped,
+        apart: bool,
+        by_agent: list[tuple[str, list[Batch]]],
+    ) -> dict[str, Any]:
+        return self.learners[name].step(by_agent, algorithm.unpacked(), apart=apart)
+
+    def find_broken(self, name: str, algorithm: Shipped, batches: list[Batch]) -> str:
+        return self.learners[name].find_broken(batches, algorithm.unpacked())
+
+    def annotate(
+        self, name: str, what: set[Annotation], batches: list[Batch]
+    ) -> dict[str, dict[Annotation, Floats]]:
+        return self.learners[name].values_of(batches, what)
+
+    def write(self, name: str, folder: Path) -> None:
+        self._everywhere(lambda: self.learners[name].write(folder))
+
+    def save(self, name: str, folder: Path, version: int, num_skipped: int) -> None:
+        learner = self.learners[name]
+        learner.version, learner.num_skipped = version, num_skipped
+        self._everywhere(lambda: learner.save(folder))
+
+    def load(self, name: str, folder: Path) -> tuple[int, int, int]:
+        """Returns the version, how many steps were skipped in a row, and how many were made."""
+        learner = self.learners[name]
+        learner.load(folder)
+        return learner.version, learner.num_skipped, learner.num_steps
+
+    def offload(self, name: str) -> None:
+        asyncio.run(self.learners[name].offload())
+
+    def load_back(self, name: str) -> None:
+        asyncio.run(self.learners[name].load_back())
+
+    def _everywhere(self, write: Callable[[], None]) -> None:
+        """What rank 0 writes is there when any rank answers."""
+        write()
+        distributed.barrier()

@@ -1,0 +1,144 @@
+"""Trains the shares of one rank of a sharded model, and saves them with those of the others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import FileSystemReader, HuggingFaceStorageWriter
+
+from rolecall.interfaces.algorithm import Outputs
+from rolecall.learners.forward import LogProbs
+from rolecall.learners.ranks.member import Member, nothing
+from rolecall.learners.ranks.spec import SHARDS
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class ShardedMember(Member):
+    """One rank's share of a policy's learner. The value head, which is tiny, is whole on each.
+
+    Float32 masters are the very weights that passes gather, so they stay on the device while
+    moments and the reference are offloaded. On GPUs none of this has run.
+    """
+
+    def __init__(
+        self, *arguments: Any, dtype: torch.dtype, context_parallel: int = 1, **options: Any
+    ) -> None:
+        """`dtype`: what passes are computed in; `context_parallel`: ranks that share a row."""
+        self.dtype = dtype
+        self.counts = distributed.get_rank() % context_parallel == 0  # others count the same
+        super().__init__(*arguments, **options)
+        self.names = [name for name, _ in self.model.named_parameters()]
+
+    @property
+    def exact(self) -> bool:
+        return self.model.device.type == "cpu" and self.dtype == torch.float32
+
+    @property
+    def num_bytes(self) -> int:  # type: ignore[override]
+        return sum(p.numel() * self._written(p).itemsize for p in self.parameters)
+
+    def _exchanged(self, count: float, *, apart: bool) -> float:
+        return super()._exchanged(count if self.counts else 0.0, apart=apart)
+
+    def _also(self, outputs: Outputs) -> list[Tensor]:
+        """FSDP sums gradients where a rank has any, so all ranks must reach the same parameters."""
+        return nothing(outputs)
+
+    def _move_reference(self, device: torch.device, *, needed: bool = True) -> None:
+        """Of the whole pass, which FSDP knows; on a CPU it stays where it is."""
+        if self.offloads and needed and isinstance(self.reference_pass, LogProbs):
+            self.reference_pass.to(device)
+
+    def _written(self, parameter: Tensor) -> torch.dtype:
+        """The dtype in which weights are written: adapters stay in float32."""
+        return parameter.dtype if self.model.adapter is not None else self.dtype
+
+    def write(self, folder: Path) -> None:
+        """Each rank writes its shares, which rank 0 then puts together from the files."""
+        if self.model.adapter is not None:
+            self._write_adapter(folder)
+            return
+        weights = {
+            name: parameter.detach().to(self._written(parameter))
+            for name, parameter in self.model.named_parameters()
+        }
+        writer = HuggingFaceStorageWriter(
+            str(folder), save_distributed=True, enable_consolidation=True
+        )
+        checkpoint.save(weights, storage_writer=writer)
+        if distributed.get_rank() == 0:
+            shutil.rmtree(folder / "sharded")
+            (folder / "model.safetensors.index.json").unlink()
+            (folder / "model-00001-of-00001.safetensors").rename(folder / "model.safetensors")
+            self.model.config.save_pretrained(folder)
+            generation = getattr(self.model.model, "generation_config", None)
+            if generation is not None:
+                generation.save_pretrained(folder)
+
+    def _write_adapter(self, folder: Path) -> None:
+        """An adapter is small: it is gathered."""
+        weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
+        if distributed.get_rank() == 0:
+            self.model.write_weights(folder, weights)
+
+    def save(self, folder: Path) -> None:
+        """What `from_pretrained` reads, and in a folder beside it every rank's shares."""
+        self.write(folder)
+        checkpoint.save(self._state(), checkpoint_id=str(folder / SHARDS))
+        if distributed.get_rank() == 0:
+            self.model.tokenizer.save_pretrained(folder)
+            rest: dict[str, Any] = {
+                "num_steps": self.stepper.num_steps,
+                "version": self.version,
+                "num_skipped": self.num_skipped,
+            }
+            if self.head is not None and self.head_stepper is not None:
+                rest |= {
+                    "head": self.head.state_dict(),
+                    "head_stepper": self.head_stepper.state_dict(),
+                }
+            torch.save(rest, folder / "learner.pt")
+
+    def load(self, folder: Path) -> None:
+        """Continue from `save` of any number of ranks: bit for bit the same weights and moments."""
+        shards = folder / SHARDS
+        rest = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
+        known = FileSystemReader(str(shards)).read_metadata().state_dict_metadata.keys()
+        self._make_moments({key.partition("/")[2] for key in known if not key.startswith("weight")})
+        checkpoint.load(self._state(), checkpoint_id=str(shards))
+        self.stepper.num_steps = rest["num_steps"]
+        self.version, self.num_skipped = rest["version"], rest["num_skipped"]
+        if self.head is not None and self.head_stepper is not None:
+            self.head.load_state_dict(rest["head"])
+            self.head_stepper.load_state_dict(rest["head_stepper"])
+        self._rest()
+
+    def _state(self) -> dict[str, Tensor]:
+        """Weights, moments and their counts of steps: the very tensors, by name."""
+        found: dict[str, Tensor] = {}
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            found[f"weight/{name}"] = parameter.detach()
+            for kind, value in self.stepper.optimizer.state.get(parameter, {}).items():
+                found[f"{kind}/{name}"] = value
+        return found
+
+    def _make_moments(self, names: set[str]) -> None:
+        """Room for the moments of these parameters; the others have none."""
+        state = self.stepper.optimizer.state
+        state.clear()
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if name in names:
+                moments = {kind: torch.zeros_like(parameter.detach()) for kind in MOMENTS}
+                step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state[parameter] = {"step": step, **moments}
+
+
+def whole(tensor: Tensor) -> Tensor:
+    gathered: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return gathered

@@ -1,0 +1,74 @@
+"""Writes and reads the messages between the trainer and its ranks.
+
+To a rank: (method, arguments). From a rank: (whether it was done, result or failure). Both ends are
+ours, and the sockets have no name or ask for a key, so nobody else can send a pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rolecall.config.registry import imported
+
+USER_MODULE = "rolecall_user_"  # how the registry names modules that it reads from files
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a rank is told first."""
+
+    rank: int
+    size: int
+    device: str  # cpu, cuda:1
+    rendezvous: str  # a file through which the ranks find one another; "": torchrun's variables
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call was not done."""
+
+    text: str
+    of_others: bool  # another rank had gone: that one's failure is the cause
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """An object with the files that its class and its bases come from, where users wrote them."""
+
+    files: tuple[tuple[str, str], ...]  # a file, and the name of the class in it
+    pickled: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> Shipped:
+        found = [
+            (str(sys.modules[kind.__module__].__file__), kind.__name__)
+            for kind in type(value).__mro__
+            if kind.__module__.startswith(USER_MODULE)
+        ]
+        return cls(tuple(found), pickle.dumps(value))
+
+    def unpacked(self) -> Any:
+        for file, name in self.files:
+            imported(f"{file}:{name}", key="learner")
+        return pickle.loads(self.pickled)
+
+
+def send(connection: Connection, message: Any) -> None:
+    """Not `Connection.send`, for which torch would put tensors into shared memory."""
+    connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def read(connection: Connection) -> Any:
+    """Raises EOFError or OSError where the other side has gone."""
+    return pickle.loads(connection.recv_bytes())
+
+
+def broadcast(connections: Iterable[Connection], messages: Iterable[Any]) -> None:
+    for connection, message in zip(connections, messages, strict=True):
+        send(connection, message)

@@ -1,0 +1,140 @@
+"""Starts the ranks that policies are trained on; policies with equal sections share them."""
+
+from __future__ import annotations
+
+import torch
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.learners.ranks import torchrun
+from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.learner import RankedLearner
+from rolecall.learners.ranks.spec import LearnerSpec
+from rolecall.models.devices import device_named
+from rolecall.models.language_model import heads_of
+from rolecall.models.loading import load_tokenizer
+from rolecall.models.sizes import size_of
+from rolecall.seeding import seed_of
+
+Place = tuple[int, str]  # how many ranks there are, and the device of the first
+
+
+class Ranks:
+    """The groups of ranks of a run, by their place. They start while models are loaded."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises ConfigError, RankError."""
+        self.config = config
+        self._groups: dict[Place, RankGroup] = {}
+        names = [name for name in sorted(config.trained) if config.is_ranked(name)]
+        self._sharers = {name: _context_parallel(config, name) for name in names}
+        for name in names:
+            _check_vocabularies(config, name)
+        try:
+            for name in names:
+                self._group(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def learner(self, name: str, *, total_updates: int, head: bool) -> RankedLearner:
+        """Of a policy. Raises ConfigError, RankError.
+
+        `head`: whether its algorithm needs a value head.
+        """
+        spec = self._spec(name, total_updates=total_updates, head=head)
+        return RankedLearner(self._group(name), name, spec)
+
+    def _group(self, name: str) -> RankGroup:
+        section = self.config.learner_of(name)
+        assert isinstance(section, RankedLearnerConfig)
+        devices = rank_devices(self.config.device_of(name), section.ranks)
+        place = (section.ranks, devices[0])
+        if place not in self._groups:
+            self._groups[place] = RankGroup(
+                section.ranks,
+                device_of=devices.__getitem__,
+                start_timeout_s=section.start_timeout_s,
+                threads=max(1, torch.get_num_threads() // section.ranks),
+            )
+        return self._groups[place]
+
+    def close(self) -> None:
+        for group in self._groups.values():
+            group.close()
+
+    def _spec(self, name: str, *, total_updates: int, head: bool) -> LearnerSpec:
+        config, policy = self.config, self.config.policies[name]
+        section = config.learner_of(name)
+        assert policy.optimizer is not None, "the config fills it in"
+        return LearnerSpec(
+            kind="fsdp" if isinstance(section, FsdpLearnerConfig) else "replicated",
+            base=policy.base,
+            adapter=policy.adapter,
+            seed=seed_of(config.trainer.seed, "adapters") % 2**31,
+            optimizer=policy.optimizer,
+            total_updates=total_updates,
+            reference=policy.reference,
+            head=config.critics["agent"].optimizer if head else None,
+            dtype=section.dtype,
+            checkpoint_activations=section.checkpoint_activations,
+            share_prefixes=section.share_prefixes,
+            offloads=section.offload,
+            context_parallel=self._sharers[name],
+        )
+
+
+def rank_devices(name: str, ranks: int) -> list[str]:
+    """A GPU each, from the named one on, or the CPU. Raises ConfigError where there are too few."""
+    try:
+        first = device_named(name)
+    except ValueError as error:
+        raise ConfigError(f"learner.device: {error}") from error
+    if first.type == "cpu":
+        return ["cpu"] * ranks
+    if first.type != "cuda":
+        raise ConfigError(f"learner.device: ranks compute on cuda or cpu, not on {first.type}")
+    if torchrun.size() is not None:  # which gives each process the GPU of its own number
+        return ["cuda"] * ranks
+    begin, there = first.index or 0, torch.cuda.device_count()
+    if begin + ranks > there:
+        raise ConfigError(
+            f"learner.ranks: {ranks} ranks from cuda:{begin} on need {begin + ranks} GPUs and this "
+            f"machine has {there}; write at most {there - begin}, or another learner.device"
+        )
+    return [f"cuda:{begin + rank}" for rank in range(ranks)]
+
+
+def _context_parallel(config: Config, name: str) -> int:
+    """How many ranks share a row. Raises ConfigError where they cannot share its heads."""
+    section = config.learner_of(name)
+    if not isinstance(section, FsdpLearnerConfig) or section.context_parallel == 1:
+        return 1
+    base, sharers = config.policies[name].base, section.context_parallel
+    try:
+        size = size_of(base)
+    except ValueError as error:
+        raise ConfigError(f"policies.{name}.base: {error}") from error
+    heads, _ = heads_of(size.model.config)
+    for what, number in (("attention", size.model.config.num_attention_heads), ("key", heads)):
+        if number % sharers:
+            raise ConfigError(
+                f"learner.context_parallel: {sharers} ranks cannot share the {number} {what} "
+                f"heads of {base!r}; write a number that divides them"
+            )
+    return sharers
+
+
+def _check_vocabularies(config: Config, name: str) -> None:
+    """Raises ConfigError where policy and reference disagree on what a token is."""
+    policy = config.policies[name]
+    if policy.reference in (None, "initial"):
+        return
+    key = f"policies.{name}.reference"
+    try:
+        known = [load_tokenizer(base).get_vocab() for base in (policy.base, policy.reference)]
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    if known[0] != known[1]:
+        raise ConfigError(f"{key}: {policy.reference!r} has another vocabulary than the policy")
