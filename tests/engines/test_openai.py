@@ -377,9 +377,7 @@ def engine(**changes):
         ({"policies__b": engine(modle="m")}, "policies.b.engine.modle: unknown key; did you mean"),
     ],
 )
-def test_what_a_server_cannot_do_is_an_error_before_the_run(
-    model_folder, tmp_path, changes, told
-):
+def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_path, changes, told):
     with pytest.raises(ConfigError) as raised:
         validate(config_of(model_folder, tmp_path, **changes))
     assert told in str(raised.value)
