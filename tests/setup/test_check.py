@@ -52,15 +52,18 @@ def test_sizes_are_those_of_the_models_that_are_then_made(case, model_folder, tm
     config = relay_config(model_folder, **algorithm_cases(model_folder)[case])
     config["engine"] = {"cache_gb": 0.01}
     plan = load_plan(write(tmp_path / "team.yaml", config))
-    told = {part.part: part for part in memory_of(plan.config)}
+    needs = memory_of(plan.config, activations=False)
+    told = {(need.owner, need.part): need for need in needs}
     run = building.build(plan)
     for name, learner in run.learners.items():
         trained = sum(parameter.numel() for _, parameter in learner.model.named_parameters())
         kind = "adapter" if case == "adapters" else "policy"
-        assert told[f"{kind} {name}"].parameters == trained
-        assert told[f"{kind} {name}"].num_bytes == 16 * trained
-    assert ("critic team" in told) == (case == "mappo")
-    assert any(name.startswith("reference") for name in told) == (case == "grpo with kl")
+        mine = [told[f"{kind} {name}", part] for part in ("weights", "moments", "gradients")]
+        assert [need.parameters for need in mine] == [trained] * 3
+        assert sum(need.num_bytes for need in mine) == 16 * trained
+    owners = {owner for owner, _ in told}
+    assert ("critic team" in owners) == (case == "mappo")
+    assert any(owner.startswith("reference") for owner in owners) == (case == "grpo with kl")
 
 
 def test_a_token_of_the_cache_takes_what_the_allocator_says(model_folder, tmp_path):
@@ -74,9 +77,9 @@ def test_a_token_of_the_cache_takes_what_the_allocator_says(model_folder, tmp_pa
 
 def test_a_base_that_is_not_here_is_unknown_and_nothing_is_fetched(tmp_path):
     found = checking.described(load_plan_of("tiny:math", "nobody/nothing", tmp_path), None)
-    parts = {part["part"]: part["parameters"] for part in found["memory"]}
-    assert parts["policy verifier"] is None
-    assert parts["policy solver"] == size_of("tiny:math").parameters
+    parts = {(need["owner"], need["part"]): need["parameters"] for need in found["memory"]}
+    assert parts["policy verifier", "weights"] is None
+    assert parts["policy solver", "weights"] == size_of("tiny:math").parameters
 
 
 def load_plan_of(solver: str, verifier: str, folder):

@@ -52,7 +52,7 @@ def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
         },
         "agents": {name: _agent(plan, name) for name in config.team},
         "step": _step(plan, opened),
-        "memory": [asdict(part) for part in memory_of(config)],
+        "memory": [asdict(need) for need in memory_of(config, activations=False)],
     }
 
 
@@ -124,16 +124,17 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         + ".",
         highlight=False,
     )
-    memory = Table("part", "parameters", "memory", title="Memory", title_justify="left")
-    for part in found["memory"]:
-        count, size = part["parameters"], part["num_bytes"]
+    memory = Table("whose", "what", "parameters", "memory", title="Memory", title_justify="left")
+    for need in found["memory"]:
+        count, size = need["parameters"], need["num_bytes"]
         memory.add_row(
-            part["part"],
-            "unknown: not on this machine" if count is None else f"{count:,}" if count else "",
-            "" if size is None else f"{size / 1e9:,.3f} GB",
+            need["owner"],
+            need["part"],
+            f"{count:,}" if count else "",
+            "unknown: not on this machine" if size is None else f"{size / 1e9:,.3f} GB",
         )
     console.print(memory)
-    console.print("Activations come on top; they grow with learner.tokens_per_batch.")
+    console.print("Activations come on top: `rolecall plan` says how much, and what fits.")
 
 
 def _cell(value: object) -> str:

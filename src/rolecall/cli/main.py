@@ -79,6 +79,26 @@ def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = No
     emit(found, json_file)
 
 
+@app.command()
+def plan(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="As many GPUs, not this machine.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.1, max=1e6, help="GB of each of these GPUs.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Say what a run takes of each device's memory, whether it fits, and what would make it fit."""
+    from rolecall.cli.plan import plan as command
+
+    with people_on_stderr(json_file):
+        found = command(source, overrides or [], gpus=gpus, memory_gb=memory)
+    emit(found, json_file)
+
+
 @app.command("eval")
 def evaluate(
     source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],

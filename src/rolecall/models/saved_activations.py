@@ -54,7 +54,8 @@ def _copy(config: Any, layers: int, times: int) -> Any:
     told |= {name: told[name] // times for name in WIDTHS if told.get(name)}
     told |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY}
     if told.get("layer_types"):
-        told["layer_types"] = told["layer_types"][-layers:]
+        kinds = told["layer_types"]
+        told["layer_types"] = [kinds[number % len(kinds)] for number in range(layers)]
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         told[name] = None
     return type(config).from_dict(told)

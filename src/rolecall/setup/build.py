@@ -17,6 +17,7 @@ from rolecall.setup.agents import make_agents
 from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
+from rolecall.setup.room import check_room
 from rolecall.setup.weights import (
     in_process,
     load_models,
@@ -34,6 +35,7 @@ def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
     opened = open_parts(plan)
     try:
+        check_room(plan.config)
         return _connected(plan, opened)
     except ConfigError as error:
         raise plan.config.located(error.problems) from error

@@ -20,6 +20,7 @@ from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
+from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
@@ -27,8 +28,9 @@ from rolecall.models.sizes import Size, size_of
 BYTES = {"float32": 4, "bfloat16": 2}
 MOMENTS = 8
 ADAPTER_DTYPE = "float32"
-LOGITS_HELD = 3  # copies of a chunk's logits that its backward pass holds at once
+LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
 TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
+VLLM_CACHE_GB = 2.0  # what it needs at least; on a GPU it takes what `engine.memory` leaves
 HOST = "the computer's memory"
 Phase = Literal["always", "sampling"] | str  # or "update of POLICY"
 
@@ -53,6 +55,11 @@ class Peak:
     device: str
     phase: Phase
     num_bytes: int
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is where something is computed."""
+        return self.device != HOST
 
 
 def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) -> list[Need]:
@@ -188,17 +195,16 @@ class _Planner:
         kept = kept_per_token(
             size.config, dtype=getattr(torch, learner.dtype), adapter=policy.adapter
         )
-        width = BYTES[learner.dtype] * size.width
-        layers = width if learner.checkpoint_activations else kept
-        whole = int(tokens * (size.num_layers * layers + kept))
-        yield Need(owner, f"activations of {tokens:,} tokens", whole, device, update)
+        again = learner.checkpoint_activations  # only the inputs of layers are kept
+        each = size.num_layers * (BYTES[learner.dtype] * size.width if again else kept)
+        yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)
         rows = min(tokens, max(1, LARGEST_LOGITS // size.vocabulary))
         logits = LOGITS_HELD * 4 * rows * size.vocabulary
         if learner.dtype != "float32":
             logits += 4 * size.vocabulary * size.width  # the head computes in float32
-        if policy.adapter is None:
-            logits += 4 * size.embedding  # its gradient, before it is added up
-        yield Need(owner, f"logits of {rows:,} tokens", logits, device, update)
+        layer = int(tokens * kept) if again else 0  # computed when the logits are gone
+        label = "one layer, computed again" if layer > logits else f"logits of {rows:,} tokens"
+        yield Need(owner, label, max(logits, layer), device, update)
 
     def _engine(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
@@ -215,6 +221,9 @@ class _Planner:
             None if size is None else size.parameters,
             self._device(config.device_of(name)),
         )
+        if isinstance(engine, VllmEngineConfig):
+            yield from self._vllm(owner, name, engine, size)
+            return
         if name in config.trained and config.weights_are_apart(name):
             yield _need(owner, "weights", count, BYTES[dtype], device)
         if isinstance(engine, LocalEngineConfig):
@@ -222,6 +231,22 @@ class _Planner:
             phase: Phase = "always" if stays else "sampling"
             cache = int(engine.cache_gb * 1e9)
             yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
+
+    def _vllm(
+        self, owner: str, name: str, engine: VllmEngineConfig, size: Size | None
+    ) -> Iterator[Need]:
+        """Weights and cache on its GPUs; both sleep while weights are updated."""
+        dtype, first = self.config.sampling_dtype(name), self._device(self.config.device_of(name))
+        number = int(first.partition(":")[2] or 0)
+        parts = engine.tensor_parallel if _is_gpu(first) else 1
+        phase: Phase = "sampling" if _is_gpu(first) else "always"
+        count = None if size is None else size.parameters
+        for part in range(parts):
+            device = f"cuda:{number + part}" if _is_gpu(first) else first
+            yield _need(owner, "weights", count, BYTES[dtype] / parts, device, phase, HOST)
+            cache = int((engine.cache_gb or VLLM_CACHE_GB) * 1e9)
+            label = _cache_of(cache * parts, size, dtype, self.config)
+            yield Need(owner, label, cache, device, phase)
 
     def _reference(self, name: str) -> Iterator[Need]:
         policy = self.config.policies[name]

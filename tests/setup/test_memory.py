@@ -1,0 +1,185 @@
+"""What `rolecall plan` predicts is what a learner then holds, and what it says fits does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rolecall.algorithms.grpo import Grpo
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import find, load
+from rolecall.learners.packing import pack
+from rolecall.models.sizes import size_of
+from rolecall.setup import build as building
+from rolecall.setup import memory, room
+from rolecall.setup.memory import memory_of, peaks
+from rolecall.setup.plan import validate
+from rolecall.setup.remedies import enough
+from rolecall.types import Turn
+from tests.test_cli import command
+from tests.toy import changed, relay_config, solo_config, write
+
+NARROW = {
+    "hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "num_hidden_layers": 6,
+}  # fmt: skip
+WIDE = NARROW | {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 3}
+ADAPTER = {"adapter": {"rank": 16}}
+SHAPES = {
+    "all weights": (NARROW, {}, {}),
+    "all weights in bfloat16": (NARROW, {"dtype": "bfloat16"}, {}),
+    "an adapter": (NARROW, {}, ADAPTER),
+    "an adapter in bfloat16": (WIDE, {"dtype": "bfloat16"}, ADAPTER),
+    "recomputed layers": (WIDE, {"checkpoint_activations": True}, {}),
+    "a reference": (WIDE, {}, {"reference": "initial"}),
+}
+TOKENS, PROMPT, ANSWER = 768, 8, 248
+
+
+@pytest.fixture(scope="module")
+def bases(model_folder, tmp_path_factory):
+    """Folders of models of the shapes, with the tokenizer of the toy."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    folders = {}
+    for shape in (NARROW, WIDE):
+        folder = tmp_path_factory.mktemp("shape")
+        config = AutoConfig.for_model(
+            "qwen3", **shape, vocab_size=4096, max_position_embeddings=TOKENS,
+            tie_word_embeddings=True,
+        )  # fmt: skip
+        AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        folders[json.dumps(shape)] = folder
+    return folders
+
+
+def turns() -> list[Turn]:
+    random = np.random.default_rng(0)
+
+    def ids(number: int) -> np.ndarray:
+        return random.integers(0, 4096, number).astype(np.int32)
+
+    return [
+        Turn(
+            id=str(number), task="t", episode=str(number), agent="a", policy="a", path=(0,),
+            prompt=ids(PROMPT), tokens=ids(ANSWER), logprobs=np.full(ANSWER, -8.0, np.float32),
+            versions=np.zeros(ANSWER, np.int32), finish="stop",
+            advantages=np.full(ANSWER, (-1.0) ** number, np.float32),
+        )
+        for number in range(TOKENS // (PROMPT + ANSWER))
+    ]  # fmt: skip
+
+
+def held(run: profile) -> int:
+    """The most bytes of tensors at once, beside those that were there before."""
+    events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
+    """Loading, two micro-batches and an optimizer step: within a tenth."""
+    shape, learner, policy = SHAPES[name]
+    config = solo_config(bases[json.dumps(shape)])
+    config["policies"]["a"] |= policy
+    if "reference" in policy:
+        config["algorithm"] = {"name": "grpo", "kl": 0.1}
+    config["team"]["solver"]["sampling"] = {"max_tokens": 64}
+    config["learner"] = {"tokens_per_batch": TOKENS, "device": "cpu", **learner}
+    loaded = load(write(tmp_path / "team.yaml", config))
+    needs = [need for need in memory_of(loaded) if "keys and values" not in need.part]
+    [told] = peaks(needs)
+    plan = validate(loaded)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        run = building.build(plan)
+        learner_made = run.learners["a"]
+        for _ in range(2):
+            batches = [
+                batch
+                for _ in range(2)
+                for batch in pack(turns(), budget=TOKENS, skip_zero=True, share=True,
+                                  by_agent=False)
+            ]  # fmt: skip
+            [update] = asyncio.run(learner_made.update([batches], Grpo(), per_agent=False))
+            assert not update.skipped
+    assert told.phase == "update of a"
+    assert told.num_bytes == pytest.approx(held(seen), rel=0.1)
+
+
+def test_known_bases_have_their_published_sizes():
+    """Parameters and bytes of a token's keys and values in bfloat16, as their pages say."""
+    found = size_of("Qwen/Qwen3-4B")
+    assert found.parameters == pytest.approx(4.02e9, rel=0.01)
+    assert 2 * found.cache_per_token == 147_456
+    assert size_of("Qwen/Qwen2.5-3B-Instruct").parameters == pytest.approx(3.09e9, rel=0.01)
+
+
+def recipe(*overrides: str):
+    return load(find("drmas_math"), list(overrides))
+
+
+def test_a_resting_optimizer_is_in_the_computers_memory():
+    both, resting = (memory_of(recipe(f"learner.offload={on}"), auto="cuda:0", activations=False)
+                     for on in ("false", "true"))  # fmt: skip
+    [before], [after, host] = peaks(both), peaks(resting)
+    moments = 8 * size_of("Qwen/Qwen3-4B").parameters
+    assert before.num_bytes - after.num_bytes == moments  # those of the policy that waits
+    assert host.device == memory.HOST
+    assert host.num_bytes == 2 * moments
+
+
+def test_shards_divide_what_an_optimizer_needs():
+    needs = memory_of(recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations=False)
+    weights = [n for n in needs if (n.owner, n.part) == ("policy solver", "weights")]
+    assert [need.device for need in weights] == [f"cuda:{rank}" for rank in range(8)]
+    assert {need.num_bytes for need in weights} == {size_of("Qwen/Qwen3-4B").parameters * 4 // 8}
+
+
+def test_what_would_fit_does_and_nothing_of_it_is_needless():
+    config, limit = recipe(), int(79e9)
+    found = enough(config, auto="cuda:0", gpus=1, room=limit)
+    assert found[-1].num_bytes <= limit
+    assert len(found) < 4
+    assert enough(config, auto="cuda:0", gpus=1, room=int(1e9)) == []
+
+
+def test_the_command_says_whether_it_fits_and_what_would(capsys):
+    assert command("plan", "drmas_math", "--gpus", "1", "--memory", "80", "--json") == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    [peak] = found["peaks"]
+    assert peak["fits"] is False
+    assert {remedy["change"] for remedy in found["remedies"]} >= {"policies.*.adapter.rank=32"}
+    told = " ".join(printed.err.split())
+    assert "does not fit" in told
+    assert "Together these fit" in told
+    assert command("plan", "math", "--json") == 0
+    [small] = json.loads(capsys.readouterr().out)["peaks"]
+    assert small["fits"] is True
+
+
+def test_a_base_that_is_not_known_is_told(capsys):
+    assert command("plan", "math", "policies.solver.base=nobody/nothing", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["unknown"] == ["policy solver"]
+
+
+def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
+    model_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
+    monkeypatch.setattr(room, "memory_in", lambda device: int(1.1e9))
+    config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
+    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling\) and has 1\.1; "):
+        building.build(validate(load(write(tmp_path / "team.yaml", config))))
