@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
@@ -381,6 +384,21 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
     with pytest.raises(ConfigError) as raised:
         validate(config_of(model_folder, tmp_path, **changes))
     assert told in str(raised.value)
+
+
+def test_the_pages_examples_are_configs(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
+    first, second = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S))
+    parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
+    judged = load(write(tmp_path / "judge.yaml", first | parts))
+    validate(judged)
+    assert judged.engine_of("judge").extra == {
+        "reasoning_effort": "low",
+        "top_p": None,
+        "seed": None,
+    }
+    alone = {"team": {"solver": {"policy": "small"}}, "workflow": "single"}
+    validate(load(write(tmp_path / "small.yaml", second | parts | alone)))
 
 
 def test_beside_a_server_a_run_is_not_deterministic(model_folder, tmp_path):

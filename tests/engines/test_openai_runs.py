@@ -21,8 +21,8 @@ from rolecall.storage.episode_io import from_json, to_json
 from rolecall.types import Swap
 from tests.engines.servers import Asked, chat, refused, serving
 from tests.retrieval.foreign import nobody
-from tests.test_every_algorithm import Display, StoppedError, saved, train, trainer_of
-from tests.toy import agent, command, crew_config, episode, relay_config, write
+from tests.test_every_algorithm import Display, StoppedError, case, saved, train, trainer_of
+from tests.toy import agent, command, episode, relay_config, write
 
 KEY = "sk-very-secret"
 CHAT = "/v1/chat/completions"
@@ -85,21 +85,17 @@ def test_a_local_agent_learns_beside_one_behind_an_api(model_folder, tmp_path, c
     assert "JUDGE_KEY" in (folder / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("algorithm", ["at_grpo", "counterfactual"])
-def test_candidates_and_replays_know_turns_without_tokens(model_folder, tmp_path, algorithm):
+@pytest.mark.parametrize("name", ["at_grpo", "counterfactual", "mappo"])
+def test_candidates_replays_and_critics_know_turns_without_tokens(model_folder, tmp_path, name):
     with serving(letters) as server:
-        config = judged(crew_config(model_folder, evaluation={"tasks": 0}), server.url)
-        config["trainer"] = {"steps": 1}
-        config["algorithm"] = algorithm
-        if algorithm == "at_grpo":
-            config["workflow"]["candidates"] = 2
+        config = judged(case(model_folder, name, trainer={"steps": 1}), server.url)
         display = train(config, tmp_path / "run")
     assert display.last["policy/a/grad_norm"] > 0
     rows = pq.read_table(tmp_path / "run/episodes/step-000001.parquet").to_pylist()
     last = [row for row in rows if row["agent"] == "last"]
-    assert len(last) == (24 if algorithm == "at_grpo" else 12)
+    assert len(last) == (36 if name == "at_grpo" else 12)
     assert sum(row["chosen"] for row in last) == 12
-    if algorithm == "counterfactual":  # a replay asks again what it was told something else
+    if name == "counterfactual":  # a replay asks again what it was told something else
         assert len(server.asked) > 12
 
 
