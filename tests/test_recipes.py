@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
-from rolecall.config.load import find, recipe_names
+from rolecall.config.load import find, read_files, recipe_names
 from tests import toy
 from tests.sandbox.places import working_sandbox
 from tests.toy import command
@@ -20,6 +21,7 @@ REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester",
 ]  # fmt: skip
+VARIANTS = ["drmas_math_24gb", "drmas_math_80gb"]  # of real recipes, for other hardware
 SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester"}
 
 
@@ -33,7 +35,7 @@ TWINS = prove_learning.TWINS
 
 def made_small(name: str, folder, data) -> dict:
     """The recipe with other models, other data, short turns and no servers."""
-    recipe = yaml.safe_load(find(name).read_text())
+    recipe = OmegaConf.to_container(read_files(find(name), {}))
     for policy in recipe["policies"].values():
         policy["base"] = str(folder)
     for agent in recipe["team"].values():
@@ -57,13 +59,14 @@ def made_small(name: str, folder, data) -> dict:
             policy["base"] = "tiny:debate"
         recipe["environment"]["level"] = twin["environment"]["level"]
     recipe["rewards"] = recipe.get("rewards", {"correct": 1.0}) | {f"{toy.__file__}:wordy": 1.0}
+    recipe.get("engine", {}).pop("cache_gb", None)
     recipe["rollout"] |= {"groups": 2, "group_size": 2}
     recipe["trainer"]["steps"] = 1
     recipe["evaluation"] = {"tasks": 2, "samples": 2, "k": 2}
     return recipe
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [*REAL, *VARIANTS])
 def test_a_recipe_for_real_models_trains_tiny_ones(name, model_folder, shared, tmp_path):
     if name in SANDBOX:
         working_sandbox()
@@ -75,7 +78,7 @@ def test_a_recipe_for_real_models_trains_tiny_ones(name, model_folder, shared, t
 
 
 def test_every_recipe_is_tried_here_or_has_a_model_inside_the_package():
-    assert set(recipe_names()) - set(REAL) == set(TWINS)
+    assert set(recipe_names()) - {*REAL, *VARIANTS} == set(TWINS)
 
 
 def test_every_real_recipe_has_a_twin():

@@ -165,6 +165,7 @@ def test_a_request_that_is_refused_after_others_were_not_is_its_own_episodes():
     [
         Told(500, {"error": "down"}), Told(429, {}, {"Retry-After": "0"}), HANG_UP, b"<html>",
         {"choices": []}, {"error": {"message": "upstream"}}, chat(7),
+        chat("half an ans", finish="abort"),
     ],
 )  # fmt: skip
 def test_what_may_pass_is_asked_again(passing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from rolecall.setup.plan import validate
 from rolecall.setup.remedies import enough
 from rolecall.types import Turn
 from tests.test_cli import command
+from tests.test_recipes import REAL, VARIANTS
 from tests.toy import changed, relay_config, solo_config, write
 
 NARROW = {
@@ -116,6 +118,21 @@ def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
             assert not update.skipped
     assert told.phase == "update of a"
     assert told.num_bytes == pytest.approx(held(seen), rel=0.1)
+
+
+@pytest.mark.parametrize("name", [*REAL, *VARIANTS])
+def test_a_recipe_fits_the_hardware_that_it_names(name):
+    """And not half of it: it names the smallest."""
+    text = find(name).read_text()
+    number, gigabytes = map(int, re.search(r"# Hardware: (\d+) x (\d+) GB", text).groups())
+    yours = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
+    found = [
+        peak.num_bytes + room.RESERVED
+        for peak in peaks(memory_of(load(find(name), yours), auto="cuda:0"))
+        if peak.is_device
+    ]
+    assert len(found) <= number
+    assert gigabytes / 2 < max(found) / 1e9 <= gigabytes
 
 
 def test_known_bases_have_their_published_sizes():

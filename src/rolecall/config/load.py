@@ -19,6 +19,7 @@ from rolecall.config.schema import Config
 from rolecall.errors import first_line
 
 NAMED = ("workflow", "environment", "algorithm", "engine", "learner")
+MOST_FILES = 8  # that extend one another
 RECIPES = Path(str(files("rolecall.recipes")))
 
 
@@ -58,12 +59,9 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     for override in overrides or []:
         if "=" not in override:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+    files: dict[str, Path] = {}
     try:
-        loaded = OmegaConf.load(path)
-        if not isinstance(loaded, DictConfig):
-            raise ConfigError(
-                f"{path} is not a mapping of keys to values; write lines of `key: value`"
-            )
+        loaded = read_files(path, files)
         merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(
@@ -83,7 +81,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise ConfigError(f"{path} is not a text file; name a YAML file") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is nested too deeply to be read; write fewer levels") from error
-    places = places_of(path.name if path.parent == RECIPES else str(path), path, overrides or [])
+    places = places_of(files, overrides or [])
     try:
         config = Config.model_validate(plain)
     except ValidationError as error:
@@ -94,6 +92,41 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             rest=_without_wrong(error, plain, places),
         ) from error
     config._places = places
+    return config
+
+
+def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictConfig:
+    """A file over the one that it extends; notes in `files` all that are read, the first first."""
+    found = OmegaConf.load(path)
+    if not isinstance(found, DictConfig):
+        raise ConfigError(f"{path} is not a mapping of keys to values; write lines of `key: value`")
+    base, name = found.pop("extends", None), path.name if path.parent == RECIPES else str(path)
+    if base is None:
+        files[name] = path
+        return found
+    beside = path.parent / str(base)
+    first = beside if beside.is_file() else find(str(base))
+    if depth == MOST_FILES or first == path:
+        raise ConfigError(f"extends: {name} extends itself, or {MOST_FILES} files one another")
+    below = read_files(first, files, depth=depth + 1)
+    files[name] = path
+    for key in NAMED:  # another name starts anew: the options of the first are not its own
+        if _name_of(found.get(key)) not in (None, _name_of(below.get(key))):
+            below.pop(key, None)
+    merged = OmegaConf.merge(_whole(below), _whole(found))
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _name_of(section: Any) -> Any:
+    return section if isinstance(section, str) else (section or {}).get("name")
+
+
+def _whole(config: DictConfig) -> DictConfig:
+    """`algorithm: drmas` as a mapping, which one with options can be merged with."""
+    for key in NAMED:
+        if isinstance(config.get(key), str):
+            config[key] = {"name": config[key]}
     return config
 
 

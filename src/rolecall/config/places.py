@@ -16,7 +16,7 @@ class Places:
     """The lines of a file's keys, and the keys that the command line gave."""
 
     file: str = ""
-    lines: dict[str, int] = field(default_factory=dict)  # dotted key -> line, from 1
+    lines: dict[str, str] = field(default_factory=dict)  # dotted key -> `team.yaml:12`
     overridden: frozenset[str] = frozenset()
 
     def located(self, problem: str) -> str:
@@ -27,18 +27,24 @@ class Places:
             if key in self.overridden:
                 return f"command line: {problem}"
             if key in self.lines:
-                return f"{self.file}:{self.lines[key]}: {problem}"
+                return f"{self.lines[key]}: {problem}"
             key = key.rpartition(".")[0]
         return f"{self.file}: {problem}" if self.file else problem
 
 
-def places_of(name: str, path: Path, overrides: list[str]) -> Places:
-    """Read where each key of a YAML file stands; `name` is what messages call the file."""
-    root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    lines: dict[str, int] = {}
-    _note(root, "", lines)
+def places_of(files: dict[str, Path], overrides: list[str]) -> Places:
+    """Read where each key of YAML files stands, of which later ones override earlier ones.
+
+    Their keys are what messages call the files.
+    """
+    lines: dict[str, str] = {}
+    for name, path in files.items():
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        found: dict[str, int] = {}
+        _note(root, "", found)
+        lines |= {key: f"{name}:{line}" for key, line in found.items()}
     keys = (override.partition("=")[0] for override in overrides)
-    return Places(name, lines, frozenset(keys))
+    return Places(list(files)[-1], lines, frozenset(keys))
 
 
 def _note(node: yaml.Node | None, prefix: str, lines: dict[str, int]) -> None:

@@ -40,10 +40,7 @@ def kept_per_token(config: Any, *, dtype: torch.dtype, adapter: Adapter | None) 
     if key not in _known:
         times = gcd(*(getattr(config, name) for name in WIDTHS if getattr(config, name, None)))
         narrow = adapter and adapter.model_copy(update={"rank": max(1, adapter.rank // times)})
-        few, many = (
-            [_kept(_copy(config, number, times), count, dtype, narrow) for count in TOKENS]
-            for number in LAYERS
-        )
+        few, many = (_kept(_copy(config, number, times), dtype, narrow) for number in LAYERS)
         _known[key] = times * ((many[1] - many[0]) - (few[1] - few[0])) / (TOKENS[1] - TOKENS[0])
     return _known[key]
 
@@ -61,15 +58,20 @@ def _copy(config: Any, layers: int, times: int) -> Any:
     return type(config).from_dict(told)
 
 
-def _kept(config: Any, count: int, dtype: torch.dtype, adapter: Adapter | None) -> int:
-    """Bytes of all tensors that a forward pass over N tokens keeps, parameters aside."""
+def _kept(config: Any, dtype: torch.dtype, adapter: Adapter | None) -> list[int]:
+    """Bytes that forward passes over `TOKENS` tokens keep, parameters aside."""
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
         AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
-        loaded = load_model(folder, device=torch.device("cpu"), dtype=dtype)
+        cpu = torch.device("cpu")
+        loaded = load_model(folder, device=cpu, dtype=dtype, sampled=False)
     tokenizer: Any = SimpleNamespace(eos_token_id=0)
     model = LanguageModel(loaded, tokenizer)
     if adapter is not None:
         model = with_adapters(loaded, tokenizer, {"copy": adapter}, seed=0)["copy"]
+    return [_kept_by(model, count) for count in TOKENS]
+
+
+def _kept_by(model: LanguageModel, count: int) -> int:
     own = {parameter.untyped_storage().data_ptr() for parameter in model.model.parameters()}
     kept: list[Tensor] = []  # so that no memory is used twice meanwhile
 
@@ -80,7 +82,6 @@ def _kept(config: Any, count: int, dtype: torch.dtype, adapter: Adapter | None) 
     ids = torch.arange(count) % VOCABULARY
     layout = Rows([count], device=ids.device)
     with model.using(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        states = model.states(ids, layout.position, layout=layout, keep=torch.arange(count))
+        model.states(ids, layout.position, layout=layout, keep=torch.arange(count))
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in kept}
-    del states
     return sum(storage.nbytes() for place, storage in storages.items() if place not in own)

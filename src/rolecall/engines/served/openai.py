@@ -1,7 +1,7 @@
 """Asks any server with OpenAI's API, for agents that nobody trains: judges, opponents, teachers.
 
 `answer` sends messages to `/chat/completions`. `generate` sends tokens to `/completions` of a
-server that gives token ids back, as vLLM does. Nothing is trained on its log-probs: at another
+server that gives token ids back, as vLLM and SGLang do. Nothing is trained on its log-probs: at another
 temperature than 1 they are those of the distribution sampled from only where vLLM was started with
 `--logprobs-mode processed_logprobs`.
 """
@@ -203,7 +203,7 @@ def _answer_of(found: Any, sampling: Sampling) -> Answer:
     message = dig(choice, "message")
     if not isinstance(message, dict):
         raise MalformedError(f"no choices[0].message{_instead(found)}")
-    finish = dig(choice, "finish_reason")
+    finish = _finish(choice)
     texts = {name: message.get(name) for name in ("content", "refusal", *REASONING)}
     for name, text in texts.items():
         if text is not None and not isinstance(text, str):
@@ -238,8 +238,16 @@ def _completion_of(found: Any) -> Completion:
         raise MalformedError(f"token_ids or token_logprobs are no numbers: {error}") from error
     if len(tokens) != len(values):
         raise MalformedError(f"{len(tokens)} token_ids with {len(values)} log-probs")
-    finish = "length" if choice.get("finish_reason") == "length" else "stop"
+    finish = "length" if _finish(choice) == "length" else "stop"
     return Completion(tokens, values, np.zeros(len(tokens), np.int32), finish)
+
+
+def _finish(choice: Any) -> Any:
+    """Why the answer ended. Raises MalformedError where the server cut it short itself."""
+    finish = dig(choice, "finish_reason")
+    if finish in ("abort", "error"):
+        raise MalformedError(f"the server ended it: finish_reason is {finish}")
+    return finish
 
 
 def _instead(found: Any) -> str:
