@@ -53,8 +53,8 @@ class OpenAIEngineConfig(ServedEngineConfig):
     model: str
     """The server's name of the model."""
     token_ids: Literal["auto"] | bool = "auto"
-    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang), or
-    messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
+    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang),
+    or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
     max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
     extra: dict[str, Any] = {}

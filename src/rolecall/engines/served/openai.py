@@ -1,9 +1,9 @@
 """Asks any server with OpenAI's API, for agents that nobody trains: judges, opponents, teachers.
 
 `answer` sends messages to `/chat/completions`. `generate` sends tokens to `/completions` of a
-server that gives token ids back, as vLLM and SGLang do. Nothing is trained on its log-probs: at another
-temperature than 1 they are those of the distribution sampled from only where vLLM was started with
-`--logprobs-mode processed_logprobs`.
+server that gives token ids back, as vLLM and SGLang do. Nothing is trained on its log-probs: at
+another temperature than 1 they are those of the distribution sampled from only where vLLM was
+started with `--logprobs-mode processed_logprobs`.
 """
 
 from __future__ import annotations
