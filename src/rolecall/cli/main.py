@@ -282,6 +282,18 @@ def bench(
 
 
 @app.command()
+def doctor(json_file: Json = None) -> None:
+    """Try out this machine: devices, their speed, which fast paths hold, and what is missing."""
+    from rolecall.cli.doctor import doctor as command
+
+    with people_on_stderr(json_file):
+        found = command()
+    emit(found, json_file)
+    if not found["ok"]:
+        raise typer.Exit(1)
+
+
+@app.command()
 def info(json_file: Json = None) -> None:
     """Versions, devices, extras, and what a config can name."""
     from rolecall.cli.info import collect

@@ -6,15 +6,20 @@ write the spare page, and what differs from step to step is copied to where the 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rolecall.errors import first_line
 from rolecall.models.attention.flex import padded
 from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache
+from rolecall.models.foreign_attention import close
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_over
+
+notices = logging.getLogger("rolecall.notices")
 
 LEAST_ROWS = 8
 WARM_UPS = 2  # runs before recording: compiling must not be recorded
@@ -29,6 +34,7 @@ class Recorded:
     def __init__(self, models: list[LanguageModel], cache: Cache, *, width: int) -> None:
         """`models`: the policies of the base; `width`: pages of the longest row."""
         self.models, self.cache, self.width = models, cache, width
+        self.unfit = ""  # why steps are not recorded after all
         self._steps: dict[int, _Step] = {}
         self._pool: Any = None  # the steps share what they compute in
 
@@ -44,13 +50,36 @@ class Recorded:
         step.tokens[:rows], step.policy[:rows] = tokens, policy
         step.starts[:rows], step.starts[rows:] = starts, 0
         step.table[:rows, :width], step.table[rows:] = table[:, :width], self.cache.spare
-        if tokens.device.type != "cuda":
-            return step.forward()[:rows]
+        if step.graph is None and tokens.device.type == "cuda" and not self.unfit:
+            self._record(step)
         if step.graph is None:
-            self._pool = step.record(self._pool)
-        assert step.graph is not None
+            return step.forward()[:rows]
         step.graph.replay()
         return step.logits[:rows]
+
+    def _record(self, step: _Step) -> None:
+        """Record a step; where that fails, or replaying says something else, no step is replayed.
+
+        A step that runs again writes the same keys and values again.
+        """
+        try:
+            expected = step.forward().clone()
+            self._pool = step.record(self._pool)
+            assert step.graph is not None
+            step.graph.replay()
+            apart = float((step.logits - expected).abs().max() / expected.abs().max())
+        except RuntimeError as error:
+            self.unfit = first_line(error)
+        else:
+            if not apart <= close(self.models[0].model):
+                self.unfit = f"the logits of a replayed one differ by {apart:.2g} of the largest"
+        if self.unfit:
+            for each in self._steps.values():
+                each.graph = None
+            notices.warning(
+                "decoding steps on %s are computed anew each time, which is slower: %s",
+                self.models[0].device, self.unfit,
+            )  # fmt: skip
 
 
 class _Step:

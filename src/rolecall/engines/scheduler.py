@@ -124,7 +124,8 @@ class Scheduler:
         `free`: give the cache back, and with it the recorded steps, which read it where it lies.
         """
         self.allocator.clear(free=free)
-        if free:
+        if free and self._recorded is not None:
+            self.records = not self._recorded.unfit
             self._recorded = None
 
     # --- reading ---

@@ -1,0 +1,143 @@
+"""`rolecall doctor` tries out this machine: its devices, their speed, and which fast paths hold."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from rolecall.cli.info import collect
+from rolecall.engines.local import LocalEngine
+from rolecall.errors import first_line
+from rolecall.interfaces.engine import Request, Sampling
+from rolecall.learners.mismatch import LARGEST_EXACT
+from rolecall.models.cpu.fused_attention import Heads
+from rolecall.models.devices import memory_in
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.runtime.call_tree import IdleBarrier
+
+MODEL = "tiny:math"
+COPIED = 2**28  # bytes
+SIDE = 2048  # of the matrices that are multiplied
+TRIES = 3
+ADVICE = {  # package or program -> what it is for
+    "vllm": "faster sampling of real models on a GPU: pip install 'rolecall[vllm]'",
+    "bwrap": "agents that run programs: apt-get install bubblewrap",
+}
+
+
+def doctor() -> dict[str, Any]:
+    """Print and return what was found; `ok` says whether sampler and learner agree everywhere."""
+    devices = [torch.device("cpu")]
+    devices += [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    found: dict[str, Any] = {
+        "versions": collect()["versions"],
+        "devices": {str(device): _examined(device) for device in devices},
+        "missing": {name: told for name, told in ADVICE.items() if not _is_there(name)},
+    }
+    found["ok"] = all(device["agrees"] for device in found["devices"].values())
+    show(found)
+    return found
+
+
+def _examined(device: torch.device) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "memory_gb": memory_in(device) / 1e9,
+        "copy_gb_per_s": 2 * COPIED / 1e9 / _seconds(_copying(device), device),
+    }
+    for name in ("float32", "bfloat16"):
+        operations = 2 * SIDE**3 / _seconds(_multiplying(device, getattr(torch, name)), device)
+        told[f"{name}_tflops"] = operations / 1e12
+    try:
+        return told | asyncio.run(_tried(device))
+    except Exception as error:  # whatever a device raises is what the doctor is asked for
+        return told | {"agrees": False, "paths": {}, "problem": first_line(error)}
+
+
+async def _tried(device: torch.device) -> dict[str, Any]:
+    """Sample with a small model and score what it said: log-probs that differ are a fault."""
+    base = load_model(MODEL, device=device, dtype=torch.float32)
+    model = LanguageModel(base, load_tokenizer(MODEL))
+    engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.1)
+    prompt = np.arange(5, 25, dtype=np.int32)
+    request = Request("doctor", "p", prompt, Sampling(max_tokens=32), 0, ("t", 0, (0,)), n=4)
+    said = await engine.generate(request)
+    gaps = [
+        np.abs(one.logprobs - await engine.score("p", prompt, one.tokens, temperature=1.0)).max()
+        for one in said
+    ]
+    scheduler = engine._schedulers["p"]
+    heads = any(isinstance(module, Heads) for module in base.modules())
+    paths = {"fused attention": heads, "plain decoding": scheduler.llama is not None}
+    if device.type == "cuda":
+        recorded = scheduler._recorded
+        paths = {"recorded steps": bool(recorded) and not (recorded and recorded.unfit)}
+    largest = float(max(gaps))
+    close = LARGEST_EXACT if device.type == "cpu" else 10 * LARGEST_EXACT
+    return {"agrees": largest <= close, "largest_gap": largest, "paths": paths, "problem": ""}
+
+
+def _copying(device: torch.device) -> Callable[[], object]:
+    source = torch.ones(COPIED // 4, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def _multiplying(device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
+    factor = torch.ones(SIDE, SIDE, device=device, dtype=dtype)
+    return lambda: factor @ factor
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The quickest of some tries, after one that is not counted."""
+    took = []
+    for _ in range(TRIES + 1):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took.append(time.perf_counter() - started)
+    return min(took[1:])
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return bool(shutil.which(name) or version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def show(found: dict[str, Any], console: Console | None = None) -> None:
+    console = console or Console()
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    console.print(versions, highlight=False, soft_wrap=True)
+    table = Table("", *found["devices"], title="Devices", title_justify="left")
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "memory": lambda d: f"{d['memory_gb']:.1f} GB",
+        "copies": lambda d: f"{d['copy_gb_per_s']:.1f} GB/s",
+        "float32": lambda d: f"{d['float32_tflops']:.3f} TFLOP/s",
+        "bfloat16": lambda d: f"{d['bfloat16_tflops']:.3f} TFLOP/s",
+        "fast paths": lambda d: ", ".join(
+            f"{name}: {'holds' if holds else 'off'}" for name, holds in d["paths"].items()
+        ),
+        "sampler and learner": lambda d: (
+            d["problem"] or f"{'agree' if d['agrees'] else 'DIFFER'} to {d['largest_gap']:.2g} nats"
+        ),
+    }
+    for name, cell in rows.items():
+        table.add_row(name, *map(cell, found["devices"].values()))
+    console.print(table)
+    for name, told in found["missing"].items():
+        told = f"{name} is not installed; it is for {told}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,47 @@
+"""`rolecall doctor` says what holds on this machine; status 1 where results differ."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rolecall.cli import doctor
+from rolecall.engines.local import LocalEngine
+from tests.toy import command
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(doctor, "COPIED", 2**20)
+    monkeypatch.setattr(doctor, "SIDE", 128)
+
+
+def test_a_sound_machine_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "_is_there", lambda name: name == "bwrap")
+    assert command("doctor", "--json") == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    cpu = found["devices"]["cpu"]
+    assert cpu["agrees"]
+    assert cpu["paths"] == {"fused attention": True, "plain decoding": True}
+    assert min(cpu["copy_gb_per_s"], cpu["float32_tflops"], cpu["bfloat16_tflops"]) > 0
+    told = " ".join(printed.err.split())
+    assert "agree to" in told
+    assert "pip install 'rolecall[vllm]'" in told
+    assert "bubblewrap" not in told
+
+
+@pytest.mark.parametrize("fault", ["differs", "fails"])
+def test_a_machine_that_computes_wrongly_is_told(fault, capsys, monkeypatch):
+    sound = LocalEngine.score
+
+    async def score(self, *given, **options):
+        if fault == "fails":
+            raise RuntimeError("no kernel image is available\nfor this device")
+        return await sound(self, *given, **options) + 0.5
+
+    monkeypatch.setattr(LocalEngine, "score", score)
+    assert command("doctor") == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("DIFFER to 0.5 nats" if fault == "differs" else "no kernel image is available") in told
