@@ -109,7 +109,7 @@ def _default(field) -> str:
         return "required"
     if isinstance(field.default, BaseModel):
         return "see below"
-    return f"`{field.default}`"
+    return f"`{field.default}`" if field.default != "" else '`""`'
 
 
 if __name__ == "__main__":

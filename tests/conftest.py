@@ -70,7 +70,8 @@ EVIDENCE = ("bench", "habits", "proofs", "test_learning", "tiny")
 # `make quick` also leaves out tests that train whole runs, start processes or wait for servers.
 SLOW = (
     *EVIDENCE, "docs", "sandbox", "serve",
-    "data_sets/test_hub", "engines/test_recorded", "environments/test_code",
+    "data_sets/test_hub", "engines/test_openai", "engines/test_recorded", "engines/test_sglang",
+    "environments/test_code",
     "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
     "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
     "monitor/test_traces", "monitor/test_trackers", "retrieval/test_bm25", "retrieval/test_dense",

@@ -129,6 +129,7 @@ class Turn:
     coach: CoachNote | None = None
     coach_error: str = ""  # why it has no score
     coach_requests: int | None = None  # None: nobody asked for a score
+    usage: dict[str, float] | None = None  # what a paid server's answer cost: `Answer.usage`
     info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
 
     @property

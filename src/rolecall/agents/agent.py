@@ -34,7 +34,7 @@ class Policy:
     """Named weights and what is needed to speak with them."""
 
     name: str
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None  # None: its engine takes messages and says text
     engine: Engine
     template: dict[str, object] = field(default_factory=dict)  # options of the chat template
 

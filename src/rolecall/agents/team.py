@@ -6,7 +6,7 @@ become tokens, an engine samples, and a `Turn` is recorded on the episode and re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -14,14 +14,15 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
-from rolecall.interfaces.engine import Completion, Request
+from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
 from rolecall.runtime import call_tree
 from rolecall.seeding import seed_of
+from rolecall.tags import encodable
 from rolecall.tools.calls import answers, calls_of
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
-from rolecall.types import Episode, Message, Swap, Turn
+from rolecall.types import Episode, Ids, Message, Swap, Turn
 
 
 class Team:
@@ -181,14 +182,8 @@ class Member:
         tools_here = self.team._tools
         # A coach judges an action by what there was when it was taken, not by the end.
         files = dict(tools_here.file_sizes) if tools_here is not None else {}
-        native = agent.tools is not None and agent.tools.format == "native"
         with call_tree.entered(path, barrier=here.barrier):
-            prompt = chat_template.prompt_ids(
-                agent.policy.tokenizer,
-                messages,
-                options=agent.policy.template,
-                tools=[tool.schema for tool in tools or []] if native else None,
-            )
+            prompt = self._prompt(messages, tools or [])
             turns = [
                 Turn(
                     id=f"{episode.id}/{'.'.join(map(str, place))}",
@@ -214,32 +209,61 @@ class Member:
                 )
                 for place in ([path] if number is None else [(*path, k) for k in range(number)])
             ]
-            for turn, completion in zip(turns, await self._say(turns, path), strict=True):
-                self._record(turn, completion)
+            for turn, one in zip(turns, await self._say(turns, path), strict=True):
+                self._record(turn, one)
             episode.turns += turns
         return turns
 
-    async def _say(self, turns: list[Turn], path: tuple[int, ...]) -> list[Completion]:
+    def _prompt(self, messages: list[Message], tools: list[Tool]) -> Ids | None:
+        """[P] tokens; None where the policy's engine takes the messages as they are."""
+        policy, use = self.agent.policy, self.agent.tools
+        if policy.tokenizer is None:
+            return None
+        native = use is not None and use.format == "native"
+        return chat_template.prompt_ids(
+            policy.tokenizer,
+            messages,
+            options=policy.template,
+            tools=[tool.schema for tool in tools] if native else None,
+        )
+
+    async def _say(self, turns: list[Turn], path: tuple[int, ...]) -> Sequence[Completion | Answer]:
         """What the turns of one call say: sampled, or as a replay has it."""
         swap = self.team._swap
         swapped = swap is not None and swap.path == path
         if swap is not None and swapped and swap.text is not None:
-            return [self._given(swap.text)] * len(turns)
-        prompt = turns[0].prompt
-        assert prompt is not None, "a call has a prompt"
+            return self._given(swap.text, len(turns))
         recorded = [self.team._recorded.get(turn.path) for turn in turns]
-        if not swapped and all(
-            old is not None and old.agent == turn.agent and np.array_equal(old.ids[0], prompt)
-            for old, turn in zip(recorded, turns, strict=True)
-        ):
-            return [_again(old) for old in recorded if old is not None]
+        again = [old for old, turn in zip(recorded, turns, strict=True) if _repeats(old, turn)]
+        if not swapped and len(again) == len(turns):
+            return _again([old for old in again if old is not None])
         seed = seed_of(self.team._call_seed, path)
         if swap is not None and swapped:
             seed = seed_of(seed, "swap", swap.draw)
+        return await self._asked(turns, path, seed)
+
+    async def _asked(
+        self, turns: list[Turn], path: tuple[int, ...], seed: int
+    ) -> Sequence[Completion | Answer]:
+        """What the policy's engine says."""
         agent, episode = self.agent, self.team._episode
-        return await agent.policy.engine.generate(
+        name, engine = f"{episode.id}/{'.'.join(map(str, path))}", agent.policy.engine
+        prompt = turns[0].prompt
+        if prompt is None:
+            assert isinstance(engine, TextEngine), "an engine that takes messages"
+            return await engine.answer(
+                Question(
+                    id=name,
+                    policy=agent.policy.name,
+                    messages=turns[0].messages,
+                    sampling=agent.sampling,
+                    seed=seed,
+                    n=len(turns),
+                )
+            )
+        return await engine.generate(
             Request(
-                id=f"{episode.id}/{'.'.join(map(str, path))}",
+                id=name,
                 policy=agent.policy.name,
                 prompt=prompt,
                 sampling=agent.sampling,
@@ -250,22 +274,31 @@ class Member:
             )
         )
 
-    def _given(self, text: str) -> Completion:
-        """A text that nobody sampled, as tokens that end like an answer."""
+    def _given(self, text: str, number: int) -> Sequence[Completion | Answer]:
+        """A text that nobody sampled; where there are tokens, they end like an answer's."""
         tokenizer = self.agent.policy.tokenizer
+        if tokenizer is None:
+            return [Answer(text, "stop")] * number
         ids = np.append(chat_template.encode(tokenizer, text), tokenizer.eos_token_id).astype(
             np.int32
         )
         nothing = np.zeros(len(ids))
-        return Completion(ids, nothing.astype(np.float32), nothing.astype(np.int32), "stop")
+        one = Completion(ids, nothing.astype(np.float32), nothing.astype(np.int32), "stop")
+        return [one] * number
 
-    def _record(self, turn: Turn, said: Completion) -> None:
+    def _record(self, turn: Turn, said: Completion | Answer) -> None:
         agent = self.agent
-        turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
-        turn.finish = said.finish
-        tokenizer = agent.policy.tokenizer
-        said_text = tokenizer.decode(said.tokens, skip_special_tokens=True)
-        turn.text = chat_template.opened(tokenizer, turn.ids[0]) + said_text
+        turn.finish, turn.usage = said.finish, said.usage
+        if isinstance(said, Answer):
+            turn.text = encodable(said.text)
+            if said.refused:
+                self.team._episode.count("refused")
+        else:
+            turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
+            tokenizer = agent.policy.tokenizer
+            assert tokenizer is not None, "what has tokens has a tokenizer"
+            said_text = tokenizer.decode(said.tokens, skip_special_tokens=True)
+            turn.text = chat_template.opened(tokenizer, turn.ids[0]) + said_text
         if agent.tools is not None and calls_of(turn, agent.tools.format):
             return  # its form is judged as the calls are made
         if agent.parser is not None:
@@ -282,7 +315,23 @@ class Member:
             turn.rewards["invalid"] = -self.agent.invalid_penalty
 
 
-def _again(turn: Turn) -> Completion:
-    assert turn.logprobs is not None
-    assert turn.versions is not None
-    return Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish)
+def _repeats(old: Turn | None, turn: Turn) -> bool:
+    """Whether the agent is shown what it was shown in the turn before."""
+    if old is None or old.agent != turn.agent:
+        return False
+    if turn.prompt is None or old.prompt is None:
+        shown = [[(m.role, m.content, m.name) for m in one.messages] for one in (old, turn)]
+        return turn.prompt is old.prompt and shown[0] == shown[1]
+    return np.array_equal(old.prompt, turn.prompt)
+
+
+def _again(turns: list[Turn]) -> Sequence[Completion | Answer]:
+    """What the turns said, without what it cost then."""
+    if turns[0].prompt is None:
+        return [Answer(turn.text, turn.finish) for turn in turns]
+    found = []
+    for turn in turns:
+        assert turn.logprobs is not None
+        assert turn.versions is not None
+        found.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
+    return found

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from rolecall.config.section import Section
+from rolecall.config.served import OpenAIEngineConfig, SGLangEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 
 Dtype = Literal["float32", "bfloat16"]
@@ -48,12 +49,14 @@ class OwnEngineConfig(Section):
 
 def _kind(given: Any) -> str:
     name = given.get("name", "local") if isinstance(given, Mapping) else given.name
-    return name if name in ("local", "vllm") else "own"
+    return name if name in ("local", "vllm", "sglang", "openai") else "own"
 
 
 EngineConfig = Annotated[
     Annotated[LocalEngineConfig, Tag("local")]
     | Annotated[VllmEngineConfig, Tag("vllm")]
+    | Annotated[SGLangEngineConfig, Tag("sglang")]
+    | Annotated[OpenAIEngineConfig, Tag("openai")]
     | Annotated[OwnEngineConfig, Tag("own")],
     Discriminator(_kind),
 ]

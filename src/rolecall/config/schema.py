@@ -7,13 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rolecall.config.engines import EngineConfig, LocalEngineConfig, automatic
+from rolecall.config.engines import (
+    EngineConfig,
+    LocalEngineConfig,
+    OwnEngineConfig,
+    automatic,
+)
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
 from rolecall.config.section import Section
-from rolecall.config.vllm import VllmEngineConfig
+from rolecall.config.served import OpenAIEngineConfig
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
 
@@ -114,8 +119,9 @@ class OpponentPoolConfig(Section):
 class PolicyConfig(Section):
     """Named weights."""
 
-    base: str
-    """A local model folder, a hub name, or `tiny:NAME` for a model inside the package."""
+    base: str = ""
+    """A local model folder, a hub name, or `tiny:NAME` for a model inside the package. Every engine
+    needs one but `openai`, which takes messages without it."""
     adapter: Adapter | None = None
     """Train a LoRA adapter beside the frozen base instead of all weights."""
     optimizer: Optimizer | None = None
@@ -210,7 +216,8 @@ class TrainerConfig(Section):
     runs, and the engine needs weights of its own (engine.separate_weights)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
-    default so unless max_staleness is above 0 or an engine cannot promise it (vllm)."""
+    default so unless max_staleness is above 0 or an engine cannot promise it (vllm, sglang,
+    openai)."""
     save_every: int = Field(10, ge=1, le=1_000_000_000)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
@@ -335,7 +342,15 @@ class Config(Section):
     @property
     def is_exact(self) -> bool:
         """Whether every engine says the same for the same seed, whatever it samples beside."""
-        return not any(isinstance(self.engine_of(name), VllmEngineConfig) for name in self.policies)
+        kinds = (LocalEngineConfig, OwnEngineConfig)
+        return all(isinstance(self.engine_of(name), kinds) for name in self.policies)
+
+    def takes_text(self, policy: str) -> bool:
+        """Whether its engine is sent messages and says text, so that no turn of it has tokens."""
+        engine = self.engine_of(policy)
+        if not isinstance(engine, OpenAIEngineConfig):
+            return False
+        return not (self.policies[policy].base if engine.token_ids == "auto" else engine.token_ids)
 
     def located(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""

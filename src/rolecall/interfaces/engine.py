@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rolecall.types import Floats, Ids
+from rolecall.types import Floats, Ids, Message
 
 
 class Sampling(BaseModel):
@@ -58,6 +58,30 @@ class Completion:
     logprobs: Floats  # [T] under the distribution sampled from; at temperature 0 under softmax
     versions: Ids  # [T] policy version that sampled each token
     finish: str  # stop | length
+    usage: dict[str, float] | None = None  # as of an Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One call of an agent whose server takes messages."""
+
+    id: str  # Turn.id
+    policy: str
+    messages: list[Message]
+    sampling: Sampling
+    seed: int
+    n: int = 1  # answers
+
+
+@dataclass(slots=True)
+class Answer:
+    """What such a server said."""
+
+    text: str  # reasoning stands before it in <think>...</think>
+    finish: str  # stop | length
+    refused: bool = False  # the model or a filter declined; `text` may say why
+    usage: dict[str, float] | None = None
+    """Of the answer: prompt_tokens, cached_tokens, completion_tokens and usd."""
 
 
 class ContextFullError(ValueError):
@@ -112,3 +136,12 @@ class Engine(Protocol):
     async def close(self) -> None:
         """End what the engine has started."""
         return
+
+
+@runtime_checkable
+class TextEngine(Engine, Protocol):
+    """An engine whose model takes messages and says text; such turns have no tokens."""
+
+    async def answer(self, question: Question) -> list[Answer]:
+        """Raises ContextFullError if the messages leave no room."""
+        ...

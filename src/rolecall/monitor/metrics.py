@@ -64,7 +64,17 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             f"agent/{agent}/{name}": value
             for name, value in _of_agent(said, num_episodes=len(episodes)).items()
         }
-    return found | of_coach(turn for episode in episodes for turn in episode.turns)
+    return found | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
+
+
+def _of_usage(episodes: list[Episode]) -> dict[str, float]:
+    """`policy/judge/usd`, `policy/judge/prompt_tokens`: what a paid server's answers took."""
+    found: dict[str, float] = defaultdict(float)
+    for episode in episodes:
+        for turn in episode.turns:
+            for name, value in (turn.usage or {}).items():
+                found[f"policy/{turn.policy}/{name}"] += value
+    return dict(sorted(found.items()))
 
 
 def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
@@ -93,8 +103,9 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
             own[name].append(value)
     found |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
     with_ids = [turn for turn in turns if turn.tokens is not None]
-    if with_ids:
-        found["tokens"] = sum(len(t.ids[1]) for t in with_ids) / num_episodes
+    counted = [_num_tokens(turn) for turn in turns]
+    if with_ids or any(counted):
+        found["tokens"] = sum(counted) / num_episodes
     surprise = [-turn.logprobs for turn in with_ids if turn.logprobs is not None]
     if surprise:  # of sampled tokens, its mean estimates the entropy at temperature 1
         found["entropy"] = float(np.mean(np.concatenate(surprise)))
@@ -108,6 +119,13 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
         found["advantage_std"] = float(np.std(per_turn))
         found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
     return found
+
+
+def _num_tokens(turn: Turn) -> float:
+    """Of its answer; a server that took text has counted them."""
+    if turn.tokens is not None:
+        return len(turn.tokens)
+    return (turn.usage or {}).get("completion_tokens", 0.0)
 
 
 def _verdicts(turns: list[Turn]) -> dict[str, float]:

@@ -76,8 +76,12 @@ class Weave:
                         "chosen": turn.chosen},
             use_stack=False,
         )  # fmt: skip
+        used: dict[str, float] = {}
         if turn.prompt is not None and turn.tokens is not None:
             used = {"prompt_tokens": len(turn.prompt), "completion_tokens": len(turn.tokens)}
+        elif turn.usage is not None:
+            used = {name: turn.usage[name] for name in ("prompt_tokens", "completion_tokens")}
+        if used:
             call.summary = {"usage": {turn.policy: {"requests": 1, **used}}}
         advantage = None if turn.advantages is None else float(turn.advantages.mean())
         said = {"text": turn.text, "finish": turn.finish, "valid": turn.valid}

@@ -70,12 +70,16 @@ def _rows(
         if agent not in agents:
             known = ", ".join(agents)
             raise ValueError(f"{place}: no agent {agent!r}; set `agent` to one of: {known}")
+        if agents[agent].policy.tokenizer is None:
+            raise ValueError(f"{place}: nobody trains agent {agent!r}; leave the row out")
         yield name, row, agents[agent], place
 
 
 def _episode(said: list[Said], agent: Agent, *, name: str, attempt: int, reward: float) -> Episode:
     """The conversation of a row, every turn of it the agent's."""
-    policy, known = agent.policy, controls(agent.policy.tokenizer)
+    policy = agent.policy
+    assert policy.tokenizer is not None, "checked as the row was read"
+    known = controls(policy.tokenizer)
     task = Task(name, said[0][0][-1].content, info={"source": "data"})
     episode = f"data:{name}:{attempt}"
     turns = []

@@ -45,7 +45,12 @@ class Http:
     def _connect(self) -> httpx.AsyncClient:
         import httpx
 
-        return httpx.AsyncClient(timeout=None, headers=self._headers, trust_env=self._trust_env)
+        return httpx.AsyncClient(
+            timeout=None,
+            headers=self._headers,
+            trust_env=self._trust_env,
+            limits=httpx.Limits(max_connections=None),  # `Retrying` says how many at once
+        )
 
     async def ask(self, method: str, url: str, *, most_bytes: int, body: Any = None) -> bytes:
         """The content of an answer with status 200; `body` is sent as JSON.

@@ -14,7 +14,7 @@ from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
-from rolecall.setup.engines import make_engines, together
+from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
@@ -76,6 +76,7 @@ def _connected(plan: Plan, opened: Opened, ranks: Ranks) -> Run:
         learners=learners,
         opponent_pools=pools,
         algorithm_groups=_algorithm_groups(config, plan.algorithms, models),
+        accounts=accounts_of(engines),
         data=_data(config, plan.algorithms, context),
     )
 
@@ -89,7 +90,7 @@ def _context(
 ) -> RolloutContext:
     config = plan.config
     policies = {
-        name: Policy(name, tokenizers[name], engines[name], template=policy.template)
+        name: Policy(name, tokenizers.get(name), engines[name], template=policy.template)
         for name, policy in config.policies.items()
     }
     return RolloutContext(

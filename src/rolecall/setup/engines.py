@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
+from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.config.served import OpenAIEngineConfig, ServedEngineConfig, SGLangEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.parts import EngineParts
+from rolecall.engines.served.openai import OpenAIEngine
+from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
 from rolecall.engines.vllm.engine import VllmEngine
 from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.runtime.spending import Account
 from rolecall.setup.plan import Plan
 from rolecall.setup.weights import load_models
 
@@ -37,6 +43,10 @@ def make_engines(
         section = plan.config.engine_of(names[0])
         if isinstance(section, VllmEngineConfig):
             made: Engine = _vllm(plan.config, names, section, tokenizers)
+        elif isinstance(section, OpenAIEngineConfig):
+            made = OpenAIEngine(section, policies=names, key=_key(plan.config, names[0], section))
+        elif isinstance(section, SGLangEngineConfig):
+            made = _sglang(plan.config, names, section, tokenizers)
         else:
             made = _embedded(plan, names, models, barrier)
         log.info("engine policies=%s name=%s", ",".join(names), section.name)
@@ -70,10 +80,43 @@ def _vllm(
     )
 
 
+def _sglang(
+    config: Config,
+    names: list[str],
+    section: SGLangEngineConfig,
+    tokenizers: dict[str, Tokenizer],
+) -> SGLangEngine:
+    return SGLangEngine(
+        section,
+        {name: config.policies[name].adapter for name in names},
+        end_ids=end_ids_of(config.policies[names[0]].base, tokenizers[names[0]]),
+        key=_key(config, names[0], section),
+    )
+
+
+def _key(config: Config, policy: str, section: ServedEngineConfig) -> str | None:
+    """The key of a server, from the environment. Raises ConfigError where it is not there."""
+    if section.key_env is None:
+        return None
+    if key := os.environ.get(section.key_env, "").strip():
+        return key
+    place = f"policies.{policy}.engine" if config.policies[policy].engine else "engine"
+    raise ConfigError(f"{place}.key_env: the environment variable {section.key_env} is not set")
+
+
 def together(engines: dict[str, Engine]) -> Engine:
     """One engine for all policies."""
     distinct = {id(engine): engine for engine in engines.values()}
     return next(iter(distinct.values())) if len(distinct) == 1 else SeveralEngines(engines)
+
+
+def accounts_of(engines: dict[str, Engine]) -> dict[str, Account]:
+    """What servers cost that are paid for, by the names of the policies that share one."""
+    return {
+        "+".join(sorted(engine.policies)): engine.account
+        for engine in engines.values()
+        if isinstance(engine, OpenAIEngine)
+    }
 
 
 def _embedded(

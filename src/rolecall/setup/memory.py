@@ -19,6 +19,7 @@ import torch
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
 from rolecall.config.schema import Config
+from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.saved_activations import kept_per_token
@@ -140,10 +141,10 @@ class _Planner:
 
     def _policy(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
-        learner, size = config.learner_of(name), self._size(policy.base)
         trained = name in config.trained
         if not trained and not isinstance(config.engine_of(name), LocalEngineConfig):
             return  # its engine alone has it
+        learner, size = config.learner_of(name), self._size(policy.base)
         owner = f"policy {name}"
         dtype: str = learner.dtype
         count = None if size is None else size.parameters
@@ -207,7 +208,10 @@ class _Planner:
 
     def _engine(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
-        engine, size = config.engine_of(name), self._size(policy.base)
+        engine = config.engine_of(name)
+        if isinstance(engine, ServedEngineConfig):
+            return  # its memory is the server's
+        size = self._size(policy.base)
         owner = f"engine of {policy.base if policy.adapter else name}"
         if (owner, "cache") in self._shared:
             return

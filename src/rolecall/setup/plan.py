@@ -22,6 +22,7 @@ from rolecall.setup.attempts import Attempts
 from rolecall.setup.part import Part, part_of
 from rolecall.setup.rewards import reward_part
 from rolecall.setup.validate_placement import check_placement
+from rolecall.setup.validate_served import check_served
 from rolecall.tools.use import Toolkit
 from rolecall.workflows.base import Workflow, workflow
 
@@ -83,6 +84,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     learners = attempts.of(_own_parts, config, "learner") or {}
     attempts.note(validate_options.check_config(config))
     attempts.note(check_placement(config))
+    attempts.note(check_served(config))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
     if flow is not None and algorithms is not None:

@@ -20,9 +20,10 @@ def check_placement(config: Config) -> Problems:
         yield from _check_context(config, name)
     yield from _check_sharing(config)
     if config.trainer.deterministic and not config.is_exact:
+        others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
         yield (
-            "trainer.deterministic: what vLLM says of a seed depends on what it samples beside it; "
-            "leave it out, or set engine.name=local"
+            f"trainer.deterministic: what {' and '.join(map(_named, others))} says of a seed "
+            "depends on what it samples beside it; leave it out, or set engine.name=local"
         )
 
 
@@ -65,7 +66,7 @@ def _check_sharing(config: Config) -> Problems:
     """Adapters of one base share its weights, so they are sampled and trained in one place."""
     firsts: dict[str, str] = {}  # by base
     for name, policy in sorted(config.policies.items()):
-        if policy.adapter is None:
+        if policy.adapter is None or not policy.base:
             continue
         first = firsts.setdefault(policy.base, name)
         pairs = {
@@ -79,6 +80,11 @@ def _check_sharing(config: Config) -> Problems:
                     f"policies.{name}.{key}: adapters of one base share its weights, and "
                     f"policies.{first} has another {key}; write the same for both"
                 )
+
+
+def _named(engine: str) -> str:
+    """An engine as its makers write it."""
+    return {"vllm": "vLLM", "sglang": "SGLang", "openai": "a server"}.get(engine, engine)
 
 
 def _key(config: Config, policy: str, key: str) -> str:

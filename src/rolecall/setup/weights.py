@@ -27,12 +27,13 @@ from rolecall.setup.ranks import Ranks
 
 
 def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
-    """By policy; those of one base are one object."""
+    """By policy, without those whose engines take text; those of one base are one object."""
+    named = {n: p.base for n, p in config.policies.items() if not config.takes_text(n)}
     read: dict[str, Tokenizer] = {}
-    for name, policy in sorted(config.policies.items()):
-        if policy.base not in read:
-            read[policy.base] = _tokenizer(policy.base, f"policies.{name}.base")
-    return {name: read[policy.base] for name, policy in config.policies.items()}
+    for name, base in sorted(named.items()):
+        if base not in read:
+            read[base] = _tokenizer(base, f"policies.{name}.base")
+    return {name: read[base] for name, base in named.items()}
 
 
 def in_process(config: Config) -> list[str]:

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,11 +22,15 @@ from rolecall.storage.numbered import numbered
 from rolecall.types import Episode
 
 notices = logging.getLogger("rolecall.notices")
+SERVED = (
+    "url", "key_env", "concurrency", "timeout_s", "pause_s", "budget_tokens", "budget_usd",
+)  # fmt: skip
 # What a run may go on with otherwise, because no step that is done depends on it.
 # The number of validation tasks is not among it: they are held out of what is trained on.
 MAY_CHANGE = (
     "output", "trackers", "trainer.steps", "trainer.save_every", "trainer.keep",
     *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
+    *(f"{place}.{name}" for place in ("engine", "policies.*.engine") for name in SERVED),
 )  # fmt: skip
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"
@@ -91,6 +96,10 @@ class RunFolder:
         except BaseException:
             self.release()
             raise
+
+    def spent(self, policies: str) -> Path:
+        """The file that says what a paid server's answers cost so far."""
+        return self.path / f"spent-{policies}.json"
 
     def release(self) -> None:
         """Let another process train here."""
@@ -277,8 +286,11 @@ def differences(
 
 
 def is_part(key: str, of: tuple[str, ...]) -> bool:
-    """Whether a dotted key is one of some keys, or lies below one."""
-    return any(key == name or key.startswith(f"{name}.") for name in of)
+    """Whether a dotted key is one of some keys, or lies below one; `*` is any one part of it."""
+    parts, patterns = key.split("."), [name.split(".") for name in of]
+    return any(
+        len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
+    )
 
 
 def _yaml(config: Config) -> str:

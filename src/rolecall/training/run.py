@@ -14,6 +14,7 @@ from rolecall.interfaces.publisher import Publisher
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.rollout.task_sampler import TaskSampler
+from rolecall.runtime.spending import Account
 from rolecall.storage import checkpoint
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.types import Group, Task
@@ -33,6 +34,7 @@ class Run:
     learners: dict[str, Learner]  # by policy; policies that nobody trains have none
     opponent_pools: dict[str, OpponentPool]  # by the policy that plays them
     algorithm_groups: list[AlgorithmGroup]
+    accounts: dict[str, Account]  # what servers cost that are paid for, by their policies
     data: list[Group]  # what is trained on instead of episodes, if anything
 
     def __repr__(self) -> str:

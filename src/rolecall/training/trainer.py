@@ -83,6 +83,8 @@ class Trainer:
             for name, learner in run.learners.items()
         )
         self.alarm = Alarm(exact=exact)
+        for policies, account in run.accounts.items():
+            account.keep(folder.spent(policies))
         self._compared = False  # whether sampler and learner were, in this process
         self.earlier_s = 0.0
 

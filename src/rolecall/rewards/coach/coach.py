@@ -13,12 +13,13 @@ from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.cache import Cache
 from rolecall.rewards.coach.judge import Judge
-from rolecall.rewards.coach.ledger import Budget, Ledger, Prices, Totals
+from rolecall.rewards.coach.ledger import Ledger, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action, View
 from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.retrying import RetryLimits
+from rolecall.runtime.spending import Budget, Prices
 from rolecall.types import CoachNote, Episode
 
 LONGEST_PAUSE_S = 30.0  # between requests for one score

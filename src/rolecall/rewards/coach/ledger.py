@@ -1,7 +1,4 @@
-"""Counts a coach's answers and errors, and stops when too much was spent or lost.
-
-Requests under way are not cut short, so a budget is overdrawn by at most `concurrency` answers.
-"""
+"""Counts a coach's answers and errors, and stops when too much was spent or lost."""
 
 from __future__ import annotations
 
@@ -10,52 +7,7 @@ from dataclasses import dataclass
 
 from rolecall.rewards.coach.providers import Reply
 from rolecall.rewards.coach.scores import BudgetError, CoachStopError, Score, Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """USD for a million tokens. Raises ValueError for a negative one."""
-
-    prompt: float = 0.0
-    cached: float | None = None  # of prompt tokens that the provider had cached; None: as prompt
-    completion: float = 0.0
-
-    def __post_init__(self) -> None:
-        if min(self.prompt, self.cached or 0.0, self.completion) < 0:
-            raise ValueError(f"prices cannot be negative, got {self}")
-
-    def cost(self, reply: Reply) -> float:
-        """1,000 prompt tokens at 2.0, 400 of them cached at 0.5 -> 0.0014 USD."""
-        cached = self.prompt if self.cached is None else self.cached
-        fresh = reply.prompt_tokens - reply.cached_tokens
-        total = fresh * self.prompt + reply.cached_tokens * cached
-        return (total + reply.completion_tokens * self.completion) / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What may be spent. None: no bound. Raises ValueError for a bound that is not above 0."""
-
-    usd: float | None
-    tokens: int | None  # prompt and completion
-
-    def __post_init__(self) -> None:
-        for bound in (self.usd, self.tokens):
-            if bound is not None and not bound > 0:
-                raise ValueError(f"a coach's budget must be above 0, got {self}")
-
-
-@dataclass(slots=True)
-class Spent:
-    usd: float = 0.0
-    tokens: int = 0
-
-    def check(self, budget: Budget, *, of: str) -> None:
-        """Raises BudgetError once a bound is reached."""
-        if budget.usd is not None and self.usd >= budget.usd:
-            raise BudgetError(f"the coach's budget of {budget.usd:g} USD for {of} is spent")
-        if budget.tokens is not None and self.tokens >= budget.tokens:
-            raise BudgetError(f"the coach's budget of {budget.tokens} tokens for {of} is spent")
+from rolecall.runtime.spending import Budget, Prices, Spent
 
 
 @dataclass(slots=True)
@@ -108,8 +60,12 @@ class Ledger:
         """Raises CoachStopError where no request may be sent any more."""
         if self.stopped is not None:
             raise type(self.stopped)(str(self.stopped))
-        self.run.check(self.budget, of="the run")
-        self.steps[step].check(self.step_budget, of=f"step {step}")
+        for spent, budget, of in (
+            (self.run, self.budget, "the run"),
+            (self.steps[step], self.step_budget, f"step {step}"),
+        ):
+            if bound := spent.reached(budget):
+                raise BudgetError(f"the coach's budget of {bound} for {of} is spent")
 
     def add(self, reply: Reply, usage: Usage, *, agent: str, step: str) -> None:
         """An answer came, readable or not."""
@@ -123,8 +79,7 @@ class Ledger:
         totals.completion_tokens += reply.completion_tokens
         totals.cost_usd += cost
         for spent in (self.run, self.steps[step]):
-            spent.usd += cost
-            spent.tokens += reply.prompt_tokens + reply.completion_tokens
+            spent.add(cost, reply.prompt_tokens + reply.completion_tokens)
 
     def scored(self, agent: str, score: Score) -> None:
         totals = self.agents[agent]

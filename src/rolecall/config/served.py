@@ -1,0 +1,105 @@
+"""The keys of the `engine` section of a config whose engine is a server that somebody else runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from rolecall.config.section import Section
+
+
+class ServedEngineConfig(Section):
+    """A server at an address; it needs `pip install 'rolecall[served]'`."""
+
+    name: str
+    """Which interface it has."""
+    url: str
+    """Its address."""
+    key_env: str | None = None
+    """The environment variable that holds its key; by default no key is sent. The key itself
+    stands in no config, log or run folder."""
+    concurrency: int = Field(64, ge=1, le=100_000)
+    """Requests under way at once; further ones wait, and their deadline begins after that."""
+    timeout_s: float = Field(300.0, gt=0, le=1e6)
+    """Most seconds for one answer: all tries and the pauses between them."""
+    pause_s: float = Field(1.0, gt=0, le=1e4)
+    """Seconds before a failed request is made again; doubled for each later time, up to 30. A
+    server that asks for a longer pause gets it."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("write an address that begins with http:// or https://")
+        if parts.username or parts.password:
+            raise ValueError("an address holds no key or password; name its variable by key_env")
+        return url.rstrip("/")
+
+    @property
+    def separate_weights(self) -> bool:
+        """Its weights are never the learner's own."""
+        return True
+
+
+class OpenAIEngineConfig(ServedEngineConfig):
+    """Any server with OpenAI's API, or OpenAI itself: `pip install 'rolecall[served]'`. What it
+    says is never trained on."""
+
+    name: Literal["openai"] = "openai"
+    """Agents that nobody trains: judges, opponents, teachers."""
+    model: str
+    """The server's name of the model."""
+    token_ids: Literal["auto"] | bool = "auto"
+    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang),
+    or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
+    max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
+    extra: dict[str, Any] = {}
+    """Further keys of each request's body, e.g. {reasoning_effort: low}; null leaves out a key
+    that we would send, e.g. {top_p: null, seed: null}."""
+    budget_tokens: int | None = Field(None, ge=1, le=10**15)
+    """Most tokens, of prompts and answers, that the run may use here; then it ends. Answers under
+    way are still paid for."""
+    budget_usd: float | None = Field(None, gt=0, le=1e9)
+    """The same in dollars; it needs prices."""
+    usd_per_million_input: float = Field(0.0, ge=0, le=1e6)
+    """Dollars for a million tokens of prompts."""
+    usd_per_million_cached: float | None = Field(None, ge=0, le=1e6)
+    """The same for those that the server had cached; by default as others."""
+    usd_per_million_output: float = Field(0.0, ge=0, le=1e6)
+    """Dollars for a million tokens of answers, reasoning included."""
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> OpenAIEngineConfig:
+        if self.budget_usd and not (self.usd_per_million_input or self.usd_per_million_output):
+            raise ValueError(
+                "budget_usd counts nothing without prices; set usd_per_million_input and "
+                "usd_per_million_output"
+            )
+        return self
+
+    @property
+    def dtype(self) -> None:
+        """Nobody asks it for log-probs that a learner must match."""
+        return None
+
+
+class SGLangEngineConfig(ServedEngineConfig):
+    """A running SGLang server, which samples what is trained: `pip install 'rolecall[served]'`.
+    Its interface was tried out with a stand-in only, not with a real server."""
+
+    name: Literal["sglang"] = "sglang"
+    """Each update publishes to it, by files."""
+    url: str = "http://127.0.0.1:30000"
+    """Its address."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """What it computes in, as it was started (`--dtype`); by default learner.dtype."""
+    weights_folder: str | None = None
+    """Folder that this machine and the server's have under one path, through which weights go; by
+    default shared memory of this machine."""
+    sleep: bool = False
+    """Let the server free its cache while weights are updated; it must have been started with
+    --enable-memory-saver."""

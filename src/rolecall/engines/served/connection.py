@@ -1,0 +1,205 @@
+"""Asks a model server, and says in one line what is wrong where it gives no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
+
+from rolecall.errors import InfrastructureError, RunEndingError
+from rolecall.interfaces.engine import ContextFullError
+from rolecall.runtime import call_tree
+from rolecall.runtime.http import Http
+from rolecall.runtime.retrying import (
+    GaveUpError,
+    RefusedError,
+    RetryableError,
+    Retrying,
+    RetryLimits,
+)
+
+Result = TypeVar("Result")
+
+MOST_BYTES = 256 * 2**20  # of an answer; log-probs of a long one are some megabytes
+LONGEST_PAUSE_S = 30.0
+CHECK_S = 10.0  # until an answer to `check` must have come
+NO_KEY, NO_MONEY, UNKNOWN = (401, 403), (402,), (404,)  # what no other request would change
+WRONG = (400, 413, 422)  # this request; the first one may show that all are
+QUOTA = re.compile(r"insufficient_quota", re.I)
+TOO_LONG = re.compile(
+    r"context.?(length|size|window)|maximum (prompt|input) length|prompt is too long|"
+    r"too many tokens|input length|reduce the length|maximum number of tokens",
+    re.I,
+)
+DECLINED = re.compile(r"content.?(filter|policy|management)|safety", re.I)
+
+
+class ServerError(RunEndingError):
+    """The server refuses every request: a wrong key, model or address, or no money left."""
+
+    def __init__(self, told: str, *, status: int | None = None) -> None:
+        super().__init__(told)
+        self.status = status
+
+
+class MalformedError(ValueError):
+    """An answer that is not what the interface promises."""
+
+
+class DeclinedError(InfrastructureError):
+    """A filter of the provider did not let the prompt pass."""
+
+
+class Connection:
+    """One server: its key, how many requests at once, and when a request is made again."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None,
+        concurrency: int,
+        timeout_s: float,
+        pause_s: float,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before` is called ahead of each try, and may raise what ends the call."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.url, self._key, self._before = url, key, before
+        self._http = Http(extra="served", headers=headers)
+        self._retrying = Retrying(
+            RetryLimits(
+                deadline_s=timeout_s,
+                pause_s=pause_s,
+                longest_pause_s=max(LONGEST_PAUSE_S, pause_s),
+                concurrency=concurrency,
+            )
+        )
+        self._asked: dict[str, list[asyncio.Future[Any]]] = {}  # by request
+        self._has_answered = False
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        read: Callable[[Any], Result],
+        body: Any = None,
+        deadline_s: float | None = None,
+    ) -> Result:
+        """What `read` makes of the JSON that comes.
+
+        `read` raises MalformedError for what it cannot read, which is asked for again. Raises
+        ContextFullError, DeclinedError, ServerError, and InfrastructureError for all other ends.
+        """
+        return await self._ask(method, path, body, lambda content: read(_json(content)), deadline_s)
+
+    async def tell(
+        self, method: str, path: str, *, body: Any = None, deadline_s: float | None = None
+    ) -> None:
+        """The same for an answer that nobody reads."""
+        await self._ask(method, path, body, lambda _: None, deadline_s)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        read: Callable[[bytes], Result],
+        deadline_s: float | None,
+    ) -> Result:
+
+        async def once() -> Result:
+            self._before()
+            try:
+                content = await self._http.ask(
+                    method, f"{self.url}{path}", most_bytes=MOST_BYTES, body=body
+                )
+                found = read(content)
+            except MalformedError as error:
+                raise RetryableError(f"unreadable answer: {error}") from None
+            except RetryableError as error:
+                if QUOTA.search(str(error)):
+                    raise ServerError(self._told("has no quota left", error)) from None
+                raise
+            self._has_answered = True
+            return found
+
+        try:
+            return await self._retrying.call(once, deadline_s=deadline_s)
+        except GaveUpError as error:
+            raise InfrastructureError(self._told("gave no answer", error)) from None
+        except RefusedError as error:
+            self._refuse(error)
+
+    async def all_of(
+        self, request_id: str, calls: list[Coroutine[Any, Any, Result]]
+    ) -> list[Result]:
+        """What the calls of one request come to; where one fails, the others are not made."""
+        with call_tree.waiting():
+            tasks = [call_tree.outside(call) for call in calls]
+            self._asked[request_id] = [*tasks]
+            try:
+                return [await task for task in tasks]
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                self._asked.pop(request_id, None)
+
+    def cancel(self, request_id: str) -> None:
+        """Hang up; unknown ids are ignored."""
+        for task in self._asked.pop(request_id, []):
+            task.cancel()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    def _refuse(self, error: RefusedError) -> NoReturn:
+        """Raise what a refusal means: for this request, or for all of them."""
+        told = str(error)
+        if error.status in NO_KEY:
+            why = "takes no request without a key" if self._key is None else "refuses the key"
+            raise ServerError(self._told(why, error), status=error.status) from None
+        if error.status in NO_MONEY:
+            raise ServerError(self._told("wants to be paid", error), status=402) from None
+        if error.status in UNKNOWN:
+            told = self._told("knows no such model or path", error)
+            raise ServerError(told, status=404) from None
+        if error.status in WRONG and TOO_LONG.search(told):
+            raise ContextFullError(self._told("has no room for the prompt", error)) from None
+        if error.status in WRONG and DECLINED.search(told):
+            raise DeclinedError(self._told("declined", error)) from None
+        kind = InfrastructureError if self._has_answered else ServerError
+        raise kind(self._told("refuses the request", error)) from None
+
+    def _told(self, what: str, error: Exception) -> str:
+        """One line without the key, which a server may repeat in what it answers."""
+        told = " ".join(str(error).split())
+        if self._key:
+            told = told.replace(self._key, "(key)")
+        return f"the server at {self.url} {what}: {told}"
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"no JSON: {content[:80].decode(errors='replace')!r}") from error
+
+
+def dig(value: Any, *steps: str | int) -> Any:
+    """What stands at a path of keys and indices; None where an answer lacks a part."""
+    for step in steps:
+        try:
+            value = value[step]
+        except (IndexError, KeyError, TypeError):
+            return None
+    return value
+
+
+def count_of(value: Any, *steps: str | int) -> int:
+    found = dig(value, *steps)
+    return max(found, 0) if isinstance(found, int) else 0

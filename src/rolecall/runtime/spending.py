@@ -1,0 +1,116 @@
+"""Counts what answers of paid servers cost, and says when a budget is spent.
+
+Requests under way are not cut short, so a budget is overdrawn by at most as many answers as are
+under way at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class Counted(Protocol):
+    """Tokens of one answer."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt, cached ones included."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of the prompt that the server had cached."""
+        ...
+
+    @property
+    def completion_tokens(self) -> int:
+        """Of the answer, reasoning included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD for a million tokens. Raises ValueError for a negative one."""
+
+    prompt: float = 0.0
+    cached: float | None = None  # of prompt tokens that the provider had cached; None: as prompt
+    completion: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.prompt, self.cached or 0.0, self.completion) < 0:
+            raise ValueError(f"prices cannot be negative, got {self}")
+
+    def cost(self, reply: Counted) -> float:
+        """1,000 prompt tokens at 2.0, 400 of them cached at 0.5 -> 0.0014 USD."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = reply.prompt_tokens - reply.cached_tokens
+        total = fresh * self.prompt + reply.cached_tokens * cached
+        return (total + reply.completion_tokens * self.completion) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent. None: no bound. Raises ValueError for a bound that is not above 0."""
+
+    usd: float | None
+    tokens: int | None  # prompt and completion
+
+    def __post_init__(self) -> None:
+        for bound in (self.usd, self.tokens):
+            if bound is not None and not bound > 0:
+                raise ValueError(f"a budget must be above 0, got {self}")
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was spent so far."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+    def add(self, usd: float, tokens: int) -> None:
+        self.usd += usd
+        self.tokens += tokens
+
+    def reached(self, budget: Budget) -> str:
+        """The bound that is reached, "5 USD" or "1000 tokens"; "" while none is."""
+        if budget.usd is not None and self.usd >= budget.usd:
+            return f"{budget.usd:g} USD"
+        if budget.tokens is not None and self.tokens >= budget.tokens:
+            return f"{budget.tokens} tokens"
+        return ""
+
+
+class Account:
+    """What one server's answers cost over a run, in a file once the run has a folder."""
+
+    def __init__(self, prices: Prices, budget: Budget) -> None:
+        self.prices, self.budget = prices, budget
+        self.spent = Spent()
+        self._file: Path | None = None
+
+    def keep(self, file: Path) -> None:
+        """Add what the file says that the run has spent before, and keep it up to date."""
+        if file.exists():
+            before = Spent(**json.loads(file.read_text(encoding="utf-8")))
+            self.spent.add(before.usd, before.tokens)
+        self._file = file
+        if self.spent.tokens:
+            self._write()
+
+    def add(self, reply: Counted) -> float:
+        """An answer came. Returns what it cost, in USD."""
+        cost = self.prices.cost(reply)
+        self.spent.add(cost, reply.prompt_tokens + reply.completion_tokens)
+        self._write()
+        return cost
+
+    def _write(self) -> None:
+        if self._file is not None:
+            aside = self._file.with_suffix(".tmp")
+            aside.write_text(json.dumps(asdict(self.spent)), encoding="utf-8")
+            os.replace(aside, self._file)
