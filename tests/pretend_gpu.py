@@ -164,6 +164,8 @@ def pretend_gpu() -> Iterator[torch.device]:
         mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
         mock.patch("torch.cuda.is_available", return_value=True),
         mock.patch("torch.cuda.device_count", return_value=1),
+        mock.patch("torch.cuda.get_rng_state"),
+        mock.patch("torch.cuda.set_rng_state"),
         PretendGpu(),
         Moves(),
     ):

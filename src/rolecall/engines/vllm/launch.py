@@ -20,7 +20,6 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoR
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
-CPU_BATCH = 4096  # tokens of prompts that one pass reads
 HERE = __package__
 
 
@@ -79,11 +78,7 @@ def launch_of(
     if on_cpu:
         # A prompt read in part is sampled from too, and vLLM then sets the offset of the request's
         # generator back, which a generator of the CPU has not: so prompts are read whole.
-        longest = options.max_length or _config(model).max_position_embeddings
-        arguments |= {
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(CPU_BATCH, longest),
-        }
+        arguments["enable_chunked_prefill"] = False
     if adapters:
         arguments |= {
             "enable_lora": True,
