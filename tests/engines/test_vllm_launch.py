@@ -99,6 +99,18 @@ def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():
         launch({"a": Adapter()}, on_cpu=False, transfer="ipc")
 
 
+def test_vllm_can_sleep_where_it_takes_turns_with_a_learner(model_folder):
+    def made(turns: bool) -> Launch:
+        return launch_of(
+            str(model_folder), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=False,
+            device="cuda:3", takes_turns=turns,
+        )  # fmt: skip
+
+    assert made(True).arguments["enable_sleep_mode"]
+    assert not made(False).arguments["enable_sleep_mode"]
+    assert made(True).gpus == range(3, 4)
+
+
 def test_a_cache_is_always_named_on_a_cpu_where_memory_would_mean_ram():
     assert launch({"a": None}).arguments["kv_cache_memory_bytes"] == 2_000_000_000
     assert launch({"a": None}, on_cpu=False).arguments["kv_cache_memory_bytes"] is None

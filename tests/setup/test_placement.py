@@ -17,7 +17,9 @@ from rolecall.engines.several import SeveralEngines
 from rolecall.interfaces.publisher import PublishError
 from rolecall.runtime.scratch import PREFIX, scratch_folder
 from rolecall.setup.build import build
+from rolecall.setup.devices import takes_turns
 from rolecall.setup.plan import validate
+from rolecall.training import train_step
 from tests.test_every_algorithm import Display, assert_equal, train, trainer_of
 from tests.toy import algorithm_cases, relay_config, write
 
@@ -40,6 +42,44 @@ class Reading(PlainEngine):
         self.files |= {file.name for file in folder.iterdir()}
         if not self.forgetful:
             self.models[policy].load(folder)
+        self.versions[policy] = version
+
+
+class Sleeping(PlainEngine):
+    """Its memory is the learner's during updates."""
+
+    def __init__(self, parts):
+        super().__init__(parts)
+        self.awake, self.seen = {"weights", "cache"}, []
+
+    async def generate(self, request):
+        assert self.awake == {"weights", "cache"}
+        return await super().generate(request)
+
+    async def score(self, policy, prompt, tokens, *, temperature):
+        assert self.awake == {"weights", "cache"}
+        self.seen.append("score")
+        return await super().score(policy, prompt, tokens, temperature=temperature)
+
+    def load(self, policy, version, weights):
+        assert "weights" in self.awake
+        self.seen.append("load")
+        super().load(policy, version, weights)
+
+    async def sleep(self, *, weights: bool) -> None:
+        self.awake -= {"weights", "cache"} if weights else {"cache"}
+        self.seen.append("sleep")
+
+    async def wake(self, part) -> None:
+        self.awake.add(part)
+        self.seen.append(part)
+
+
+class Transferring(Reading):
+    """Takes weights from the learner's model, without files."""
+
+    async def load_model(self, policy: str, version: int, model: torch.nn.Module) -> None:
+        self.models[policy].model.load_state_dict(model.state_dict())
         self.versions[policy] = version
 
 
@@ -194,6 +234,52 @@ def test_weights_that_shared_memory_cannot_hold_lie_on_the_disk(tmp_path, monkey
         scratch_folder(room=100)
 
 
+def test_an_engine_sleeps_during_updates_and_is_awake_when_it_is_checked(model_folder, tmp_path):
+    config = relay_config(model_folder, trainer={"steps": 2})
+    config["engine"] = {"name": f"{HERE}:Sleeping", "separate_weights": True}
+    display = Display()
+    trainer = trainer_of(config, tmp_path / "run", display)
+    asyncio.run(trainer.train())
+    engine = trainer.run.engine
+    published = ["weights", "load", "load", "cache", "score", "score"]
+    assert engine.seen == [*published, "sleep", *published, "sleep", *published]
+    assert display.last["step"] == 2
+
+
+def test_weights_reach_an_engine_from_the_learners_model(model_folder, tmp_path):
+    config = relay_config(model_folder, trainer={"steps": 2})
+    config["engine"] = {"name": f"{HERE}:Transferring", "separate_weights": True}
+    trainer = trainer_of(config, tmp_path / "run", Display())
+    asyncio.run(trainer.train())
+    engine = trainer.run.engine
+    assert engine.versions == {"a": 2, "b": 2}
+    assert not engine.files
+    for name, model in trainer.run.publisher.models.items():
+        sampled = engine.models[name].weights()
+        assert all(bool((sampled[key] == one).all()) for key, one in model.weights().items())
+
+
+TURNS = [
+    ({}, True),
+    ({"max_staleness": 1}, False),
+    ({"engine": {"device": "cuda:1"}}, False),
+    ({"device": "cuda:1"}, True),
+    ({"device": "cpu"}, False),
+    ({"engine": {"device": "cuda:1", "tensor_parallel": 2}, "learner": {"ranks": 3}}, True),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), TURNS)
+def test_vllm_gives_back_the_gpus_on_which_something_is_updated(changes, expected, tmp_path):
+    config = relay_config("some/base", engine={"name": "vllm"} | changes.get("engine", {}))
+    learner = changes.get("learner", {})
+    config["learner"] = {"name": "replicated", **learner} if learner else {}
+    config["learner"]["device"] = changes.get("device", "auto")
+    config["trainer"] |= {"max_staleness": changes.get("max_staleness", 0)}
+    found = config_of(config, tmp_path)
+    assert [takes_turns(found, name, auto="cuda:0") for name in "ab"] == [expected] * 2
+
+
 def test_the_probe_of_rounded_weights_is_a_mean(model_folder, tmp_path):
     """In bfloat16 one token may be far off, where the mean of sixteen is not."""
     config = relay_config(model_folder, learner={"dtype": "bfloat16"})
@@ -208,7 +294,7 @@ def test_the_probe_of_rounded_weights_is_a_mean(model_folder, tmp_path):
 
     run.engine.score = shifted
     offset = 0.1
-    asyncio.run(run.publisher.publish("a", 1))
+    asyncio.run(train_step.publish(run, ["a"]))
     offset = 0.3
     with pytest.raises(PublishError):
-        asyncio.run(run.publisher.publish("a", 2))
+        asyncio.run(train_step.publish(run, ["a"]))

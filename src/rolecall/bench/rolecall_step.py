@@ -66,9 +66,8 @@ async def _step(run: Run, step: int) -> int:
     tasks, size = run.sampler.sample(step), run.config.rollout.group_size
     rollout = await collect(run.context, tasks, step=step, group_size=size)
     await train_step.credit(run, rollout.episodes)
-    await run.engine.sleep(weights=False)
+    await run.engine.sleep(weights=True)
     updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)
-    await run.engine.wake("weights")
     await train_step.publish(run, list(updates))
     assert not rollout.failures, rollout.first_error
     assert not updates["policy"].skipped

@@ -101,5 +101,5 @@ class SGLangEngineConfig(ServedEngineConfig):
     """Folder that this machine and the server's have under one path, through which weights go; by
     default shared memory of this machine."""
     sleep: bool = False
-    """Let the server free its cache while weights are updated; it must have been started with
-    --enable-memory-saver."""
+    """Let the server free its cache and weights during updates; it must have been started with
+    --enable-memory-saver and --enable-weights-cpu-backup."""

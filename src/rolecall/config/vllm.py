@@ -16,6 +16,9 @@ class VllmEngineConfig(Section):
     """vLLM 0.32 samples, with weights of its own, which each update is published to."""
     tensor_parallel: int = Field(1, ge=1, le=1024)
     """GPUs that hold the model together; it must divide the model's heads."""
+    device: str | None = None
+    """Its first GPU: cuda, cuda:1 ...; by default the one that the policy's learner has, which it
+    then gives back while weights are updated."""
     memory: float = Field(0.9, gt=0, le=1)
     """Share of each GPU's memory that vLLM may take; nothing on a CPU."""
     cache_gb: float | None = Field(None, gt=0, le=1e5)
@@ -29,8 +32,8 @@ class VllmEngineConfig(Section):
     eager: bool = False
     """Neither compile the model nor record CUDA graphs: starts sooner, samples more slowly."""
     transfer: Literal["files", "nccl", "ipc"] = "files"
-    """How new weights arrive: by files, or from the learner's GPU to vLLM's (`nccl`) or within one
-    GPU (`ipc`). Neither of the last two has run on a device yet; adapters always take files."""
+    """How new weights arrive: by files, or from a local learner's GPU to another one (`nccl`) or
+    within one (`ipc`). Neither of the last two has run on a device yet; adapters take files."""
     start_timeout_s: float = Field(600.0, gt=0, le=1e6)
     """Most seconds until vLLM has loaded the model."""
     log: str | None = None

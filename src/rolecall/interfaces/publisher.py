@@ -9,6 +9,7 @@ from rolecall.interfaces.engine import Engine
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
 
 class PublishError(RuntimeError):
@@ -22,8 +23,12 @@ class Publisher(Protocol):
         """Let the engine sample `policy` with its weights of this version.
 
         The version of a policy that plays an opponent pool is the step that its weights were kept
-        after. Raises PublishError where the engine then says otherwise.
+        after. The engine need not be able to sample yet: its cache may be asleep.
         """
+        ...
+
+    async def check(self, policy: str) -> None:
+        """Raises PublishError where the engine does not sample a trained policy's weights."""
         ...
 
 
@@ -45,4 +50,13 @@ class FileEngine(Engine, Protocol):
         It holds a PEFT adapter for a policy that has one, else all weights as safetensors by the
         names of transformers. Nothing reads it after this call.
         """
+        ...
+
+
+@runtime_checkable
+class ModelEngine(FileEngine, Protocol):
+    """An engine that takes weights from a model of this process, from one GPU to another."""
+
+    async def load_model(self, policy: str, version: int, model: Module) -> None:
+        """Sample with its parameters from now on; they may change after this call."""
         ...

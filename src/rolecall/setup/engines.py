@@ -17,11 +17,14 @@ from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
 from rolecall.engines.vllm.engine import VllmEngine
+from rolecall.engines.vllm.transfer import TransferringEngine
 from rolecall.interfaces.engine import Engine
+from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.spending import Account
+from rolecall.setup.devices import engine_devices, learner_devices, takes_turns
 from rolecall.setup.plan import Plan
 from rolecall.setup.weights import load_models
 
@@ -70,14 +73,35 @@ def _vllm(
     section: VllmEngineConfig,
     tokenizers: dict[str, Tokenizer],
 ) -> VllmEngine:
-    base = config.policies[names[0]].base
-    return VllmEngine(
+    base, auto = config.policies[names[0]].base, str(device_named("auto"))
+    _check_transfer(config, names[0], section, auto=auto)
+    kind = VllmEngine if section.transfer == "files" else TransferringEngine
+    return kind(
         base,
         {name: config.policies[name].adapter for name in names},
         end_ids=end_ids_of(base, tokenizers[names[0]]),
         options=section.model_copy(update={"dtype": config.sampling_dtype(names[0])}),
-        device=config.device_of(names[0]),
+        device=engine_devices(config, names[0], auto=auto)[0],
+        takes_turns=takes_turns(config, names[0], auto=auto),
     )
+
+
+def _check_transfer(config: Config, name: str, section: VllmEngineConfig, *, auto: str) -> None:
+    """Raises ConfigError where learner and vLLM do not have the GPUs that a transfer needs."""
+    learner = learner_devices(config, name, auto=auto)
+    shares = learner[0] in engine_devices(config, name, auto=auto)
+    if section.transfer != "files" and config.is_ranked(name):
+        raise ConfigError("engine.transfer: ranks hand weights over by files; write files")
+    if section.transfer == "ipc" and not shares:
+        raise ConfigError(
+            f"engine.transfer: ipc stays within one GPU, and the learner of {name} has "
+            f"{learner[0]}; write nccl or files"
+        )
+    if section.transfer == "nccl" and shares:
+        raise ConfigError(
+            f"engine.transfer: nccl joins different GPUs, and vLLM would share {learner[0]} with "
+            f"the learner of {name}; write ipc, or another engine.device"
+        )
 
 
 def _sglang(

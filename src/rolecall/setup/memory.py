@@ -17,13 +17,20 @@ from typing import Literal
 import torch
 
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
+from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
+from rolecall.setup.devices import (
+    engine_devices,
+    full_name,
+    is_gpu,
+    learner_devices,
+    takes_turns,
+)
 
 BYTES = {"float32": 4, "bfloat16": 2}
 MOMENTS = 8
@@ -118,18 +125,13 @@ class _Planner:
                 yield from self._critic(name, critic.base)
 
     def _device(self, name: str) -> str:
-        """`auto` and `cuda` by their full names."""
-        name = self.auto if name == "auto" else name
-        return "cuda:0" if name == "cuda" else name
+        return full_name(name, auto=self.auto)
 
     def _places(self, name: str) -> list[tuple[str, float]]:
         """The devices that a policy's learner uses, each with its share of the weights."""
-        learner, device = self.config.learner_of(name), self._device(self.config.device_of(name))
-        if name not in self.config.trained or not isinstance(learner, RankedLearnerConfig):
-            return [(device, 1.0)]
-        share = 1.0 / learner.ranks if isinstance(learner, FsdpLearnerConfig) else 1.0
-        ranks = range(learner.ranks)
-        return [(f"cuda:{rank}" if _is_gpu(device) else device, share) for rank in ranks]
+        devices = learner_devices(self.config, name, auto=self.auto)
+        is_shared = isinstance(self.config.learner_of(name), FsdpLearnerConfig)
+        return [(device, 1 / len(devices) if is_shared else 1.0) for device in devices]
 
     def _size(self, base: str) -> Size | None:
         if base not in self._sizes:
@@ -227,7 +229,7 @@ class _Planner:
         if name in config.trained and config.weights_are_apart(name):
             yield _need(owner, "weights", count, BYTES[dtype], device)
         if isinstance(engine, LocalEngineConfig):
-            stays = _is_gpu(device) and not engine.free_on_update
+            stays = is_gpu(device) and not engine.free_on_update
             phase: Phase = "always" if stays else "sampling"
             cache = int(engine.cache_gb * 1e9)
             yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
@@ -235,17 +237,17 @@ class _Planner:
     def _vllm(
         self, owner: str, name: str, engine: VllmEngineConfig, size: Size | None
     ) -> Iterator[Need]:
-        """Weights and cache on its GPUs; both sleep while weights are updated."""
-        dtype, first = self.config.sampling_dtype(name), self._device(self.config.device_of(name))
-        number = int(first.partition(":")[2] or 0)
-        parts = engine.tensor_parallel if _is_gpu(first) else 1
-        phase: Phase = "sampling" if _is_gpu(first) else "always"
+        """Weights and cache on its GPUs; both sleep while weights are updated on one of them."""
+        dtype = self.config.sampling_dtype(name)
+        devices = engine_devices(self.config, name, auto=self.auto)
+        sleeps = takes_turns(self.config, name, auto=self.auto)
+        phase: Phase = "sampling" if sleeps else "always"
         count = None if size is None else size.parameters
-        for part in range(parts):
-            device = f"cuda:{number + part}" if _is_gpu(first) else first
-            yield _need(owner, "weights", count, BYTES[dtype] / parts, device, phase, HOST)
+        for device in devices:
+            each = BYTES[dtype] / len(devices)
+            yield _need(owner, "weights", count, each, device, phase, HOST if sleeps else "")
             cache = int((engine.cache_gb or VLLM_CACHE_GB) * 1e9)
-            label = _cache_of(cache * parts, size, dtype, self.config)
+            label = _cache_of(cache * len(devices), size, dtype, self.config)
             yield Need(owner, label, cache, device, phase)
 
     def _reference(self, name: str) -> Iterator[Need]:
@@ -291,10 +293,6 @@ def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
     tokens = cache // (size.cache_per_token * BYTES[dtype])
     rows = tokens // longest_row(config, size)
     return f"keys and values of {tokens:,} tokens, {rows:,} of the longest rows"
-
-
-def _is_gpu(device: str) -> bool:
-    return device.startswith(("cuda", "mps"))
 
 
 def _need(

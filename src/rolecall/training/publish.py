@@ -10,7 +10,7 @@ import numpy as np
 
 from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner
-from rolecall.interfaces.publisher import EmbeddedEngine, FileEngine, PublishError
+from rolecall.interfaces.publisher import EmbeddedEngine, FileEngine, ModelEngine, PublishError
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.scratch import scratch_folder
@@ -52,6 +52,10 @@ class WeightPublisher:
             _embedded(engine).load(policy, version, None)
             return
         model = self.models.get(policy)
+        if isinstance(engine, ModelEngine):
+            assert model is not None, "its learner is in this process"
+            await engine.load_model(policy, version, model.model)
+            return
         if isinstance(engine, FileEngine) or learner.outside:
             folder = self._folder(policy, room=learner.num_bytes)
             await learner.write_weights(folder)
@@ -62,7 +66,21 @@ class WeightPublisher:
             if learner.outside:
                 model.load(folder)
             _embedded(engine).load(policy, version, model.weights())
-        await self._check(policy, version)
+
+    async def check(self, policy: str) -> None:
+        """Compare what sampler and learner say of some fixed tokens, where they are apart."""
+        if policy not in self.apart:
+            return
+        learner = self.learners[policy]
+        tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
+        said = await self.engines[policy].score(policy, tokens[:1], tokens[1:], temperature=1.0)
+        gaps = np.abs(said - await learner.probe(tokens))
+        gap = float(gaps.mean() if policy in self.rounded else gaps.max())
+        if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
+            raise PublishError(
+                f"after publishing {policy!r} version {learner.version} the sampler's log-probs "
+                f"are off by {gap:.3g} nats from the learner's"
+            )
 
     async def _publish_kept(self, policy: str, step: int) -> None:
         """The weights that a pool kept after a step."""
@@ -81,19 +99,6 @@ class WeightPublisher:
             self._folders.pop(policy).cleanup()
         self._folders[policy] = scratch_folder(room=room)
         return Path(self._folders[policy].name)
-
-    async def _check(self, policy: str, version: int) -> None:
-        """Compare what sampler and learner say of some fixed tokens. Raises PublishError."""
-        learner = self.learners[policy]
-        tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
-        said = await self.engines[policy].score(policy, tokens[:1], tokens[1:], temperature=1.0)
-        gaps = np.abs(said - await learner.probe(tokens))
-        gap = float(gaps.mean() if policy in self.rounded else gaps.max())
-        if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
-            raise PublishError(
-                f"after publishing {policy!r} version {version} the sampler's log-probs are off "
-                f"by {gap:.3g} nats from the learner's"
-            )
 
 
 def _embedded(engine: Engine) -> EmbeddedEngine:

@@ -164,9 +164,13 @@ def optimizer_steps(
 
 
 async def publish(run: Run, policies: list[str]) -> None:
-    """Give the engine the new weights. Raises PublishError where it then says otherwise."""
+    """Give the engine the new weights and wake it. Raises PublishError where it says otherwise."""
+    await run.engine.wake("weights")
     for policy in policies:
         await run.publisher.publish(policy, run.learners[policy].version)
+    await run.engine.wake("cache")
+    for policy in policies:
+        await run.publisher.check(policy)
 
 
 def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episode]:

@@ -203,14 +203,12 @@ class Trainer:
     ) -> dict[str, Update]:
         """Update the weights, publish them and record the step."""
         run = self.run
-        await run.engine.sleep(weights=False)
+        await run.engine.sleep(weights=True)
         updates, learned = await train_step.update(
             run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
         )
         updated = time.monotonic()
-        await run.engine.wake("weights")
         await train_step.publish(run, list(updates))
-        await run.engine.wake("cache")
         self.done, self.moves = step, self._num_moves()
         run.sampler.finished(step, [*rollout.episodes, *rollout.unused])
         for pool in run.opponent_pools.values():

@@ -31,7 +31,7 @@ COLDEST, HOTTEST = 0.01, 2.0  # vLLM takes lower temperatures for this one, and 
 class VllmEngine(FileEngine):
     """Adapters of one base, or one policy with all its weights; an adapter is the base at first.
 
-    It starts at the first call, or with `start`. On a CPU `sleep` frees nothing, so `can` lacks it.
+    It starts at the first call, or with `start`.
     """
 
     def __init__(
@@ -42,17 +42,19 @@ class VllmEngine(FileEngine):
         end_ids: list[int],
         options: VllmEngineConfig,
         device: str = "auto",
+        takes_turns: bool = False,
     ) -> None:
-        """`end_ids` end every turn; `device`: its first GPU.
+        """`end_ids` end every turn; `device`: its first GPU; `takes_turns`: free it in `sleep`.
 
         Raises ConfigError where vLLM is missing or cannot serve.
         """
         on_cpu = installed.on_cpu()
-        self.can = frozenset({"adapters", "pause"} | (set() if on_cpu else {"sleep"}))
+        self.can = frozenset({"adapters", "pause"} | ({"sleep"} if takes_turns else set()))
         self.policies, self.options = dict(policies), options
         self._launch = launch_of(
-            locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device
-        )
+            locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device,
+            takes_turns=takes_turns,
+        )  # fmt: skip
         self._process: VllmProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._closed = False
@@ -163,10 +165,13 @@ class VllmEngine(FileEngine):
         await self._ask("forget")
 
     async def sleep(self, *, weights: bool) -> None:
-        await self._ask("sleep", weights=weights)
+        """Weights are kept in the computer's memory."""
+        if "sleep" in self.can:
+            await self._ask("sleep", weights=weights)
 
     async def wake(self, part: Literal["weights", "cache"]) -> None:
-        await self._ask("wake", part=part)
+        if "sleep" in self.can:
+            await self._ask("wake", part=part)
 
     async def check(self) -> None:
         await self.start()

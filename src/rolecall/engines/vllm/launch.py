@@ -43,8 +43,9 @@ def launch_of(
     options: VllmEngineConfig,
     on_cpu: bool,
     device: str = "auto",
+    takes_turns: bool = False,
 ) -> Launch:
-    """`model`: a folder or a hub name; `device`: the first GPU.
+    """`model`: a folder or a hub name; `device`: the first GPU, which `takes_turns` frees at times.
 
     Raises ConfigError where vLLM could not serve it. Where the options name no dtype it is float32:
     they do not know the learner's.
@@ -70,7 +71,7 @@ def launch_of(
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
         "generation_config": "vllm",  # what the model's own file says of sampling is left alone
-        "enable_sleep_mode": not on_cpu,
+        "enable_sleep_mode": takes_turns,
         "disable_log_stats": True,
         "enable_log_requests": False,
         "worker_extension_cls": f"{HERE}.whole_weights_worker.WholeWeights",

@@ -201,10 +201,7 @@ class Service:
         await self.llm.reset_prefix_cache(reset_running_requests=True)
 
     async def sleep(self, *, weights: bool) -> None:
-        """Free the cache, and move the weights to the host's memory. On a CPU only `forget`."""
-        if self.launch.on_cpu:
-            await self.forget()
-            return
+        """Free the cache, and move the weights to the computer's memory if asked for."""
         async with self._changing:
             self._held.add("sleep")
             if weights:
@@ -215,8 +212,6 @@ class Service:
 
     async def wake(self, *, part: Literal["weights", "cache"]) -> None:
         """vLLM samples again once both parts are there, unless it is paused."""
-        if self.launch.on_cpu:
-            return
         async with self._changing:
             awake = await self.llm.wake_up(["weights" if part == "weights" else "kv_cache"])
             if not awake:

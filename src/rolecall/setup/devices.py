@@ -1,0 +1,50 @@
+"""Says which devices learners and engines use, and which engines take turns with learners."""
+
+from __future__ import annotations
+
+from rolecall.config.learners import RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
+
+
+def full_name(device: str, *, auto: str) -> str:
+    """`auto` stands for a device, and `cuda` for the first GPU."""
+    device = auto if device == "auto" else device
+    return "cuda:0" if device == "cuda" else device
+
+
+def is_gpu(device: str) -> bool:
+    return device.startswith(("cuda", "mps"))
+
+
+def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
+    """One for each rank of what trains a policy; its own device where nothing does."""
+    learner, first = config.learner_of(policy), full_name(config.device_of(policy), auto=auto)
+    if policy not in config.trained or not isinstance(learner, RankedLearnerConfig):
+        return [first]
+    return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.ranks)]
+
+
+def engine_devices(config: Config, policy: str, *, auto: str) -> list[str]:
+    """The GPUs of vLLM; else the policy's device."""
+    engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
+    if not isinstance(engine, VllmEngineConfig):
+        return [first]
+    first = full_name(engine.device or first, auto=auto)
+    if not is_gpu(first):
+        return [first]
+    number = int(first.partition(":")[2] or 0)
+    return [f"cuda:{number + part}" for part in range(engine.tensor_parallel)]
+
+
+def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
+    """Whether vLLM gives its GPUs back during updates: where something is updated on one of them,
+    and nothing is sampled meanwhile.
+    """
+    if not isinstance(config.engine_of(policy), VllmEngineConfig) or config.trainer.max_staleness:
+        return False
+    updated = {d for name in config.trained for d in learner_devices(config, name, auto=auto)}
+    if config.critics:
+        updated.add(full_name(config.learner.device, auto=auto))
+    shared = updated & set(engine_devices(config, policy, auto=auto))
+    return any(is_gpu(device) for device in shared)
