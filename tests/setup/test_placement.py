@@ -126,8 +126,8 @@ def test_a_policys_section_says_what_differs(model_folder, tmp_path):
             "policies.verifier.engine: adapters of one base share its weights, and "
             "policies.solver has another engine",
         ),
-        (["learner.device=cuda:99"], "this machine has no device 'cuda:99' (it has: cpu"),
-        (["policies.solver.device=gpu"], "there is no device 'gpu'; write cpu, cuda"),
+        (["learner.device=cuda:99"], "learner.device: this machine has no device 'cuda:99' (it has: cpu"),
+        (["policies.solver.device=gpu"], "policies.solver.device: there is no device 'gpu'; write cpu, cuda"),
     ],
 )
 def test_what_does_not_fit_is_one_line(overrides, told):

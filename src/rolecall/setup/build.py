@@ -15,6 +15,7 @@ from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
 from rolecall.setup.engines import accounts_of, make_engines, together
+from rolecall.setup.devices import check_devices
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
@@ -34,10 +35,10 @@ from rolecall.types import Group
 
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
+    _check_machine(plan.config)
     opened = open_parts(plan)
     ranks: Ranks | None = None
     try:
-        check_room(plan.config)
         ranks = Ranks(plan.config)
         return _connected(plan, opened, ranks)
     except BaseException as error:
@@ -46,6 +47,15 @@ def build(plan: Plan) -> Run:
         if isinstance(error, ConfigError):
             raise plan.config.located(error.problems) from error
         raise
+
+
+def _check_machine(config: Config) -> None:
+    """Whether it has the devices, and room on them, before anything is fetched."""
+    try:
+        check_devices(config)
+        check_room(config)
+    except ConfigError as error:
+        raise config.located(error.problems) from error
 
 
 def _connected(plan: Plan, opened: Opened, ranks: Ranks) -> Run:

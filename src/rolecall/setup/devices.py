@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.models.devices import device_named
 
 
 def full_name(device: str, *, auto: str) -> str:
     """`auto` stands for a device, and `cuda` for the first GPU."""
     device = auto if device == "auto" else device
     return "cuda:0" if device == "cuda" else device
+
+
+def check_devices(config: Config) -> None:
+    """Raises ConfigError where this machine lacks one that the config names."""
+    for name, policy in sorted(config.policies.items()):
+        of_learner = f"policies.{name}.learner.device" if policy.learner else "learner.device"
+        key = f"policies.{name}.device" if policy.device else of_learner
+        try:
+            device_named(config.device_of(name))
+            engine = config.engine_of(name)
+            if isinstance(engine, VllmEngineConfig) and engine.device:
+                key = f"policies.{name}.engine.device" if policy.engine else "engine.device"
+                device_named(engine.device)
+        except ValueError as error:
+            raise ConfigError(f"{key}: {error}") from error
 
 
 def is_gpu(device: str) -> bool:
