@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -126,8 +127,19 @@ def test_a_policys_section_says_what_differs(model_folder, tmp_path):
             "policies.verifier.engine: adapters of one base share its weights, and "
             "policies.solver has another engine",
         ),
-        (["learner.device=cuda:99"], "learner.device: this machine has no device 'cuda:99' (it has: cpu"),
-        (["policies.solver.device=gpu"], "policies.solver.device: there is no device 'gpu'; write cpu, cuda"),
+        (
+            ["policies.solver.adapter={rank: 4, targets: [lm_head]}"],
+            "policies.solver.adapter: adapters work on linear layers before the head, not on "
+            "'lm_head'",
+        ),
+        (
+            ["learner.device=cuda:99"],
+            "learner.device: this machine has no device 'cuda:99' (it has: cpu",
+        ),
+        (
+            ["policies.solver.device=gpu"],
+            "policies.solver.device: there is no device 'gpu'; write cpu, cuda",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(overrides, told):
@@ -232,6 +244,15 @@ def test_weights_that_shared_memory_cannot_hold_lie_on_the_disk(tmp_path, monkey
         assert Path(folder).parent == tmp_path
     with pytest.raises(OSError, match=r"0\.0 GB free .* TMPDIR"):
         scratch_folder(room=100)
+
+
+def test_a_base_whose_weights_are_cut_off_is_one_line(model_folder, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(model_folder, broken)
+    whole = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigError, match=r"policies\.a\.base: base '.*broken' cannot be loaded"):
+        build(validate(config_of(relay_config(broken), tmp_path)))
 
 
 def test_an_engine_sleeps_during_updates_and_is_awake_when_it_is_checked(model_folder, tmp_path):

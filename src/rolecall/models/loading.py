@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -113,7 +114,7 @@ def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
             if foreign_attention.can_switch(model):
                 return model
         return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
 
 

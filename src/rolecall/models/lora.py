@@ -155,7 +155,8 @@ def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -
         if isinstance(module, LoraLayer) and (
             module is head or not isinstance(module, MixedLinear)
         ):
-            raise ValueError(f"adapters work on linear layers before the head, not on {name!r}")
+            its_name = name.removeprefix("base_model.model.")
+            raise ValueError(f"adapters work on linear layers before the head, not on {its_name!r}")
     return wrapped.eval()
 
 

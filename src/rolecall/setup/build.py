@@ -14,8 +14,8 @@ from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
-from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.devices import check_devices
+from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 
 from rolecall.config.engines import LocalEngineConfig
+from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
@@ -73,7 +74,7 @@ def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) ->
     """Each policy, reference, critic, opponent pool, the engines' weights and caches.
 
     `auto`: the device that this name stands for; `activations`: also measure what batches keep,
-    which takes seconds.
+    which takes seconds. Raises ConfigError for an adapter that fits no layer.
     """
     return list(_Planner(config, auto=auto, activations=activations).needs())
 
@@ -194,9 +195,11 @@ class _Planner:
             yield Need(owner, "activations", None, device, update)
             return
         tokens = max(learner.tokens_per_batch, longest_row(config, size))
-        kept = kept_per_token(
-            size.config, dtype=getattr(torch, learner.dtype), adapter=policy.adapter
-        )
+        dtype = getattr(torch, learner.dtype)
+        try:
+            kept = kept_per_token(size.config, dtype=dtype, adapter=policy.adapter)
+        except ValueError as error:
+            raise ConfigError(f"policies.{name}.adapter: {error}") from error
         again = learner.checkpoint_activations  # only the inputs of layers are kept
         each = size.num_layers * (BYTES[learner.dtype] * size.width if again else kept)
         yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)

@@ -97,8 +97,9 @@ class VllmProcess:
         lines = _lines(self.log, begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
+        end = f"its log ends with:\n{last}" if last else "its log is empty"
         with self._lock:
-            told = f"vLLM's process {how}{cause}; its log {self.log} ends with:\n{last}"
+            told = f"vLLM's process {how}{cause}; {end}"
             self._gone = "the vLLM engine was closed" if self._closing else told
             waiting = [self.ready, *self._waiting.values()]
             self._waiting = {}

@@ -207,7 +207,7 @@ class RankGroup:
         with path.open("rb") as opened:
             opened.seek(max(0, path.stat().st_size - LAST_BYTES))
             lines = opened.read().decode(errors="replace").splitlines()
-        last = [line.strip() for line in lines if line.strip()][-LAST_LINES:]
+        last = [line.strip() for line in lines if line.strip(" ^~")][-LAST_LINES:]
         return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
 
     def _ended(self, why: str) -> RankError:
