@@ -195,7 +195,7 @@ def _lines(log: Path, begins: int) -> list[str]:
     with log.open("rb") as opened:
         opened.seek(max(begins, log.stat().st_size - LAST_BYTES))
         text = opened.read().decode(errors="replace")
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
+    return [line.rstrip() for line in text.splitlines() if line.strip(" ^~")]
 
 
 def _cause(lines: list[str]) -> str:
