@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from rolecall.cli import doctor
 from rolecall.config.optimizer import Optimizer
@@ -373,7 +374,7 @@ def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
     config["learner"] = {"device": "cuda"}
     with pretend_gpu() as gpu:
         sound = learnt(config, tmp_path / "sound")
-        assert not told(caplog)
+        assert not told(caplog), "it holds"
         assert flex_proof.was_tried("training", gpu)
         assert flex_proof.was_tried("decoding", gpu)
         kernels(monkeypatch, broken, broken)
@@ -395,7 +396,9 @@ def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_i
     make(tmp_path, "ruled", name)
     prompt = np.arange(40, 60, dtype=np.int32)
     with pretend_gpu() as gpu:
-        sound, gradients = sampled_and_trained(tmp_path, prompt, gpu)
+        sound, trained = sampled_and_trained(tmp_path, prompt, gpu)
+        assert not flex_proof.unfit("training", gpu)
+        assert not flex_proof.unfit("decoding", gpu)
         kernels(monkeypatch, not_compiled, not_compiled)
         found, without = sampled_and_trained(tmp_path, prompt, gpu)
         assert flex_proof.unfit("training", gpu)
@@ -403,7 +406,23 @@ def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_i
     assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in sound]
     for ours, theirs in zip(found, sound, strict=True):
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
-    assert torch.allclose(without, gradients, atol=1e-4)
+    assert torch.allclose(without, trained, atol=1e-4)
+
+
+def test_what_is_tried_out_is_no_part_of_a_layer_that_is_computed_again(recording):
+    batch = join([[turn(prompt=[7] * 40, tokens=[5] * 9)]])
+    layout = flex.Flex(batch.parent, batch.positions, device=torch.device("cpu"))
+    layout.compiled = True
+    query, key, value = (torch.randn(heads, 49, 16, requires_grad=True) for heads in (4, 2, 2))
+
+    def attended(query: Tensor) -> Tensor:
+        return layout.attend(0, query, key, value, scale=0.3)
+
+    found = checkpoint(attended, query, use_reentrant=False)
+    [ours] = torch.autograd.grad(found.square().sum(), query)
+    [theirs] = torch.autograd.grad(attended(query).square().sum(), query)
+    assert torch.allclose(ours, theirs)
+    assert not flex_proof.unfit("training", torch.device("cpu"))
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -22,6 +22,7 @@ from rolecall.models import quantized
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.quantized import QuantizedLinear, check_device, linear_layers, num_bytes
 from rolecall.setup.build import build
+from rolecall.setup.memory import memory_of
 from rolecall.setup.plan import validate
 from rolecall.setup.remedies import remedies
 from tests.test_every_algorithm import Display, StoppedError, assert_equal, case, train, trainer_of
@@ -96,7 +97,7 @@ def test_fewer_bits_are_offered_where_memory_is_short(tmp_path, model_folder):
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_are_near_what_they_were_and_take_the_bytes_that_are_told(
-    model_folder, kind, dtype
+    model_folder, tmp_path, kind, dtype
 ):
     whole = load_model(str(model_folder), device=CPU, dtype=dtype)
     model = load_model(str(model_folder), device=CPU, dtype=dtype, quantization=kind)
@@ -112,6 +113,12 @@ def test_weights_are_near_what_they_were_and_take_the_bytes_that_are_told(
         assert torch.equal(layer.unpacked(dtype), layer.unpacked(torch.float32).to(dtype))
         constants = {n: x for n, x in layer.named_buffers() if n not in ("code", "outer_code")}
         held += layer.weight.nbytes + sum(x.nbytes for x in constants.values())
+    section = team(model_folder, {"quantization": kind, "adapter": {}})
+    section["learner"] = {"dtype": str(dtype).removeprefix("torch.")}
+    needs = memory_of(load(write(tmp_path / "team.yaml", section)), activations=False)
+    [told] = [need.num_bytes for need in needs if need.part == f"weights in {kind}"]
+    rest = {n: p.nbytes for n, p in model.named_parameters() if n.rpartition(".")[0] not in layers}
+    assert held + sum(rest.values()) - told == pytest.approx(0, abs=len(layers) * 8)
     # The rest: the last block of constants, which is not full, and one number that all share.
     assert held - num_bytes(whole, kind) == pytest.approx(0, abs=len(layers) * 8)
 
