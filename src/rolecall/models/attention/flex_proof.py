@@ -55,7 +55,9 @@ def attended(
             return flex()
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # each number of tokens is compiled anew
+        except RuntimeError as error:  # each number of tokens is compiled anew
+            # What a compiler raises is wrapped in these. Others, which are no fault, must pass: a
+            # layer that is computed again is left by an exception when enough of it is there.
             _switch_off(place, _said_by(error))
     return plain()
 
