@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import checkpoint
 
 from rolecall.errors import first_line
 
@@ -55,9 +56,10 @@ def attended(
             return flex()
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # each number of tokens is compiled anew
-            # What a compiler raises is wrapped in these. Others, which are no fault, must pass: a
-            # layer that is computed again is left by an exception when enough of it is there.
+        except Exception as error:  # each number of tokens is compiled anew
+            # A layer that is computed again is left by an exception when enough of it is there.
+            if type(error).__module__ == checkpoint.__name__:
+                raise
             _switch_off(place, _said_by(error))
     return plain()
 
