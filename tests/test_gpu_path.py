@@ -368,7 +368,7 @@ def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
     monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
     config = crew_config(model_folder, algorithm="grpo")
     config["engine"] = {"cache_gb": 0.01}
-    config["trainer"] = {**config["trainer"], "steps": 2}
+    config["trainer"] = {**config["trainer"], "steps": 1}
     config["evaluation"] = {"tasks": 0}
     config["rollout"] = {**config["rollout"], "groups": 1, "group_size": 2}
     config["learner"] = {"device": "cuda"}
@@ -389,7 +389,7 @@ def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
     assert all(why in line and "\n" not in line for line in lines)
 
 
-@pytest.mark.parametrize("name", ["Mistral", "Gemma2", "GraniteSWA"])
+@pytest.mark.parametrize("name", ["Gemma2", "GraniteSWA"])
 def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_it(
     name, tmp_path, monkeypatch, recording
 ):
