@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
+from rolecall.cli import doctor
 from rolecall.config.optimizer import Optimizer
 from rolecall.engines import cuda_graphs
 from rolecall.engines.local import LocalEngine
@@ -19,7 +22,7 @@ from rolecall.engines.scheduler import Scheduler
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
-from rolecall.models.attention import flex, flex_pages
+from rolecall.models.attention import flex, flex_pages, flex_proof
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.call_tree import IdleBarrier
@@ -158,17 +161,24 @@ def test_waiting_is_noticed(wait):
         assert PretendGpu.waited > before
 
 
-@pytest.fixture
-def recording(monkeypatch) -> None:
-    """Steps are recorded, and attention needs no kernels of a GPU."""
-    monkeypatch.setattr(cuda_graphs._Step, "record", record)
+def kernels(monkeypatch, plain: Any, under_rule: Any) -> None:
+    """What stands in for FlexAttention's kernels, which need a GPU."""
+    flex_proof.forget()
     for module in (flex, flex_pages):
         monkeypatch.setattr(
-            module,
-            "compiled",
-            lambda *_, under_rule=False: listed_under_rule if under_rule else listed,
+            module, "compiled", lambda *_, under_rule=False: ruled if under_rule else plain
         )
+    ruled = under_rule
+
+
+@pytest.fixture
+def recording(monkeypatch) -> Iterator[None]:
+    """Steps are recorded, and attention needs no kernels of a GPU."""
+    monkeypatch.setattr(cuda_graphs._Step, "record", record)
+    kernels(monkeypatch, listed, listed_under_rule)
     Replayed.replays = 0
+    yield
+    flex_proof.forget()
 
 
 @pytest.mark.parametrize("rows", [1, 6])
@@ -208,27 +218,32 @@ def test_a_step_waits_once_for_the_device_however_many_rows_have_stop_texts(
     assert set(waits) == {1}
 
 
+def sampled_and_trained(
+    folder: Path, prompt: np.ndarray, device: torch.device
+) -> tuple[list[Completion], Tensor]:
+    """Three answers, and what the learner says of them."""
+    base = load_model(str(folder), device=device, dtype=torch.float32)
+    model = LanguageModel(base, TOKENIZER)
+    made = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.003)
+    request = Request("r", "p", prompt, Sampling(max_tokens=20), 0, ("r", 0, (0,)), n=3)
+    done = asyncio.run(made.generate(request))
+    turns = [
+        turn(prompt=prompt, tokens=each.tokens, episode=f"e{number}")
+        for number, each in enumerate(done)
+    ]
+    learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
+    return done, learner.forward(join([turns])).logprobs.detach().cpu()
+
+
 @pytest.mark.parametrize("name", ["Mistral", "Gemma2", "GraniteSWA"])
 def test_windows_capped_scores_and_sinks_on_the_gpu_are_those_on_the_cpu(name, tmp_path, recording):
     make(tmp_path, "ruled", name)
     prompt = np.arange(40, 60, dtype=np.int32)
-
-    def said(device: torch.device) -> tuple[list[Completion], Tensor]:
-        base = load_model(str(tmp_path), device=device, dtype=torch.float32)
-        model = LanguageModel(base, TOKENIZER)
-        made = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.003)
-        request = Request("r", "p", prompt, Sampling(max_tokens=20), 0, ("r", 0, (0,)), n=3)
-        done = asyncio.run(made.generate(request))
-        turns = [
-            turn(prompt=prompt, tokens=each.tokens, episode=f"e{number}")
-            for number, each in enumerate(done)
-        ]
-        learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
-        return done, learner.forward(join([turns])).logprobs.detach().cpu()
-
-    expected, trained = said(torch.device("cpu"))
+    expected, trained = sampled_and_trained(tmp_path, prompt, torch.device("cpu"))
     with pretend_gpu() as gpu:
-        found, trained_there = said(gpu)
+        found, trained_there = sampled_and_trained(tmp_path, prompt, gpu)
+        assert not flex_proof.unfit("training", gpu)
+        assert not flex_proof.unfit("decoding", gpu)
     assert Replayed.replays > 0
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.tokens.tolist() == theirs.tokens.tolist()
@@ -249,8 +264,10 @@ def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(
     expected = learnt(config, tmp_path / "cpu")
     monkeypatch.setattr(Trainer, "_save", lambda trainer: None)  # what pretends has no bytes
     config["learner"] = {"device": "cuda"}
-    with pretend_gpu():
+    with pretend_gpu() as gpu:
         found = learnt(config, tmp_path / "gpu")
+        assert not flex_proof.unfit("training", gpu)
+        assert not flex_proof.unfit("decoding", gpu)
     assert found.keys() == expected.keys()
     assert Replayed.replays > 0
     for name, change in expected.items():
@@ -311,6 +328,146 @@ def test_steps_that_do_not_replay_what_they_compute_are_computed_anew(
     assert len(told) == 2  # policies
     why = "not permitted when stream is capturing" if fault == "an error" else "differ by"
     assert all(why in line and "\n" not in line for line in told)
+
+
+def not_compiled(*_: Any, **__: Any) -> Any:
+    raise torch._dynamo.exc.BackendCompilerFailed(
+        "inductor", RuntimeError("Cannot find a working triton installation.\nMore."), None
+    )
+
+
+def another_answer(query: Tensor, *given: Any, **options: Any) -> Any:
+    """As of a kernel that leaves the first token of a block out."""
+    out = listed(query, *given, **options)
+    return torch.cat([out[:, :, :1] * 1.1, out[:, :, 1:]], 2)
+
+
+def wrong_gradients(query: Tensor, *given: Any, **options: Any) -> Any:
+    """The same numbers, whose gradients are twice as large."""
+    out = listed(query, *given, **options)
+    return 2 * out - out.detach()
+
+
+def told(caplog) -> list[str]:
+    lines = [r.getMessage() for r in caplog.records if r.name == "rolecall.notices"]
+    return [line for line in lines if "FlexAttention" in line]
+
+
+@pytest.mark.parametrize(
+    ("broken", "uses", "why"),
+    [
+        (not_compiled, ["decoding", "training"], "Cannot find a working triton installation"),
+        (another_answer, ["decoding", "training"], "differs by"),
+        (wrong_gradients, ["training"], "differs by 1 of"),
+    ],
+)
+def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
+    model_folder, tmp_path, monkeypatch, recording, caplog, broken, uses, why
+):
+    """It learns what it learns with it, and one line for each use says so."""
+    monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
+    config = crew_config(model_folder, algorithm="grpo")
+    config["engine"] = {"cache_gb": 0.01}
+    config["trainer"] = {**config["trainer"], "steps": 1}
+    config["evaluation"] = {"tasks": 0}
+    config["rollout"] = {**config["rollout"], "groups": 1, "group_size": 2}
+    config["learner"] = {"device": "cuda"}
+    with pretend_gpu() as gpu:
+        sound = learnt(config, tmp_path / "sound")
+        assert not told(caplog), "it holds"
+        assert flex_proof.was_tried("training", gpu)
+        assert flex_proof.was_tried("decoding", gpu)
+        kernels(monkeypatch, broken, broken)
+        Replayed.replays = 0
+        found = learnt(config, tmp_path / "broken")
+        assert not flex_proof.unfit("training", torch.device("cpu"))
+    assert Replayed.replays > 0, "steps without it are recorded too"
+    for name, change in sound.items():
+        assert (found[name] - change).norm() <= 0.05 * change.norm(), name
+    lines = sorted(told(caplog), key=lambda line: uses.index(line.split(" for ")[1].split(",")[0]))
+    assert len(lines) == len(uses)
+    assert all(why in line and "\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["Gemma2", "GraniteSWA"])
+def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_it(
+    name, tmp_path, monkeypatch, recording
+):
+    make(tmp_path, "ruled", name)
+    prompt = np.arange(40, 60, dtype=np.int32)
+    with pretend_gpu() as gpu:
+        sound, trained = sampled_and_trained(tmp_path, prompt, gpu)
+        assert not flex_proof.unfit("training", gpu)
+        assert not flex_proof.unfit("decoding", gpu)
+        kernels(monkeypatch, not_compiled, not_compiled)
+        found, without = sampled_and_trained(tmp_path, prompt, gpu)
+        assert flex_proof.unfit("training", gpu)
+        assert flex_proof.unfit("decoding", gpu)
+    assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in sound]
+    for ours, theirs in zip(found, sound, strict=True):
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+    assert torch.allclose(without, trained, atol=1e-4)
+
+
+def test_what_is_tried_out_is_no_part_of_a_layer_that_is_computed_again(recording):
+    batch = join([[turn(prompt=[7] * 40, tokens=[5] * 9)]])
+    layout = flex.Flex(batch.parent, batch.positions, device=torch.device("cpu"))
+    layout.compiled = True
+    query, key, value = (torch.randn(heads, 49, 16, requires_grad=True) for heads in (4, 2, 2))
+
+    def attended(query: Tensor) -> Tensor:
+        return layout.attend(0, query, key, value, scale=0.3)
+
+    found = checkpoint(attended, query, use_reentrant=False)
+    [ours] = torch.autograd.grad(found.square().sum(), query)
+    [theirs] = torch.autograd.grad(attended(query).square().sum(), query)
+    assert torch.allclose(ours, theirs)
+    assert not flex_proof.unfit("training", torch.device("cpu"))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_the_doctor_says_whether_flex_attention_holds(monkeypatch, recording, holds):
+    if not holds:
+        kernels(monkeypatch, wrong_gradients, wrong_gradients)
+    with pretend_gpu() as gpu:
+        found = asyncio.run(doctor._tried(gpu))
+    assert found["agrees"]
+    assert found["paths"] == {
+        "recorded steps": True,
+        "FlexAttention in decoding": True,
+        "FlexAttention in training": holds,
+    }
+
+
+def test_what_fails_later_at_another_length_is_computed_without_it(monkeypatch, recording, caplog):
+    """A kernel is compiled for each length; where the device has no memory, that is said."""
+
+    def fails_at(size: int, error: type[Exception]) -> Callable[..., Tensor]:
+        def kernel(query: Tensor, *given: Any, **options: Any) -> Tensor:
+            if query.shape[2] >= size:
+                raise error("out of resources")
+            return listed(query, *given, **options)
+
+        return kernel
+
+    batch = join([[turn(prompt=[7] * 799, tokens=[5])]])
+    with pretend_gpu() as gpu:
+        query, key, value = (torch.randn(heads, 800, 16).to(gpu) for heads in (4, 2, 2))
+
+        def attended() -> Tensor:
+            layout = flex.Flex(batch.parent, batch.positions, device=gpu)
+            return layout.attend(0, query, key, value, scale=0.3).cpu()
+
+        expected = attended()
+        kernels(monkeypatch, fails_at(700, torch.OutOfMemoryError), None)
+        with pytest.raises(torch.OutOfMemoryError):
+            attended()
+        assert not told(caplog)
+        kernels(monkeypatch, fails_at(700, RuntimeError), None)
+        for _ in range(2):
+            assert torch.allclose(attended(), expected, atol=1e-5)
+        assert flex_proof.was_tried("training", gpu)
+    assert len(told(caplog)) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from rolecall.engines.local import LocalEngine
 from rolecall.errors import first_line
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.mismatch import LARGEST_EXACT
+from rolecall.models.attention.flex_proof import Use, unfit, was_tried
+from rolecall.models.attention.layouts import layout_of
 from rolecall.models.cpu.fused_attention import Heads
 from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
@@ -81,9 +83,21 @@ async def _tried(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         recorded = scheduler._recorded
         paths = {"recorded steps": bool(recorded) and not (recorded and recorded.unfit)}
+        _train_a_row(device, heads=(base.config.num_attention_heads, model.num_kv_heads))
+        for use in get_args(Use):
+            paths[f"FlexAttention in {use}"] = was_tried(use, device) and not unfit(use, device)
     largest = float(max(gaps))
     close = LARGEST_EXACT if device.type == "cpu" else 10 * LARGEST_EXACT
     return {"agrees": largest <= close, "largest_gap": largest, "paths": paths, "problem": ""}
+
+
+def _train_a_row(device: torch.device, *, heads: tuple[int, int]) -> None:
+    """As an update does, in both dtypes: whether FlexAttention holds is found out before it."""
+    place = np.arange(-1, 15, dtype=np.int32)
+    for dtype in (torch.float32, torch.bfloat16):
+        layout = layout_of(place, place + 1, device=device)
+        query, key = (torch.zeros(n, 16, 64, dtype=dtype, device=device) for n in heads)
+        layout.attend(0, query.requires_grad_(), key, key, scale=0.125)
 
 
 def _copying(device: torch.device) -> Callable[[], object]:

@@ -124,6 +124,9 @@ class PolicyConfig(Section):
     needs one but `openai`, which takes messages without it."""
     adapter: Adapter | None = None
     """Train a LoRA adapter beside the frozen base instead of all weights."""
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Hold the linear layers of a frozen base in 8 or 4 bits (bitsandbytes; QLoRA): of a policy
+    that trains an adapter, or that is not trained. Needs `pip install 'rolecall[quantize]'`."""
     optimizer: Optimizer | None = None
     """How the weights are updated."""
     reference: str | None = None

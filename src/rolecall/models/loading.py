@@ -29,6 +29,7 @@ from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
+from rolecall.models.quantized import Quantization, check_device, quantize
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -56,15 +57,22 @@ def load_model(
     dtype: torch.dtype,
     sampled: bool = True,
     fuses: bool = True,
+    quantization: Quantization = "none",
 ) -> PreTrainedModel:
     """The weights of a base, set up for flat rows.
 
     `sampled`: whether the embedded engine is to sample from it. Without it a model also loads whose
     layers need a row of their own each (`LanguageModel.shares_prefixes`). `fuses`: on a CPU with
-    loops of our own, whose weights PyTorch can then no longer free. Raises ValueError where weights
-    are missing and for what the model cannot be used for.
+    loops of our own, whose weights PyTorch can then no longer free. `quantization`: of its linear
+    layers, which then cannot be trained. Raises ValueError where weights are missing and for what
+    the model cannot be used for.
     """
-    model = _read(base, locate(base), dtype)
+    path = locate(base)
+    if quantization != "none":
+        check_device(quantization, device)  # before much is read
+    model = _read(base, path, dtype)
+    if quantization != "none":
+        quantize(model, quantization, device=device)
     return set_up(model, base, device=device, sampled=sampled, fuses=fuses)
 
 

@@ -23,6 +23,7 @@ from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
+from rolecall.models.quantized import linear_layers, num_bytes
 from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
 from rolecall.setup.devices import (
@@ -153,12 +154,12 @@ class _Planner:
         count = None if size is None else size.parameters
         for device, share in self._places(name):
             if policy.adapter is None:
-                yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+                yield from self._weights(name, owner, size, dtype, device, share)
             else:
                 if (policy.base, device) not in self._shared:
                     self._shared.add((policy.base, device))
                     base = f"base {policy.base}"
-                    yield _need(base, "weights", count, BYTES[dtype] * share, device)
+                    yield from self._weights(name, base, size, dtype, device, share)
                 count = None if size is None else size.adapter_parameters(policy.adapter)
                 dtype = ADAPTER_DTYPE
                 owner = f"adapter {name}"
@@ -166,6 +167,21 @@ class _Planner:
             if trained:
                 yield from self._training(name, owner, count, dtype, device, share)
                 yield from self._batch(name, owner, size, device)
+
+    def _weights(
+        self, name: str, owner: str, size: Size | None, dtype: str, device: str, share: float = 1.0
+    ) -> Iterator[Need]:
+        """In the policy's quantization, with the largest layer unpacked."""
+        kind = self.config.policies[name].quantization
+        if kind == "none" or size is None:
+            count = None if size is None else size.parameters
+            yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+            return
+        layers = [layer.weight.numel() for layer in linear_layers(size.model).values()]
+        rest = BYTES[dtype] * (size.parameters - sum(layers))
+        held = int(num_bytes(size.model, kind) + rest)
+        yield Need(owner, f"weights in {kind}", held, device, parameters=size.parameters)
+        yield Need(owner, "one layer unpacked", BYTES[dtype] * max(layers, default=0), device)
 
     def _training(
         self, name: str, owner: str, count: int | None, dtype: str, device: str, share: float
@@ -222,15 +238,12 @@ class _Planner:
             return
         self._shared.add((owner, "cache"))
         dtype = config.sampling_dtype(name)
-        count, device = (
-            None if size is None else size.parameters,
-            self._device(config.device_of(name)),
-        )
+        device = self._device(config.device_of(name))
         if isinstance(engine, VllmEngineConfig):
             yield from self._vllm(owner, name, engine, size)
             return
         if name in config.trained and config.weights_are_apart(name):
-            yield _need(owner, "weights", count, BYTES[dtype], device)
+            yield from self._weights(name, owner, size, dtype, device)
         if isinstance(engine, LocalEngineConfig):
             stays = is_gpu(device) and not engine.free_on_update
             phase: Phase = "always" if stays else "sampling"

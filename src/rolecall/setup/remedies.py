@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
 from rolecall.setup.memory import memory_of, peaks
 
@@ -97,6 +98,25 @@ def _changes(config: Config, gpus: int) -> Iterator[_Change]:
         yield _Change(
             "policies.*.adapter.rank=32", "adapters are trained, not all weights", _adapted
         )
+    if any(_quantizable(config, name) for name in config.policies):
+        yield _Change(
+            "policies.*.quantization=4bit", "the base is rounded, so it answers otherwise",
+            _quantized({name for name in config.policies if _quantizable(config, name)}),
+        )  # fmt: skip
+
+
+def _quantizable(config: Config, name: str) -> bool:
+    """Whether its base is frozen, as it is or by the remedy above, and computes in this process."""
+    policy = config.policies[name]
+    in_process = isinstance(config.engine_of(name), LocalEngineConfig)
+    trained = name in config.trained
+    return (
+        in_process
+        and policy.quantization == "none"
+        and not policy.base.startswith("tiny:")
+        and not (trained and config.is_ranked(name))
+        and (trained or policy.adapter is not None or policy.opponent_pool is None)
+    )
 
 
 def _changed(config: Config, changes: list[_Change]) -> Config:
@@ -125,6 +145,17 @@ def _shorter(most: int) -> Callable[[Data], None]:
     def apply(data: Data) -> None:
         for agent in data["team"].values():
             agent["sampling"]["max_tokens"] = min(most, agent["sampling"]["max_tokens"])
+
+    return apply
+
+
+def _quantized(names: set[str]) -> Callable[[Data], None]:
+    def apply(data: Data) -> None:
+        trained = {agent["policy"] for agent in data["team"].values() if agent["trainable"]}
+        for name in names:
+            policy = data["policies"][name]
+            if policy["adapter"] or name not in trained:
+                policy["quantization"] = "4bit"
 
     return apply
 

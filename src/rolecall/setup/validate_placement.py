@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 
@@ -18,6 +19,7 @@ def check_placement(config: Config) -> Problems:
         yield from _check_dtypes(config, name)
         yield from _check_critics(config, name)
         yield from _check_context(config, name)
+        yield from _check_quantization(config, name)
     yield from _check_sharing(config)
     if config.trainer.deterministic and not config.is_exact:
         others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
@@ -41,6 +43,33 @@ def _check_context(config: Config, name: str) -> Problems:
         yield (
             f"{_key(config, name, 'learner')}.context_parallel: {section.context_parallel} does "
             f"not divide the {section.ranks} ranks; write a number that does"
+        )
+
+
+def _check_quantization(config: Config, name: str) -> Problems:
+    """Weights of few bits are frozen, and whoever computes with them must be in this process."""
+    policy, engine = config.policies[name], config.engine_of(name)
+    key = f"policies.{name}.quantization"
+    if policy.quantization == "none":
+        return
+    if name in config.trained and policy.adapter is None:
+        yield (
+            f"{key}: weights of {policy.quantization} cannot be trained; train an adapter beside "
+            f"them (policies.{name}.adapter.rank=32), or write none"
+        )
+    if policy.opponent_pool is not None and policy.adapter is None:
+        yield f"{key}: earlier weights of another policy cannot be put into it; write none"
+    if policy.base.startswith("tiny:"):
+        yield f"{key}: {policy.base} takes a few megabytes as it is; write none"
+    if not isinstance(engine, LocalEngineConfig | OwnEngineConfig):
+        yield (
+            f"{key}: {_named(engine.name)} samples with weights of its own, which are not rounded "
+            f"like these; write none, or {_key(config, name, 'engine')}.name=local"
+        )
+    if name in config.trained and config.is_ranked(name):
+        yield (
+            f"{key}: a base of {policy.quantization} is trained in this process only; write none, "
+            f"or {_key(config, name, 'learner')}.name=local"
         )
 
 
@@ -73,6 +102,7 @@ def _check_sharing(config: Config) -> Problems:
             "engine": (config.engine_of(first), config.engine_of(name)),
             "learner": (config.learner_of(first), config.learner_of(name)),
             "device": (config.device_of(first), config.device_of(name)),
+            "quantization": (config.policies[first].quantization, policy.quantization),
         }
         for key, (one, other) in pairs.items():
             if one != other:

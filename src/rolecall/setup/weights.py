@@ -21,6 +21,7 @@ from rolecall.learners.parts import LearnerParts
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.models.quantized import Quantization
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
@@ -72,13 +73,14 @@ def load_models(
             if len(adapted[policy.base]) > 1:
                 continue
         dtype = config.sampling_dtype(name) if sampling else config.learner_of(name).dtype
-        kind = (policy.base, config.device_of(name), dtype)
+        kind = (policy.base, config.device_of(name), dtype, policy.quantization)
         if kind in read:
             models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
         else:
             models[name] = read[kind] = _load(
-                *kind,
+                *kind[:3],
                 key=f"policies.{name}.base",
+                quantization=policy.quantization,
                 sampled=is_embedded(config, name),
                 tokenizer=tokenizers[name],
             )
@@ -100,10 +102,13 @@ def _load(
     key: str,
     sampled: bool = False,
     tokenizer: Tokenizer | None = None,
+    quantization: Quantization = "none",
 ) -> LanguageModel:
     try:
         where, what = device_named(device), getattr(torch, dtype)
-        model = load_model(base, device=where, dtype=what, sampled=sampled)
+        model = load_model(
+            base, device=where, dtype=what, sampled=sampled, quantization=quantization
+        )
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
     return LanguageModel(model, tokenizer or _tokenizer(base, key))

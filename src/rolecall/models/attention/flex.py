@@ -5,7 +5,9 @@ Legend: N = tokens in the flat row, B = its blocks, H / K = query / key-value he
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, cached_property
 from types import FunctionType
 from typing import Any
 
@@ -15,15 +17,22 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 from torch.nn.functional import pad
 
+from rolecall.models.attention.flex_proof import attended
 from rolecall.models.attention.prefix_tree import subtree_ends
 from rolecall.models.attention.score_rule import ScoreRule
-from rolecall.types import Ids
+from rolecall.models.attention.tree_scores import TreeScores
+from rolecall.types import NO_PARENT, Ids
 
 BLOCK = 128  # tokens
 LEAST = 512  # tokens; rows are padded, since each length is compiled anew
 # Sizes of a family of shapes that are compiled; one more is an error, not attention without blocks.
 # Rows grow by a third or a half from one size to the next, so that 64 are more than can occur.
 MOST_SHAPES = 64
+# What is tried out before the first use: a tree whose branches end in two blocks, and another row.
+TRIED_PARENT = np.arange(-1, 309, dtype=np.int32)
+TRIED_PARENT[[200, 260]] = (140, NO_PARENT)
+TRIED_DEPTH = np.concatenate([np.arange(200), np.arange(141, 201), np.arange(50)]).astype(np.int32)
+TRIED_WINDOW = 20
 
 
 class Flex:
@@ -56,15 +65,38 @@ class Flex:
         rule: ScoreRule | None = None,
     ) -> Tensor:
         rule = None if rule is None else rule.within(self.longest)
+        if not self.compiled:
+            return self._by_flex(query, key, value, scale=scale, rule=rule)
+        given = (query, key, value)
+        sums = rule is not None and rule.sinks is not None
+        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+        asks = rule and (rule.window is not None, rule.softcap, sums)
+        kind = (len(query), len(key), query.shape[-1], query.dtype, asks, gradients)
+        return attended(
+            "training", self.device, kind=kind,
+            tried=lambda: _tried(*given, scale=scale, rule=rule, gradients=gradients),
+            flex=lambda: self._by_flex(*given, scale=scale, rule=rule),
+            plain=lambda: self._scores.attend(*given, scale=scale, rule=rule or ScoreRule()),
+        )  # fmt: skip
+
+    @cached_property
+    def _scores(self) -> TreeScores:
+        """The plain way, in float32 at least and without a table of all scores."""
+        size = self.size
+        return TreeScores(self.ends[:size], self.depth[:size], device=self.device)
+
+    def _by_flex(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, rule: ScoreRule | None
+    ) -> Tensor:
         q, k, v = (pad(x, (0, 0, 0, self.padding))[None] for x in (query, key, value))
+        shape = (len(query), len(key), query.shape[-1], query.dtype)
         if rule is not None:
             mask = self.mask if rule.window is None else self._within(rule.window)
-            fixed = ("training", len(query), len(key), query.shape[-1], query.dtype)
             found = ruled(
-                q, k, v, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=self.compiled
-            )
+                q, k, v, mask=mask, scale=scale, rule=rule, fixed=("training", *shape),
+                compiles=self.compiled,
+            )  # fmt: skip
             return found[0, :, : self.size].transpose(0, 1)
-        shape = (len(query), len(key), query.shape[-1], query.dtype)
         flex = compiled("training", *shape) if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
@@ -75,6 +107,53 @@ class Flex:
                 self.ends, device=self.device, depth=self.depth, window=window
             )
         return self._windows[window]
+
+
+def _tried(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float, rule: ScoreRule | None,
+    gradients: bool,
+) -> Iterator[tuple[Tensor, Tensor]]:  # fmt: skip
+    """What FlexAttention and the plain way say of a few tokens, with heads as these have.
+
+    Their results, and their gradients where these have some.
+    """
+    layout = Flex(TRIED_PARENT, TRIED_DEPTH, device=query.device)
+    layout.compiled = True
+    size, width = len(TRIED_PARENT), query.shape[-1]
+    given = [drawn(len(x), size, width, like=query, seed=n) for n, x in enumerate((query, key))]
+    given.append(drawn(len(key), size, width, like=query, seed=2))
+    weight = drawn(size, len(query), width, like=query, seed=3)
+    given[0] *= spread(scale, width, rule)
+    if rule is not None:
+        given.append(drawn(len(query), like=query, seed=4))  # sinks
+    leaves = [x.requires_grad_(gradients) for x in given]
+    if rule is not None:
+        rule = replace(
+            rule,
+            window=rule.window and min(rule.window, TRIED_WINDOW),
+            sinks=None if rule.sinks is None else given[3],
+        )
+    found = layout._by_flex(*given[:3], scale=scale, rule=rule)
+    expected = layout._scores.attend(*given[:3], scale=scale, rule=rule or ScoreRule())
+    yield found, expected
+    if gradients:
+        inputs = leaves if rule is not None and rule.sinks is not None else leaves[:3]
+        ours, theirs = (torch.autograd.grad((x * weight).sum(), inputs) for x in (found, expected))
+        yield from zip(ours, theirs, strict=True)
+
+
+def spread(scale: float, width: int, rule: ScoreRule | None) -> float:
+    """By how much queries are stretched that are tried out: the scores of standard normal ones
+    are then about 1, or a quarter of a cap, which changes next to nothing of smaller ones.
+    """
+    cap = 0.0 if rule is None else rule.softcap or 0.0
+    return max(1.0, cap / 4) / (scale * width**0.5)
+
+
+def drawn(*shape: int, like: Tensor, seed: int) -> Tensor:
+    """Random numbers that take nothing from the generators of a run."""
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=random).to(like.device, like.dtype)
 
 
 def padded(size: int, *, least: int) -> int:

@@ -8,6 +8,7 @@ Legend: R = rows, P = pages of a table, H / K = query / key-value heads, D = hea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
-from rolecall.models.attention.flex import BLOCK, compiled, ruled
+from rolecall.models.attention.flex import BLOCK, compiled, drawn, ruled, spread
+from rolecall.models.attention.flex_proof import attended
 from rolecall.models.attention.kv_cache import Cache
-from rolecall.models.attention.score_rule import ScoreRule
+from rolecall.models.attention.score_rule import ScoreRule, attend_densely
 from rolecall.models.cpu.kernels import PAGE
+
+GATHERED = 2**28  # bytes of keys that are gathered at once, where FlexAttention does not hold
+TRIED_WINDOW = 9
 
 
 class FlexPages:
@@ -80,19 +85,33 @@ class FlexPages:
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        """query [H, R, D], key and value [K, R, D] -> [R, H, D].
-
-        The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
-        others no pages as small as ours. So heads are added where there are 3, or 7.
-        """
-        num_kv, groups = len(key), len(query) // len(key)
-        more = (1 << (groups - 1).bit_length()) - groups
+        """query [H, R, D], key and value [K, R, D] -> [R, H, D]."""
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys.index_copy_(0, self.slot, key.transpose(0, 1))
         values.index_copy_(0, self.slot, value.transpose(0, 1))
-        grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         rule = None if rule is None else rule.within(self.longest)
-        compiles = query.device.type == "cuda"
+        if query.device.type == "cpu":
+            return self._by_flex(query, keys, values, scale=scale, rule=rule, compiles=False)
+        asks = rule and (rule.window is not None, rule.softcap, rule.sinks is not None)
+        kind = (len(query), *keys.shape[1:], keys.dtype, asks)
+        return attended(
+            "decoding", query.device, kind=kind,
+            tried=lambda: _tried(query, keys, scale=scale, rule=rule),
+            flex=lambda: self._by_flex(query, keys, values, scale=scale, rule=rule, compiles=True),
+            plain=lambda: self._plainly(query, keys, values, scale=scale, rule=rule or ScoreRule()),
+        )  # fmt: skip
+
+    def _by_flex(
+        self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, rule: ScoreRule | None,
+        compiles: bool,
+    ) -> Tensor:  # fmt: skip
+        """The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
+        others no pages as small as ours. So heads are added where there are 3, or 7.
+        """
+        num_kv = keys.shape[1]
+        groups = len(query) // num_kv
+        more = (1 << (groups - 1).bit_length()) - groups
+        grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         width = self.mask.kv_indices.shape[-1]
         fixed = ("decoding", *keys.shape, width, groups + more, keys.dtype)
         given = (
@@ -108,6 +127,28 @@ class FlexPages:
             out = ruled(*given, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles)
         return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
 
+    def _plainly(
+        self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, rule: ScoreRule
+    ) -> Tensor:
+        """All positions of a table are gathered, of some rows at a time, whatever is filled of
+        them: so this also waits for nothing and can be recorded.
+        """
+        place_S = torch.arange(self.longest, device=query.device)
+        slots = self.table.clamp(0, self.cache.spare).long()[:, :, None] * PAGE + place_S[:PAGE]
+        slots = slots.flatten(1)
+        seen = place_S <= self.starts[:, None]
+        if rule.window is not None:
+            seen = seen & (place_S > self.starts[:, None] - rule.window)
+        exact = torch.promote_types(query.dtype, torch.float32)
+        most = max(1, GATHERED // (self.longest * keys[0].numel() * exact.itemsize))
+        parts = []
+        for rows in _slices(len(slots), most):
+            k, v = (x[slots[rows]].transpose(1, 2).to(exact) for x in (keys, values))
+            q = query[:, rows].transpose(0, 1)[:, :, None].to(exact)
+            seen_of_q = seen[rows, None, None]
+            parts.append(attend_densely(q, k, v, seen=seen_of_q, scale=scale, rule=rule))
+        return torch.cat(parts)[:, :, 0].to(query.dtype)
+
     @staticmethod
     def _padded(rule: ScoreRule, num_kv: int, groups: int, more: int) -> ScoreRule:
         """With sinks for the heads that are added too."""
@@ -115,3 +156,25 @@ class FlexPages:
             return rule
         sinks = pad(rule.sinks.unflatten(0, (num_kv, groups)), (0, more)).flatten()
         return replace(rule, sinks=sinks)
+
+
+def _slices(number: int, most: int) -> list[slice]:
+    return [slice(start, min(number, start + most)) for start in range(0, number, most)]
+
+
+@torch.no_grad()
+def _tried(
+    query: Tensor, keys: Tensor, *, scale: float, rule: ScoreRule | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What FlexAttention and the plain way say of three rows, with heads as these have."""
+    num_kv, size = keys.shape[1:]
+    cache = Cache(layers=1, pages=9, heads=num_kv, size=size, like=keys)
+    stored = [drawn(len(cache.keys[0]), num_kv, size, like=keys, seed=seed) for seed in (0, 1)]
+    table = torch.tensor([[2, 0, 5, 9], [1, 3, 9, 9], [2, 7, 8, 4]], dtype=torch.int32)
+    starts = torch.tensor([2 * PAGE + 3, 5, 4 * PAGE - 1])
+    layout = FlexPages(table.to(query.device), starts.to(query.device), cache=cache)
+    asked = drawn(len(query), len(table), size, like=query, seed=2) * spread(scale, size, rule)
+    if rule is not None:
+        rule = replace(rule, window=rule.window and min(rule.window, TRIED_WINDOW))
+    found = layout._by_flex(asked, *stored, scale=scale, rule=rule, compiles=True)
+    yield found, layout._plainly(asked, *stored, scale=scale, rule=rule or ScoreRule())

@@ -1,7 +1,8 @@
-"""Computes attention over packed prefix trees under a score rule, for the CPU.
+"""Computes attention over packed prefix trees under a score rule by plain products.
 
-Flash attention knows no window along a branch, no soft-capping and no sinks. Here scores are made
-of a slice of the flat row at a time, against those tokens only that some token of the slice sees.
+On a CPU flash attention knows no window along a branch, no soft-capping and no sinks; on a GPU this
+stands in where FlexAttention does not hold. Scores are made of a slice of the flat row at a time,
+against those tokens only that some token of the slice sees.
 
 Legend: N = tokens in the flat row, H / K = query / key-value heads, G = H / K, D = head size, L =
 tokens of a slice, S = tokens that the slice sees.
@@ -22,6 +23,7 @@ from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.types import Ids
 
 SLICE = 128  # tokens
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Slice:
 class TreeScores:
     """The slices of a packed row, made once for each window."""
 
-    def __init__(self, ends: Ids, depth: Ids) -> None:
+    def __init__(self, ends: Ids, depth: Ids, *, device: torch.device = CPU) -> None:
         """ends [N]: the index after each token's last descendant; depth [N]: its position."""
-        self.ends, self.depth = ends, depth
+        self.ends, self.depth, self.device = ends, depth, device
         self._slices: dict[int | None, list[Slice]] = {}
 
     def attend(
@@ -65,7 +67,7 @@ class TreeScores:
             hidden = (seen > place) | (place >= self.ends[seen])
             if window is not None:
                 hidden |= depth[start:stop, None] - depth[seen] >= window
-            index, mask = torch.from_numpy(seen), torch.from_numpy(hidden)
+            index, mask = (torch.from_numpy(x).to(self.device) for x in (seen, hidden))
             found.append(Slice(slice(start, stop), index, mask))
         return found
 
