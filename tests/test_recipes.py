@@ -21,7 +21,7 @@ REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester",
 ]  # fmt: skip
-VARIANTS = ["drmas_math_24gb", "drmas_math_80gb"]  # of real recipes, for other hardware
+VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]  # of real recipes, for other hardware
 SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester"}
 
 
