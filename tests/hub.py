@@ -1,4 +1,4 @@
-"""A cache of the hub with all that recipes name: tiny random models, and a few rows of each data set.
+"""A cache of the hub with what recipes name: tiny random models, and some rows of each data set.
 
 So a recipe for real models runs as it stands: its models are found by their names, in the layout in
 which the hub has them, with the families, tied heads and dtype of the real ones.
@@ -71,13 +71,16 @@ def make_base(
     *,
     layout: str = "qwen",
     kind: str = "Qwen2Tokenizer",
+    reserved: int = 0,
+    bos: str | None = None,
 ) -> Path:
     """config.json, generation_config.json, safetensors, tokenizer.json, tokenizer_config.json.
 
-    `shape`: of the config, to be narrowed; `template`: of TRL's collection; `layout` and `kind`: of
-    the tokenizer, and the class that its config names.
+    `shape`: of the config, to be narrowed; `template`: of TRL's collection; `layout`, `reserved`,
+    `bos`: of the tokenizer; `kind`: the class that its config names.
     """
-    tokenizer = tokenizer_of(LAYOUTS[layout])
+    tokenizer = tokenizer_of(LAYOUTS[layout], reserved=reserved)
+    tokenizer.bos_token = bos
     trl = Path(importlib.util.find_spec("trl").origin).parent
     tokenizer.chat_template = (trl / "chat_templates" / f"{template}.jinja").read_text()
     tokenizer.save_pretrained(folder, save_jinja_files=False)  # the hub's have it in the config

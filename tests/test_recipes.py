@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from rolecall.config.load import find, load, recipe_names
 from rolecall.config.schema import Config
 from tests import toy
-from tests.hub import COMMIT, make_bases, make_home, yours
+from tests.hub import COMMIT, make_home, yours
 from tests.retrieval import foreign
 from tests.rewards.coach import server as coaches
 from tests.sandbox.places import working_sandbox
@@ -42,15 +42,21 @@ spec.loader.exec_module(prove_learning)
 TWINS = prove_learning.TWINS
 
 
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    return make_bases(tmp_path_factory.mktemp("hub"))
+def given_to(name: str, folder: Path) -> list[str]:
+    """What a recipe leaves open, as its first lines say."""
+    given = yours(folder) if name == "data_science_coach" else {}
+    return [f"environment.{key}={value}" for key, value in given.items()]
+
+
+def scored(asked: coaches.Asked, score: int) -> coaches.Said:
+    """With a verdict on the answer too, where the coach is shown the truth."""
+    return asked.json(score, **({"answer_correct": 0} if "ground truth\n" in asked.user else {}))
 
 
 @pytest.fixture
-def at_home(bases, tmp_path, monkeypatch):
+def at_home(hub_bases, tmp_path, monkeypatch):
     """A folder with all that the recipes name, and the servers that they ask."""
-    make_home(tmp_path, bases, monkeypatch)
+    make_home(tmp_path, hub_bases, monkeypatch)
     with foreign.serving(foreign.echo) as searched, a_coach() as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         yield tmp_path, searched.url
@@ -66,11 +72,7 @@ def a_coach():
     def call(coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-    serving = coaches.serving(
-        lambda asked: asked.json(
-            len(asked.user) % 11, **({"answer_correct": 0} if "ground truth\n" in asked.user else {})
-        )
-    )
+    serving = coaches.serving(lambda asked: scored(asked, len(asked.user) % 11))
     server = call(serving.__aenter__())
     try:
         yield server.url("openai")
@@ -125,8 +127,7 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     if name in SANDBOX:
         working_sandbox()
     folder, search_url = at_home
-    given = yours(folder) if name == "data_science_coach" else {}
-    recipe = load(find(name), [f"environment.{key}={value}" for key, value in given.items()])
+    recipe = load(find(name), given_to(name, folder))
     small = smaller(name, recipe, folder, search_url)
     (folder / "small.yaml").write_text(yaml.safe_dump(small))
     assert command("train", folder / "small.yaml", "--output", folder / "run") == 0

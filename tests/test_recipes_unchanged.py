@@ -11,29 +11,23 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.episodes import play
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
-from tests.hub import make_bases, make_home, yours
+from tests.hub import make_home
 from tests.rewards.coach.server import serving
-from tests.test_recipes import REAL
+from tests.test_recipes import REAL, given_to, scored
 
 COACHED = ["mathchat_coach", "data_science_coach"]
 
 
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    return make_bases(tmp_path_factory.mktemp("hub"))
-
-
 @pytest.fixture
-def at_home(bases, tmp_path, monkeypatch):
+def at_home(hub_bases, tmp_path, monkeypatch):
     """A folder with all models and data that the recipes name, where they look for them."""
-    make_home(tmp_path, bases, monkeypatch)
+    make_home(tmp_path, hub_bases, monkeypatch)
     return tmp_path
 
 
 def built(name, folder):
     """All parts of a recipe."""
-    given = yours(folder) if name == "data_science_coach" else {}
-    return build(load_plan(find(name), [f"environment.{key}={value}" for key, value in given.items()]))
+    return build(load_plan(find(name), given_to(name, folder)))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -44,15 +38,10 @@ def test_every_part_of_a_recipe_is_built(name, at_home):
     assert all(run.sampler.sample(0))
 
 
-def scores_8(asked):
-    """A verdict on the answer too, where the coach is shown the truth."""
-    return asked.json(8, **({"answer_correct": 0} if "ground truth\n" in asked.user else {}))
-
-
 @pytest.mark.parametrize("name", COACHED)
 def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home, monkeypatch):
     async def scenario():
-        async with serving(scores_8) as server:
+        async with serving(lambda asked: scored(asked, 8)) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url("openai"))
             run = built(name, at_home)
             for agent in run.context.agents.values():
