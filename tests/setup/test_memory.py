@@ -242,7 +242,17 @@ def test_shards_divide_what_an_optimizer_needs():
     needs = memory_of(recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations=False)
     weights = [n for n in needs if (n.owner, n.part) == ("policy solver", "weights")]
     assert [need.device for need in weights] == [f"cuda:{rank}" for rank in range(8)]
-    assert {need.num_bytes for need in weights} == {size_of("Qwen/Qwen3-4B").parameters * 4 // 8}
+    size = size_of("Qwen/Qwen3-4B")
+    assert {need.num_bytes for need in weights} == {size.parameters * 4 // 8}
+    gathered = [n.num_bytes for n in needs if n.owner == "policy solver" and "gathered" in n.part]
+    assert gathered == [4 * (size.embedding + 2 * size.layer)] * 8
+
+
+def test_every_rank_holds_the_base_of_an_adapter():
+    config = load(find("drmas_math_80gb"), ["learner={name: replicated, ranks: 3}"])
+    needs = memory_of(config, auto="cuda:0", activations=False)
+    bases = [n.num_bytes for n in needs if n.owner == "base Qwen/Qwen3-4B"]
+    assert bases == [4 * size_of("Qwen/Qwen3-4B").parameters] * 3
 
 
 def test_what_would_fit_does_and_nothing_of_it_is_needless():
@@ -273,11 +283,11 @@ def test_what_servers_sample_is_told_to_be_there(capsys):
     assert command("plan", "debate_judge", openai, "--gpus", "1", "--json") == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
-    assert found["elsewhere"] == {"judge": "at http://there/v1 (engine openai)"}
+    assert found["served_at"] == {"judge": "at http://there/v1 (engine openai)"}
     assert "policy judge: its weights are at http://there/v1 (engine openai)" in printed.err
     assert not any("judge" in part["owner"] for part in found["parts"])
     assert command("plan", "grpo_math", "engine={name: sglang}", "--gpus", "1", "--json") == 0
-    [place] = json.loads(capsys.readouterr().out)["elsewhere"].values()
+    [place] = json.loads(capsys.readouterr().out)["served_at"].values()
     assert place == "at http://127.0.0.1:30000 (engine sglang) and, to be trained, here"
 
 

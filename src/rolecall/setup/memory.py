@@ -55,7 +55,7 @@ def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) ->
     return list(_Planner(config, auto=auto, activations=activations).needs())
 
 
-def elsewhere(config: Config) -> dict[str, str]:
+def served_at(config: Config) -> dict[str, str]:
     """Where the weights are that a server samples, by policy: they take nothing here."""
     found = {}
     for name in config.policies:
@@ -144,21 +144,21 @@ class _Planner:
         if not self._is_here(name):
             return  # its engine alone has it
         learner, size = config.learner_of(name), self._size(policy.base)
-        owner = f"policy {name}"
-        dtype: str = learner.dtype
-        count = None if size is None else size.parameters
+        whole = None if size is None else size.parameters
+        owner, count, dtype = f"policy {name}", whole, str(learner.dtype)
+        if policy.adapter is not None:
+            owner, dtype = f"adapter {name}", ADAPTER_DTYPE
+            count = None if size is None else size.adapter_parameters(policy.adapter)
         for device, share in self._places(name):
-            if policy.adapter is None:
-                yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
-            else:
-                if (policy.base, device) not in self._shared:
-                    self._shared.add((policy.base, device))
-                    base = f"base {policy.base}"
-                    yield need_of(base, "weights", count, BYTES[dtype] * share, device)
-                count = None if size is None else size.adapter_parameters(policy.adapter)
-                dtype = ADAPTER_DTYPE
-                owner = f"adapter {name}"
-                yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
+            if policy.adapter is not None and (policy.base, device) not in self._shared:
+                self._shared.add((policy.base, device))
+                frozen = BYTES[learner.dtype] * share
+                yield need_of(f"base {policy.base}", "weights", whole, frozen, device)
+            yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
+            if size is not None and share < 1:
+                gathered = size.gathered
+                label, update = "root and two layers, gathered", f"update of {name}"
+                yield need_of(owner, label, gathered, BYTES[learner.dtype], device, update)
             if trained:
                 yield from self._training(name, owner, count, dtype, device, share)
                 yield from self._batch(name, owner, size, device)

@@ -1,4 +1,4 @@
-"""What one part of a run takes of one device's memory, and when."""
+"""Describes what one part of a run takes of a device's memory, and when."""
 
 from __future__ import annotations
 
