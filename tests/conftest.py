@@ -58,6 +58,14 @@ def any_model_folder(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def hub_bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders as a cache of the hub has them, with tiny models that have the names of real ones."""
+    from tests.hub import make_bases
+
+    return make_bases(tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared beside the project: real data rows are not at hand")

@@ -102,15 +102,22 @@ PHI = Layout(
 LAYOUTS = {"llama3": LLAMA3, "qwen": QWEN, "mistral": MISTRAL, "gemma": GEMMA, "phi": PHI}
 
 
-def tokenizer_of(layout: Layout) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with the added tokens and the template of a layout."""
+def tokenizer_of(layout: Layout, *, reserved: int = 0) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with the added tokens and the template of a layout.
+
+    `reserved`: tokens that mean nothing and have the lowest numbers.
+    """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
     bpe.train_from_iterator(
         TEXTS,
-        trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=300 + reserved,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=[f"<|reserved_{number}|>" for number in range(reserved)],
+            show_progress=False,
+        ),
     )
     special = (layout.end, *layout.named, *layout.unnamed)
     bpe.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])

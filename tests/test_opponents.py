@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
@@ -83,6 +84,25 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
     assert run.opponent_pools["b"].pool[-1][0] == 6
 
 
+def test_weights_that_ranks_train_are_kept_and_played(model_folder, tmp_path):
+    """They are kept of what is published to the engine of this process."""
+    case = algorithm_cases(model_folder)["earlier opponents"]
+    config = relay_config(
+        model_folder, **case, evaluation={"tasks": 0}, trainer={"steps": 2, "save_every": 2},
+        learner={"name": "replicated", "ranks": 1, "device": "cpu"},
+    )  # fmt: skip
+    run = build(validate(load(write(tmp_path / "c.yaml", config))))
+    folder = RunFolder(tmp_path / "run")
+    folder.start(run.config)
+    asyncio.run(Trainer(run, folder, display=Display()).train())
+    folder.release()
+    pool = run.opponent_pools["b"]
+    assert [step for step, _ in pool.pool] == [0, 2]
+    trained = load_file(tmp_path / "run/checkpoints/step-2/a/model.safetensors")
+    assert same(pool.weights_after(2), trained)
+    assert not same(pool.weights_after(0), trained)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -97,6 +117,14 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
         (
             {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}},
             "set trainer.max_staleness=0",
+        ),
+        (
+            {"learner": {"name": "replicated"}, "engine": {"name": "vllm"}},
+            r"opponent_pool\.of: 'a' is trained on ranks and sampled by vLLM, .* learner\.name=",
+        ),
+        (
+            {"learner": {"name": "fsdp"}, "engine": {"name": "sglang"}},
+            r"opponent_pool\.of: 'a' is trained on ranks and sampled by SGLang, .* engine\.name=",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rolecall.cli.run_paths import is_run
 from rolecall.config.load import find
-from rolecall.setup.memory import memory_of, peaks
+from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
 from rolecall.setup.remedies import enough, remedies
 from rolecall.setup.room import RESERVED, rooms
@@ -43,6 +43,7 @@ def plan(
             asdict(peak) | {"room": machine.get(peak.device), "fits": _fits(peak, machine)}
             for peak in peaks(needs)
         ],
+        "served_at": served_at(config),
         "unknown": sorted({n.owner for n in needs if n.num_bytes is None}),
     }
     if any(peak["fits"] is False for peak in found["peaks"]):
@@ -84,6 +85,8 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         has = f" of {room / GB:,.1f} GB" if room else ""
         verdict = {True: ": fits", False: ": does not fit", None: ""}[peak["fits"]]
         console.print(most + has + verdict, highlight=False)
+    for name, place in found["served_at"].items():
+        console.print(f"policy {name}: its weights are {place}", highlight=False, soft_wrap=True)
     for name in found["unknown"]:
         console.print(f"{name}: its base is not on this machine, so its size is unknown")
     if "remedies" in found:

@@ -57,7 +57,8 @@ class UtilityCritic:
         device = next(iter(models.values())).device
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.heads = nn.ModuleDict({name: _head(m) for name, m in sorted(models.items())})
+            widths = {name: model.hidden_size for name, model in sorted(models.items())}
+            self.heads = nn.ModuleDict({name: _head(width) for name, width in widths.items()})
             self.project = nn.Linear(1 if reader is None else reader.hidden_size, HIDDEN)
         self.mixer = Vdn() if mixer == "vdn" else Qmix(len(agents), HIDDEN, seed=seed)
         self.whole = nn.ModuleList([self.heads, self.project, self.mixer]).to(device)
@@ -148,11 +149,7 @@ class UtilityCritic:
             for row in self._rows(episodes):
                 layout = layouts.Rows([len(row.ids)], device=reader.device)
                 tokens = torch.from_numpy(row.ids).long().to(reader.device)
-                everywhere = torch.arange(len(tokens), device=reader.device)
-                _, hidden = reader.forward(
-                    tokens, layout.position, layout=layout, keep=everywhere, hidden=True
-                )
-                assert hidden is not None
+                hidden = _states(reader, tokens, layout)
                 reads = torch.from_numpy(row.reads).long().to(reader.device)
                 states.append(hidden.cumsum(0)[reads] / (reads[:, None] + 1))
         return torch.cat([*states, torch.zeros(0, reader.hidden_size, device=reader.device)])
@@ -202,9 +199,29 @@ class UtilityCritic:
         self.stepper.load_state_dict(state["stepper"])
 
 
-def _head(model: LanguageModel) -> nn.Sequential:
+def _states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> Tensor:
+    """What its head reads everywhere, in float32: [N, hidden size]. Logits would be far larger."""
+    everywhere = torch.arange(len(tokens), device=reader.device)
+    if not reader.scales_logits:
+        return reader.states(tokens, layout.position, layout=layout, keep=everywhere).float()
+    _, hidden = reader.forward(tokens, layout.position, layout=layout, keep=everywhere, hidden=True)
+    assert hidden is not None
+    return hidden
+
+
+def num_weights(widths: list[int], *, agents: int, reader: int | None) -> int:
+    """What is trained beside policies of these widths; `reader`: the width of QMIX's, else None."""
+    with torch.device("meta"):
+        parts: list[nn.Module] = [_head(width) for width in widths]
+        parts.append(nn.Linear(reader or 1, HIDDEN))
+        if reader is not None:
+            parts.append(Qmix(agents, HIDDEN))
+    return sum(p.numel() for part in parts for p in part.parameters())
+
+
+def _head(width: int) -> nn.Sequential:
     """Two utilities of a hidden state; zero at first."""
     last = nn.Linear(HIDDEN, 2)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(model.hidden_size, HIDDEN), nn.ReLU(), last)
+    return nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), last)

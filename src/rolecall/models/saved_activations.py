@@ -45,6 +45,17 @@ def kept_per_token(config: Any, *, dtype: torch.dtype, adapter: Adapter | None) 
     return _known[key]
 
 
+def kept_in_last(config: Any, *, dtype: torch.dtype) -> float:
+    """The same of the last layer, where few of its states are read: it computes no others."""
+    key = f"last of {config.to_json_string(use_diff=False)} {dtype}"
+    if key not in _known:
+        times = gcd(*(getattr(config, name) for name in WIDTHS if getattr(config, name, None)))
+        small = _kept(_copy(config, LAYERS[0], times), dtype, None, reads=1)
+        others = (LAYERS[0] - 1) * kept_per_token(config, dtype=dtype, adapter=None)
+        _known[key] = times * (small[1] - small[0]) / (TOKENS[1] - TOKENS[0]) - others
+    return _known[key]
+
+
 def _copy(config: Any, layers: int, times: int) -> Any:
     """A config of fewer and narrower layers."""
     told = config.to_dict()
@@ -58,8 +69,13 @@ def _copy(config: Any, layers: int, times: int) -> Any:
     return type(config).from_dict(told)
 
 
-def _kept(config: Any, dtype: torch.dtype, adapter: Adapter | None) -> list[int]:
-    """Bytes that forward passes over `TOKENS` tokens keep, parameters aside."""
+def _kept(
+    config: Any, dtype: torch.dtype, adapter: Adapter | None, *, reads: int | None = None
+) -> list[int]:
+    """Bytes that forward passes over `TOKENS` tokens keep, parameters aside.
+
+    `reads`: the number of states that are read; None for all.
+    """
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
         AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
         cpu = torch.device("cpu")
@@ -68,10 +84,10 @@ def _kept(config: Any, dtype: torch.dtype, adapter: Adapter | None) -> list[int]
     model = LanguageModel(loaded, tokenizer)
     if adapter is not None:
         model = with_adapters(loaded, tokenizer, {"copy": adapter}, seed=0)["copy"]
-    return [_kept_by(model, count) for count in TOKENS]
+    return [_kept_by(model, count, reads or count) for count in TOKENS]
 
 
-def _kept_by(model: LanguageModel, count: int) -> int:
+def _kept_by(model: LanguageModel, count: int, reads: int) -> int:
     own = {parameter.untyped_storage().data_ptr() for parameter in model.model.parameters()}
     kept: list[Tensor] = []  # so that no memory is used twice meanwhile
 
@@ -82,6 +98,6 @@ def _kept_by(model: LanguageModel, count: int) -> int:
     ids = torch.arange(count) % VOCABULARY
     layout = Rows([count], device=ids.device)
     with model.using(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model.states(ids, layout.position, layout=layout, keep=torch.arange(count))
+        model.states(ids, layout.position, layout=layout, keep=torch.arange(count - reads, count))
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in kept}
     return sum(storage.nbytes() for place, storage in storages.items() if place not in own)

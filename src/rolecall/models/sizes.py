@@ -31,6 +31,13 @@ class Size:
     config: Any  # of transformers
     model: Any  # on torch's meta device: shapes without numbers
 
+    @property
+    def gathered(self) -> int:
+        """The most that FSDP2 gathers at once: what is no layer, a layer and the next one."""
+        table, head = self.model.get_input_embeddings(), self.model.get_output_embeddings()
+        tables = 1 if head.weight is table.weight else 2
+        return tables * self.embedding + 2 * self.layer
+
     def adapter_parameters(self, adapter: Adapter) -> int:
         """Of the two matrices [rank, in] and [out, rank] beside each adapted layer."""
         wanted = adapter.targets

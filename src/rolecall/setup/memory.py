@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
-from rolecall.config.engines import LocalEngineConfig
+from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
@@ -26,6 +25,7 @@ from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.quantized import linear_layers, num_bytes
 from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
+from rolecall.setup import critic_memory
 from rolecall.setup.devices import (
     engine_devices,
     full_name,
@@ -33,28 +33,12 @@ from rolecall.setup.devices import (
     learner_devices,
     takes_turns,
 )
+from rolecall.setup.needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
 
-BYTES = {"float32": 4, "bfloat16": 2}
-MOMENTS = 8
 ADAPTER_DTYPE = "float32"
 LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
 TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
 VLLM_CACHE_GB = 2.0  # what it needs at least; on a GPU it takes what `engine.memory` leaves
-HOST = "the computer's memory"
-Phase = Literal["always", "sampling"] | str  # or "update of POLICY"
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one part takes on one device."""
-
-    owner: str  # e.g. `policy solver`
-    part: str  # e.g. weights
-    num_bytes: int | None  # None: the base's config is not on this machine
-    device: str
-    phase: Phase = "always"
-    parameters: int | None = None
-    asleep: str = ""  # where it is in the other phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +62,17 @@ def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) ->
     which takes seconds. Raises ConfigError for an adapter that fits no layer.
     """
     return list(_Planner(config, auto=auto, activations=activations).needs())
+
+
+def served_at(config: Config) -> dict[str, str]:
+    """Where the weights are that a server samples, by policy: they take nothing here."""
+    found = {}
+    for name in config.policies:
+        engine = config.engine_of(name)
+        if isinstance(engine, ServedEngineConfig):
+            learned = " and, to be trained, here" if name in config.trained else ""
+            found[name] = f"at {engine.url} (engine {engine.name}){learned}"
+    return found
 
 
 def peaks(needs: Iterable[Need]) -> list[Peak]:
@@ -123,8 +118,7 @@ class _Planner:
             yield from self._reference(name)
             yield from self._opponents(name)
         for name, critic in self.config.critics.items():
-            if critic.base is not None:
-                yield from self._critic(name, critic.base)
+            yield from self._critic(name, critic.base)
 
     def _device(self, name: str) -> str:
         return full_name(name, auto=self.auto)
@@ -143,15 +137,22 @@ class _Planner:
                 self._sizes[base] = None
         return self._sizes[base]
 
+    def _is_here(self, name: str) -> bool:
+        """Whether a learner, or an engine that samples models of this process, has its weights."""
+        embedded = isinstance(self.config.engine_of(name), LocalEngineConfig | OwnEngineConfig)
+        return embedded or name in self.config.trained
+
     def _policy(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
         trained = name in config.trained
-        if not trained and not isinstance(config.engine_of(name), LocalEngineConfig):
+        if not self._is_here(name):
             return  # its engine alone has it
         learner, size = config.learner_of(name), self._size(policy.base)
-        owner = f"policy {name}"
-        dtype: str = learner.dtype
-        count = None if size is None else size.parameters
+        whole = None if size is None else size.parameters
+        owner, count, dtype = f"policy {name}", whole, str(learner.dtype)
+        if policy.adapter is not None:
+            owner, dtype = f"adapter {name}", ADAPTER_DTYPE
+            count = None if size is None else size.adapter_parameters(policy.adapter)
         for device, share in self._places(name):
             if policy.adapter is None:
                 yield from self._weights(name, owner, size, dtype, device, share)
@@ -159,11 +160,12 @@ class _Planner:
                 if (policy.base, device) not in self._shared:
                     self._shared.add((policy.base, device))
                     base = f"base {policy.base}"
-                    yield from self._weights(name, base, size, dtype, device, share)
-                count = None if size is None else size.adapter_parameters(policy.adapter)
-                dtype = ADAPTER_DTYPE
-                owner = f"adapter {name}"
-                yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+                    yield from self._weights(name, base, size, learner.dtype, device, share)
+                yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
+            if size is not None and share < 1:
+                gathered = size.gathered
+                label, update = "root and two layers, gathered", f"update of {name}"
+                yield need_of(owner, label, gathered, BYTES[learner.dtype], device, update)
             if trained:
                 yield from self._training(name, owner, count, dtype, device, share)
                 yield from self._batch(name, owner, size, device)
@@ -175,7 +177,7 @@ class _Planner:
         kind = self.config.policies[name].quantization
         if kind == "none" or size is None:
             count = None if size is None else size.parameters
-            yield _need(owner, "weights", count, BYTES[dtype] * share, device)
+            yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
             return
         layers = [layer.weight.numel() for layer in linear_layers(size.model).values()]
         rest = BYTES[dtype] * (size.parameters - sum(layers))
@@ -191,15 +193,15 @@ class _Planner:
         resting: Phase = update if learner.offload else "always"
         asleep = HOST if learner.offload else ""
         if dtype != "float32":
-            yield _need(owner, "masters", count, 4 * share, device, resting, asleep)
-        yield _need(owner, "moments", count, MOMENTS * share, device, resting, asleep)
-        yield _need(owner, "gradients", count, 4 * share, device, update)
+            yield need_of(owner, "masters", count, 4 * share, device, resting, asleep)
+        yield need_of(owner, "moments", count, MOMENTS * share, device, resting, asleep)
+        yield need_of(owner, "gradients", count, 4 * share, device, update)
         agents = [a for a in self.config.team.values() if a.policy == name and a.trainable]
         if len(agents) > 1 and self.config.metrics.grad_norm_every != 0:
-            yield _need(owner, "gradient of one agent", count, 4 * share, device, update)
+            yield need_of(owner, "gradient of one agent", count, 4 * share, device, update)
         if learner.offload:
             state = MOMENTS + (0 if dtype == "float32" else 4)
-            yield _need(owner, "moments and masters at rest", count, state, HOST)
+            yield need_of(owner, "moments and masters at rest", count, state, HOST)
 
     def _batch(self, name: str, owner: str, size: Size | None, device: str) -> Iterator[Need]:
         """What one forward and backward pass holds."""
@@ -261,7 +263,7 @@ class _Planner:
         count = None if size is None else size.parameters
         for device in devices:
             each = BYTES[dtype] / len(devices)
-            yield _need(owner, "weights", count, each, device, phase, HOST if sleeps else "")
+            yield need_of(owner, "weights", count, each, device, phase, HOST if sleeps else "")
             cache = int((engine.cache_gb or VLLM_CACHE_GB) * 1e9)
             label = _cache_of(cache * len(devices), size, dtype, self.config)
             yield Need(owner, label, cache, device, phase)
@@ -276,11 +278,11 @@ class _Planner:
         owner = f"reference of {name}"
         for device, share in self._places(name):
             if learner.offload:
-                yield _need(owner, "weights", count, each * share, device, "credit", HOST)
+                yield need_of(owner, "weights", count, each * share, device, "credit", HOST)
             else:
-                yield _need(owner, "weights", count, each * share, device)
+                yield need_of(owner, "weights", count, each * share, device)
         if learner.offload:
-            yield _need(owner, "weights at rest", count, each, HOST)
+            yield need_of(owner, "weights at rest", count, each, HOST)
 
     def _opponents(self, name: str) -> Iterator[Need]:
         policy = self.config.policies[name]
@@ -289,17 +291,42 @@ class _Planner:
         size = self._size(policy.base)
         each = BYTES[self.config.learner_of(name).dtype] * policy.opponent_pool.keep
         count = None if size is None else size.parameters
-        yield _need(f"opponent pool of {name}", "weights", count, each, HOST)
+        device = self._device(self.config.device_of(policy.opponent_pool.of))
+        place = HOST if is_gpu(device) else device
+        yield need_of(f"opponent pool of {name}", "weights", count, each, place)
 
-    def _critic(self, name: str, base: str) -> Iterator[Need]:
-        size, learner = self._size(base), self.config.learner
-        count, owner = None if size is None else size.parameters, f"critic {name}"
-        device = self._device(learner.device)
-        yield _need(owner, "weights", count, BYTES[learner.dtype], device)
+    def _critic(self, name: str, base: str | None) -> Iterator[Need]:
+        """A value head on each policy, a critic with a model of its own, or utilities."""
+        config, dtype = self.config, self.config.learner.dtype
+        if name == "agent":
+            for policy in sorted(config.trained):
+                yield from self._value_head(policy)
+            return
+        size, device = (
+            None if base is None else self._size(base),
+            self._device(config.learner.device),
+        )
+        longest = longest_row(config, size)
         if name == "team":
-            state = MOMENTS + (0 if learner.dtype == "float32" else 4)
-            yield _need(owner, "moments and masters", count, state, device)
-            yield _need(owner, "gradients", count, 4, device, "update of the critic")
+            yield from critic_memory.joint(
+                name, size, config, device=device, longest=longest, measures=self.activations
+            )
+        elif name == "mixer" and (size is not None or base is None):
+            bases = [p.base for name, p in config.policies.items() if self._is_here(name)]
+            sizes = [self._size(base) for base in bases]
+            widths = [each.width for each in sizes if each is not None]
+            yield from critic_memory.mixer(
+                widths, size, config, device=device, longest=longest, measures=self.activations
+            )
+        elif base is not None:
+            yield critic_memory.frozen(name, size, dtype=dtype, device=device)
+
+    def _value_head(self, policy: str) -> Iterator[Need]:
+        config, size = self.config, self._size(self.config.policies[policy].base)
+        learner = config.learner_of(policy)
+        tokens = max(learner.tokens_per_batch, longest_row(config, size))
+        for device, _ in self._places(policy):  # whole on each rank
+            yield from critic_memory.value_head(policy, size, device=device, tokens=tokens)
 
 
 def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
@@ -309,16 +336,3 @@ def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
     tokens = cache // (size.cache_per_token * BYTES[dtype])
     rows = tokens // longest_row(config, size)
     return f"keys and values of {tokens:,} tokens, {rows:,} of the longest rows"
-
-
-def _need(
-    owner: str,
-    part: str,
-    count: int | None,
-    bytes_each: float,
-    device: str,
-    phase: Phase = "always",
-    asleep: str = "",
-) -> Need:
-    size = None if count is None else int(count * bytes_each)
-    return Need(owner, part, size, device, phase, count, asleep)

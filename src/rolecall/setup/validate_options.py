@@ -121,7 +121,7 @@ def _check_opponents(config: Config) -> Problems:
     for name, policy in config.policies.items():
         if policy.opponent_pool is None:
             continue
-        key, of = f"policies.{name}.past", policy.opponent_pool.of
+        key, of = f"policies.{name}.opponent_pool", policy.opponent_pool.of
         if name in config.trained:
             yield (
                 f"{key}: agents that play earlier weights cannot be trained; set trainable: false "

@@ -20,6 +20,7 @@ def check_placement(config: Config) -> Problems:
         yield from _check_critics(config, name)
         yield from _check_context(config, name)
         yield from _check_quantization(config, name)
+        yield from _check_opponents(config, name)
     yield from _check_sharing(config)
     if config.trainer.deterministic and not config.is_exact:
         others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
@@ -78,6 +79,22 @@ def _check_critics(config: Config, name: str) -> Problems:
         yield (
             f"{_key(config, name, 'learner')}.name: critics.mixer reads the model of {name}, which "
             "must be in this process; write local"
+        )
+
+
+def _check_opponents(config: Config, name: str) -> Problems:
+    """A pool keeps weights of this process: those of a learner here, or those that a ranked one
+    publishes to an engine here.
+    """
+    pool = config.policies[name].opponent_pool
+    if pool is None or pool.of not in config.trained or pool.of not in config.policies:
+        return
+    of, engine = pool.of, config.engine_of(pool.of)
+    if config.is_ranked(of) and not isinstance(engine, LocalEngineConfig | OwnEngineConfig):
+        yield (
+            f"policies.{name}.opponent_pool.of: {of!r} is trained on ranks and sampled by "
+            f"{_named(engine.name)}, so no weights of it are in this process to be kept; set "
+            f"{_key(config, of, 'learner')}.name=local, or {_key(config, of, 'engine')}.name=local"
         )
 
 

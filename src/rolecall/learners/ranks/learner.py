@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rolecall.learners.updates import check_diverged, update_of
 from rolecall.types import Batch, Floats, Ids, Turn
 
 PROBE = "probe"
+log = logging.getLogger("rolecall")
 
 
 class RankedLearner(Learner):
@@ -37,6 +39,7 @@ class RankedLearner(Learner):
         self.version = 0
         self.num_skipped = 0  # in a row
         self._num_steps = 0
+        self._told_idle = False
         group.use(name)
         built: Built = group.call("build", name, spec)[0]
         self.num_bytes = built.num_bytes
@@ -77,6 +80,7 @@ class RankedLearner(Learner):
         return updates
 
     async def _step(self, batches: list[Batch], algorithm: Objective, *, per_agent: bool) -> Update:
+        self._tell_idle(len(batches))
         agents = [(agent, list(mine)) for agent, mine in groupby(batches, lambda b: b.agent)]
         apart = per_agent and len(agents) > 1
         if not apart:
@@ -94,6 +98,17 @@ class RankedLearner(Learner):
             update.skipped = (await self._call("find_broken", shipped, batches))[0]
             check_diverged(self.num_skipped, update.skipped)
         return update
+
+    def _tell_idle(self, count: int) -> None:
+        """Say once that ranks have nothing to do: they still take part in what all do at once."""
+        sharers = self.group.size // self.spec.context_parallel
+        if count < sharers and not self._told_idle:
+            self._told_idle = True
+            log.warning(
+                "learner policy=%s has %d micro-batches for %d ranks, so %d are idle: "
+                "lower learner.tokens_per_batch or learner.ranks",
+                self.name, count, sharers, sharers - count,
+            )  # fmt: skip
 
     async def probe(self, tokens: Ids) -> Floats:
         row = row_of(tokens, name=PROBE)

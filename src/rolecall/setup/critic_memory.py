@@ -1,0 +1,93 @@
+"""Predicts how much memory critics take: value heads, critics that read, utilities and mixers.
+
+Legend: N = tokens of the longest batch, V = vocabulary, W = width of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from rolecall.config.schema import Config
+from rolecall.critics.utilities import num_weights
+from rolecall.models.saved_activations import kept_in_last, kept_per_token
+from rolecall.models.sizes import Size
+from rolecall.setup.needs import BYTES, Need, need_of, training
+
+UPDATE = "update of the critic"
+CREDIT = "credit"
+
+
+def value_head(policy: str, size: Size | None, *, device: str, tokens: int) -> Iterator[Need]:
+    """One output beside a policy's own model, in float32; it learns in the policy's update."""
+    owner, update = f"value head of {policy}", f"update of {policy}"
+    count = None if size is None else size.width + 1
+    yield from training(owner, count, dtype="float32", device=device, phase=update)
+    read = None if size is None else tokens * size.width  # states, in float32
+    yield need_of(owner, f"states of {tokens:,} tokens", read, 4, device, update)
+
+
+def joint(
+    name: str, size: Size | None, config: Config, *, device: str, longest: int, measures: bool
+) -> Iterator[Need]:
+    """A model of its own that is trained, with an output for each agent.
+
+    `longest`: tokens of the longest conversation; `measures`: also what its batches keep.
+    """
+    owner, dtype = f"critic {name}", config.learner.dtype
+    count = None if size is None else size.parameters
+    yield from training(owner, count, dtype=dtype, device=device, phase=UPDATE)
+    outputs = len(config.team)
+    head = None if size is None else outputs * (size.width + 1)
+    yield from training(f"head of {owner}", head, dtype="float32", device=device, phase=UPDATE)
+    if not measures:
+        return
+    if size is None:
+        yield Need(owner, "activations", None, device, UPDATE)
+        return
+    tokens = max(config.learner.tokens_per_batch, longest)
+    kept = kept_per_token(size.config, dtype=getattr(torch, dtype), adapter=None)
+    last = kept_in_last(size.config, dtype=getattr(torch, dtype))
+    each = int(tokens * ((size.num_layers - 1) * kept + last))
+    yield Need(owner, f"activations of {tokens:,} tokens", each, device, UPDATE)
+    if copied := _head_copy(size, dtype):
+        yield Need(owner, "the head in float32", copied, device, UPDATE)
+
+
+def mixer(
+    widths: list[int],
+    reader: Size | None,
+    config: Config,
+    *,
+    device: str,
+    longest: int,
+    measures: bool,
+) -> Iterator[Need]:
+    """Utilities of the policies, whose models have these widths; what mixes them, and its reader.
+
+    The reader is frozen. It reads one conversation of `longest` tokens at a time.
+    """
+    width = None if reader is None else reader.width
+    count = num_weights(widths, agents=len(config.team), reader=width)
+    yield from training("critic mixer", count, dtype="float32", device=device, phase=UPDATE)
+    if reader is None:
+        return
+    owner, dtype = "reader of critic mixer", config.learner.dtype
+    yield need_of(owner, "weights", reader.parameters, BYTES[dtype], device)
+    states = 2 * longest * reader.width  # and their sums
+    yield need_of(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
+    if measures:
+        kept = kept_per_token(reader.config, dtype=getattr(torch, dtype), adapter=None)
+        yield Need(owner, "one layer", int(longest * kept), device, CREDIT)
+
+
+def frozen(name: str, size: Size | None, *, dtype: str, device: str) -> Need:
+    """Of a critic of your own; whether it trains them is not known here."""
+    count = None if size is None else size.parameters
+    return need_of(f"critic {name}", "weights", count, BYTES[dtype], device)
+
+
+def _head_copy(size: Size, dtype: str) -> int:
+    """A head that is stored in bfloat16 computes with a copy in float32."""
+    return 0 if dtype == "float32" else 4 * size.vocabulary * size.width
