@@ -102,7 +102,7 @@ MRLM: Names = [
         [],
         "not here: environments run in the process that trains",
     ),
-    ("DDP and FSDP set-up, GPU selection", ["learner.device"], "one process and one device"),
+    ("DDP and FSDP set-up, GPU selection", ["learner.ranks", "learner.device"], "learner.name: replicated or fsdp"),
 ]
 DRMAS: Names = [
     (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
-ENGINE = "the embedded engine samples with the weights being trained"
-SHARDS = "one process: weights are not sharded"
+ENGINE = "the embedded engine samples with the weights being trained; engine has others"
+SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
 PACKED = "turns are always packed without padding"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
@@ -106,7 +106,7 @@ KEYS: dict[str, Key] = {
     f"{ROLLOUT}.dtype": unneeded(ENGINE),
     f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": unneeded(LEARNER),
     f"{ROLLOUT}.tensor_model_parallel_size": unneeded(ENGINE),
-    f"{ROLLOUT}.gpu_memory_utilization": unneeded("engine.cache_gb says what the engine takes"),
+    f"{ROLLOUT}.gpu_memory_utilization": unneeded("engine.cache_gb says what the engine takes, engine.memory vLLM"),
     f"{ROLLOUT}.max_num_batched_tokens": unneeded(ENGINE),
     f"{ROLLOUT}.max_num_seqs": becomes("engine.max_sequences"),
     f"{ROLLOUT}.max_model_len": unneeded("told by the model's own config"),
@@ -149,8 +149,8 @@ KEYS: dict[str, Key] = {
     "trainer.logger": read("trackers", ["console", "wandb"]),
     "trainer.project_name": read("trackers", "verl_examples"),
     "trainer.experiment_name": read("output"),
-    "trainer.n_gpus_per_node": unneeded("one process: learner.device says which device"),
-    "trainer.nnodes": unneeded("one process on one machine"),
+    "trainer.n_gpus_per_node": unneeded("learner: {name: fsdp, ranks: N} trains on N GPUs"),
+    "trainer.nnodes": unneeded("one machine"),
     "trainer.save_freq": read("trainer.save_every"),
     "trainer.test_freq": read("evaluation.every"),
     "trainer.total_epochs": read("trainer.steps", 30),

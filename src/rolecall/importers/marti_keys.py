@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
-RAY = "one process on one machine"
+RAY = "one machine, without Ray"
 ENGINE = "the embedded engine samples with the weights being trained"
-SHARDS = "weights are not sharded"
+SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
 REWARDS = "rewards come from the environment"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"

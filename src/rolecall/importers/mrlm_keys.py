@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, read, refused, unneeded
 
-DISTRIBUTED = "one process on one machine"
+DISTRIBUTED = "learner: {name: replicated or fsdp, ranks: N} trains on N GPUs of a machine"
 SUPERVISED = "its supervised stage is not carried over; see `algorithm: sft`"
 MODEL: dict[str, Key] = {
     "max_new_tokens": becomes("team.*.sampling.max_tokens", 256),
