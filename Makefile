@@ -2,34 +2,38 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what it imports, which is a small part of what is installed.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+# One process a core. Files of slow tests come first, so that none of them is left to the end.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
 $(VENV)/dev: $(VENV)/demo
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) -c constraints.txt -e ".[dev]"
 	touch $@
 
 demo: $(VENV)/demo
 	$(BIN)/rolecall train math
 
-# One process a core, with one thread each: threads of two processes on the same cores wait for one
+# One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
 test: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not evidence"
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not evidence"
 
 # The rest of the tests: that recipes and algorithms learn what they must.
 evidence: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m evidence
+	OMP_NUM_THREADS=1 $(PYTEST) -m evidence
 
 # What is quick to answer while one works: the tests without those marked slow.
 quick: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow"
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check
@@ -45,8 +49,8 @@ wheel: $(VENV)/dev
 	.ci/wheel
 
 $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/peers.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers-alone.txt
+	$(PIP) -c constraints.txt -r benchmarks/peers.txt
+	$(PIP) --no-deps -r benchmarks/peers-alone.txt
 	touch $@
 
 # vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.

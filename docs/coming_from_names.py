@@ -102,7 +102,11 @@ MRLM: Names = [
         [],
         "not here: environments run in the process that trains",
     ),
-    ("DDP and FSDP set-up, GPU selection", ["learner.ranks", "learner.device"], "learner.name: replicated or fsdp"),
+    (
+        "DDP and FSDP set-up, GPU selection",
+        ["learner.ranks", "learner.device"],
+        "learner.name: replicated or fsdp",
+    ),
 ]
 DRMAS: Names = [
     (

@@ -20,6 +20,7 @@ from rolecall.engines.served.connection import ServerError
 from rolecall.engines.served.openai import BudgetSpentError, OpenAIEngine
 from rolecall.errors import InfrastructureError, RunEndingError
 from rolecall.interfaces.engine import ContextFullError, Question, Request, Sampling
+from rolecall.setup.devices import engine_devices
 from rolecall.setup.plan import validate
 from rolecall.types import Message
 from tests.engines.servers import HANG_UP, Asked, Told, chat, refused, serving
@@ -389,7 +390,8 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
 
 def test_the_pages_examples_are_configs(tmp_path):
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
-    first, second = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S))
+    found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
+    gpus, first, second = found
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
     judged = load(write(tmp_path / "judge.yaml", first | parts))
     validate(judged)
@@ -399,7 +401,10 @@ def test_the_pages_examples_are_configs(tmp_path):
         "seed": None,
     }
     alone = {"team": {"solver": {"policy": "small"}}, "workflow": "single"}
-    validate(load(write(tmp_path / "small.yaml", second | parts | alone)))
+    policies = second | parts | alone
+    validate(load(write(tmp_path / "small.yaml", policies)))
+    of_two_gpus = load(write(tmp_path / "gpus.yaml", policies | gpus))
+    assert engine_devices(of_two_gpus, "small", auto="cuda:0") == ["cuda:1", "cuda:2"]
 
 
 def test_beside_a_server_a_run_is_not_deterministic(model_folder, tmp_path):

@@ -123,3 +123,13 @@ def test_a_local_base_is_loaded_without_the_hub(model_folder, tmp_path, monkeypa
     made = launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
     assert environment(made, scratch=tmp_path)["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in environment(launch({"a": None}), scratch=tmp_path)
+
+
+def test_engines_on_a_cpu_share_its_cores_unless_told_otherwise(tmp_path, monkeypatch):
+    made = launch_of(
+        "some/model", {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True, threads=3
+    )
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert environment(made, scratch=tmp_path)["OMP_NUM_THREADS"] == "3"
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert environment(made, scratch=tmp_path)["OMP_NUM_THREADS"] == "5"

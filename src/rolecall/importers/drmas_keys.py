@@ -106,7 +106,7 @@ KEYS: dict[str, Key] = {
     f"{ROLLOUT}.dtype": unneeded(ENGINE),
     f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": unneeded(LEARNER),
     f"{ROLLOUT}.tensor_model_parallel_size": unneeded(ENGINE),
-    f"{ROLLOUT}.gpu_memory_utilization": unneeded("engine.cache_gb says what the engine takes, engine.memory vLLM"),
+    f"{ROLLOUT}.gpu_memory_utilization": unneeded("engine.cache_gb, or engine.memory of vLLM"),
     f"{ROLLOUT}.max_num_batched_tokens": unneeded(ENGINE),
     f"{ROLLOUT}.max_num_seqs": becomes("engine.max_sequences"),
     f"{ROLLOUT}.max_model_len": unneeded("told by the model's own config"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+import torch
+
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
@@ -42,10 +44,15 @@ def make_engines(
     for name in plan.config.policies:
         alike.setdefault(_kind(plan.config, name), []).append(name)
     engines: dict[str, Engine] = {}
+    sections = {names[0]: plan.config.engine_of(names[0]) for names in alike.values()}
+    # On a CPU engines sample at the same time: with more threads than cores they would wait for
+    # one another.
+    num_vllm = sum(isinstance(section, VllmEngineConfig) for section in sections.values())
+    threads = max(1, torch.get_num_threads() // max(1, num_vllm))
     for names in alike.values():
-        section = plan.config.engine_of(names[0])
+        section = sections[names[0]]
         if isinstance(section, VllmEngineConfig):
-            made: Engine = _vllm(plan.config, names, section, tokenizers)
+            made: Engine = _vllm(plan.config, names, section, tokenizers, threads=threads)
         elif isinstance(section, OpenAIEngineConfig):
             made = OpenAIEngine(section, policies=names, key=_key(plan.config, names[0], section))
         elif isinstance(section, SGLangEngineConfig):
@@ -72,6 +79,8 @@ def _vllm(
     names: list[str],
     section: VllmEngineConfig,
     tokenizers: dict[str, Tokenizer],
+    *,
+    threads: int,
 ) -> VllmEngine:
     base, auto = config.policies[names[0]].base, str(device_named("auto"))
     _check_transfer(config, names[0], section, auto=auto)
@@ -83,6 +92,7 @@ def _vllm(
         options=section.model_copy(update={"dtype": config.sampling_dtype(names[0])}),
         device=engine_devices(config, names[0], auto=auto)[0],
         takes_turns=takes_turns(config, names[0], auto=auto),
+        threads=threads,
     )
 
 

@@ -43,8 +43,10 @@ class VllmEngine(FileEngine):
         options: VllmEngineConfig,
         device: str = "auto",
         takes_turns: bool = False,
+        threads: int = 1,
     ) -> None:
-        """`end_ids` end every turn; `device`: its first GPU; `takes_turns`: free it in `sleep`.
+        """`end_ids` end every turn; `device`: its first GPU; `takes_turns`: free it in `sleep`;
+        `threads`: on a CPU, where OMP_NUM_THREADS does not say how many.
 
         Raises ConfigError where vLLM is missing or cannot serve.
         """
@@ -53,7 +55,7 @@ class VllmEngine(FileEngine):
         self.policies, self.options = dict(policies), options
         self._launch = launch_of(
             locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device,
-            takes_turns=takes_turns,
+            takes_turns=takes_turns, threads=threads,
         )  # fmt: skip
         self._process: VllmProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -33,6 +33,7 @@ class Launch:
     transfer: str  # files | nccl | ipc
     on_cpu: bool
     gpus: range  # those that it may see, of those that this process sees
+    threads: int  # on a CPU
 
 
 def launch_of(
@@ -44,8 +45,10 @@ def launch_of(
     on_cpu: bool,
     device: str = "auto",
     takes_turns: bool = False,
+    threads: int = 1,
 ) -> Launch:
-    """`model`: a folder or a hub name; `device`: the first GPU, which `takes_turns` frees at times.
+    """`model`: a folder or a hub name; `device`: the first GPU, which `takes_turns` frees at times;
+    `threads`: on a CPU.
 
     Raises ConfigError where vLLM could not serve it. Where the options name no dtype it is float32:
     they do not know the learner's.
@@ -91,7 +94,7 @@ def launch_of(
     number = device.partition(":")[2]
     first = int(number) if number.isdigit() else 0
     gpus = range(first, first + options.tensor_parallel)
-    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu, gpus)
+    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu, gpus, threads)
 
 
 def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
@@ -172,6 +175,7 @@ def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
         ours["HF_HUB_OFFLINE"] = "1"
     if launch.on_cpu:
         ours["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # OMP_NUM_THREADS says how many, as to all
+        ours["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(launch.threads))
     else:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = seen.split(",") if seen else [str(number) for number in range(launch.gpus.stop)]
