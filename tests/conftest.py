@@ -11,11 +11,6 @@ HERE = Path(__file__).resolve().parent
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones first: a process that begins one at the end keeps the others waiting."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
 def make_model(
     folder: Path, family: str, *, seed: int = 0, spread: float = 0.2, width: int = 32
 ) -> Path:
@@ -107,3 +102,5 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
         if place.startswith(EVIDENCE):
             item.add_marker(pytest.mark.evidence)
+    # Slow ones first: a process that begins one at the end keeps the others waiting.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -401,9 +401,9 @@ def test_the_pages_examples_are_configs(tmp_path):
         "seed": None,
     }
     alone = {"team": {"solver": {"policy": "small"}}, "workflow": "single"}
-    policies = second | parts | alone
-    validate(load(write(tmp_path / "small.yaml", policies)))
-    of_two_gpus = load(write(tmp_path / "gpus.yaml", policies | gpus))
+    validate(load(write(tmp_path / "small.yaml", second | parts | alone)))
+    small = {"policies": {"small": {"base": "tiny:math"}}}
+    of_two_gpus = load(write(tmp_path / "gpus.yaml", parts | alone | small | gpus))
     assert engine_devices(of_two_gpus, "small", auto="cuda:0") == ["cuda:1", "cuda:2"]
 
 
