@@ -91,7 +91,8 @@ SLOW = (
     "test_held_loop",
     "test_kernels", "test_linear_reading", "test_memory", "test_mixed_run",
     "test_opponents", "test_quantized", "test_readme", "test_recipes", "test_resume",
-    "test_trained_team", "test_trainer", "test_two_families", "test_user_code", "test_user_page", "test_validation",
+    "test_trained_team", "test_trainer", "test_two_families", "test_user_code",
+    "test_user_page", "test_validation",
 )  # fmt: skip
 
 
