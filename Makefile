@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Python compiles what it imports, which is a small part of what is installed.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# One process a core. Files of slow tests come first, so that none of them is left to the end.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process a core.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: demo test evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: demo test test-vllm evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,6 +56,10 @@ $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 # vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.
 $(VENV)/vllm: $(VENV)/bench
 	touch $@
+
+# They start processes that use every core, so they have the machine to themselves.
+test-vllm: $(VENV)/vllm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_vllm.py tests/engines/test_vllm_runs.py
 
 bench: $(VENV)/bench
 	mkdir -p benchmarks/results
