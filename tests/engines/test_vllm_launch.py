@@ -99,6 +99,21 @@ def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():
         launch({"a": Adapter()}, on_cpu=False, transfer="ipc")
 
 
+@pytest.mark.parametrize(("kinds", "cached"), [("full_attention", True), ("conv", False)])
+def test_on_a_cpu_prefixes_are_cached_where_all_layers_are_attention(kinds, cached, tmp_path):
+    from transformers import Lfm2Config
+
+    layers = [kinds, "full_attention"]
+    Lfm2Config(
+        vocab_size=300, hidden_size=128, num_attention_heads=4, num_hidden_layers=2,
+        layer_types=layers,
+    ).save_pretrained(tmp_path)  # fmt: skip
+    made = launch_of(
+        str(tmp_path), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True
+    )
+    assert made.arguments["enable_prefix_caching"] is cached
+
+
 def test_vllm_can_sleep_where_it_takes_turns_with_a_learner(model_folder):
     def made(turns: bool) -> Launch:
         return launch_of(

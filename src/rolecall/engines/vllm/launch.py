@@ -83,6 +83,8 @@ def launch_of(
         # A prompt read in part is sampled from too, and vLLM then sets the offset of the request's
         # generator back, which a generator of the CPU has not: so prompts are read whole.
         arguments["enable_chunked_prefill"] = False
+        # For states of other layers than attention vLLM caches prefixes of parts alone.
+        arguments["enable_prefix_caching"] = not (Path(model).is_dir() and _has_states(model))
     if adapters:
         arguments |= {
             "enable_lora": True,
@@ -128,6 +130,12 @@ def _config(model: str) -> Any:
         return AutoConfig.from_pretrained(model).get_text_config()
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"base {model!r} has no usable config: {first_line(error)}") from error
+
+
+def _has_states(model: str) -> bool:
+    """Whether there are layers that carry a state from token to token, as convolutions do."""
+    kinds = set(getattr(_config(model), "layer_types", None) or [])
+    return bool(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def _check_head_size(model: str) -> None:
