@@ -26,6 +26,7 @@ from rolecall.setup.plan import validate
 from rolecall.setup.remedies import enough
 from rolecall.types import Episode, Turn
 from tests import toy
+from tests.families import CASES, make
 from tests.test_cli import command
 from tests.test_recipes import REAL, VARIANTS
 from tests.toy import algorithm_cases, changed, relay_config, solo_config, write
@@ -46,6 +47,7 @@ SHAPES = {
     "an adapter beside 4 bits": (WIDE, {}, ADAPTER | {"quantization": "4bit"}),
 }
 TOKENS, PROMPT, ANSWER = 768, 8, 248
+UNMEASURED = {"Bamba", "CodeGen", "DiffLlama", "Gemma3nText", "Gemma4Text", "OlmoHybrid"}
 CARDS = (16, 24, 48, 80, 141, 180)  # GB of GPUs that are common
 
 
@@ -322,3 +324,14 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
     with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling\) and has 1\.1; "):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_every_family_has_a_plan(case, tmp_path):
+    """Whatever its config calls layers and widths; of a few the activations are unknown."""
+    engine = {"name": "vllm", "cache_gb": 0.1, "max_length": 200}
+    base = make(tmp_path, *case)
+    needs = memory_of(Config.model_validate(relay_config(base, engine=engine)))
+    weights = next(need.num_bytes for need in needs if need.part == "weights")
+    assert weights == 4 * AutoModelForCausalLM.from_pretrained(base).num_parameters()
+    assert all(need.num_bytes for need in needs) == (case[1] not in UNMEASURED)

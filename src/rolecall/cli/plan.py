@@ -88,7 +88,10 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     for name, place in found["served_at"].items():
         console.print(f"policy {name}: its weights are {place}", highlight=False, soft_wrap=True)
     for name in found["unknown"]:
-        console.print(f"{name}: its base is not on this machine, so its size is unknown")
+        console.print(
+            f"{name}: what is unknown is not counted; its base is not on this machine, or its "
+            "family cannot be measured"
+        )
     if "remedies" in found:
         _show_remedies(found, console)
 

@@ -10,11 +10,12 @@ from typing import Any
 from torch.nn import Module
 
 from rolecall.models.attention import layouts
+from rolecall.models.language_model import layers_of
 
 
 def carry(model: Any) -> None:
     """Change the layers of a model in place."""
-    for layer in model.get_decoder().layers:
+    for layer in layers_of(model):
         kind = type(layer)
         layer.__class__ = type(kind.__name__, (Carrying, kind), {})
 

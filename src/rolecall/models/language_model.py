@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, float32
-from torch.nn import Module, Parameter
+from torch.nn import Module, ModuleList, Parameter
 from transformers import AutoModelForCausalLM
 
 from rolecall.agents.chat_template import Tokenizer
@@ -335,6 +335,18 @@ def has_dynamic_rope(config: Any) -> bool:
     rope = getattr(config, "rope_parameters", None) or {}
     of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
     return any(part.get("rope_type") in ("dynamic", "longrope") for part in of_kinds)
+
+
+def layers_of(model: Any) -> ModuleList:
+    """The layers of a model of transformers, whatever its family calls them.
+
+    Raises ValueError for a model that keeps no list of them.
+    """
+    number = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():  # outer ones first, so before the experts of a layer
+        if isinstance(module, ModuleList) and len(module) == number:
+            return module
+    raise ValueError(f"{type(model).__name__} keeps no list of its {number} layers")
 
 
 def heads_of(config: Any) -> tuple[int, int]:

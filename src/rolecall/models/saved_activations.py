@@ -28,63 +28,83 @@ WIDTHS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_va
 LAYERS, TOKENS = (2, 3), (32, 64)  # pairs whose differences are looked at
 VOCABULARY = 256  # of a copy
 
-_known: dict[str, float] = {}
+_known: dict[str, float | None] = {}
 
 
-def kept_per_token(config: Any, *, dtype: torch.dtype, adapter: Adapter | None) -> float:
+def kept_per_token(config: Any, *, dtype: torch.dtype, adapter: Adapter | None) -> float | None:
     """Bytes that a layer keeps of one token until its backward pass; `config` of transformers.
 
-    Raises ValueError for a model that cannot be trained here.
+    None for a family of which no narrower copy can be made. Raises ValueError for an adapter that
+    the model cannot have.
     """
     key = f"{config.to_json_string(use_diff=False)} {dtype} {adapter!r}"
     if key not in _known:
-        times = gcd(*(getattr(config, name) for name in WIDTHS if getattr(config, name, None)))
+        times = _times(config)
         narrow = adapter and adapter.model_copy(update={"rank": max(1, adapter.rank // times)})
-        few, many = (_kept(_copy(config, number, times), dtype, narrow) for number in LAYERS)
-        _known[key] = times * ((many[1] - many[0]) - (few[1] - few[0])) / (TOKENS[1] - TOKENS[0])
+        grown = [_grown(copy, narrow) for copy in _copies(config, dtype)]
+        _known[key] = times * (grown[1] - grown[0]) if grown else None
     return _known[key]
 
 
-def kept_in_last(config: Any, *, dtype: torch.dtype) -> float:
+def kept_in_last(config: Any, *, dtype: torch.dtype) -> float | None:
     """The same of the last layer, where few of its states are read: it computes no others."""
     key = f"last of {config.to_json_string(use_diff=False)} {dtype}"
     if key not in _known:
-        times = gcd(*(getattr(config, name) for name in WIDTHS if getattr(config, name, None)))
-        small = _kept(_copy(config, LAYERS[0], times), dtype, None, reads=1)
-        others = (LAYERS[0] - 1) * kept_per_token(config, dtype=dtype, adapter=None)
-        _known[key] = times * (small[1] - small[0]) / (TOKENS[1] - TOKENS[0]) - others
+        kept = kept_per_token(config, dtype=dtype, adapter=None)
+        if kept is None:
+            return None
+        whole = _times(config) * _grown(_copies(config, dtype)[0], None, reads=1)
+        _known[key] = whole - (LAYERS[0] - 1) * kept
     return _known[key]
 
 
-def _copy(config: Any, layers: int, times: int) -> Any:
+def _times(config: Any) -> int:
+    """How many times narrower a copy can be."""
+    return gcd(*_widths(config).values())
+
+
+def _widths(config: Any) -> dict[str, int]:
+    found = {name: getattr(config, name, None) for name in WIDTHS}
+    return {name: width for name, width in found.items() if isinstance(width, int) and width}
+
+
+def _copies(config: Any, dtype: torch.dtype) -> list[Any]:
+    """Models of `LAYERS` layers; none where the numbers of a family must fit one another."""
+    try:
+        return [_loaded(_copy(config, layers), dtype) for layers in LAYERS]
+    except Exception:  # each family checks its numbers in its own way
+        return []
+
+
+def _copy(config: Any, layers: int) -> Any:
     """A config of fewer and narrower layers."""
-    told = config.to_dict()
-    told |= {name: told[name] // times for name in WIDTHS if told.get(name)}
-    told |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY}
-    if told.get("layer_types"):
-        kinds = told["layer_types"]
-        told["layer_types"] = [kinds[number % len(kinds)] for number in range(layers)]
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        told[name] = None
-    return type(config).from_dict(told)
+    told, own_names, times = config.to_dict(), type(config).attribute_map, _times(config)
+    for name, value in told.items():
+        if isinstance(value, list) and len(value) == config.num_hidden_layers:
+            told[name] = [value[number % len(value)] for number in range(layers)]
+    small = {name: width // times for name, width in _widths(config).items()}
+    small |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY}
+    small |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    return type(config).from_dict(told | {own_names.get(name, name): small[name] for name in small})
 
 
-def _kept(
-    config: Any, dtype: torch.dtype, adapter: Adapter | None, *, reads: int | None = None
-) -> list[int]:
-    """Bytes that forward passes over `TOKENS` tokens keep, parameters aside.
-
-    `reads`: the number of states that are read; None for all.
-    """
+def _loaded(config: Any, dtype: torch.dtype) -> Any:
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
         AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
-        cpu = torch.device("cpu")
-        loaded = load_model(folder, device=cpu, dtype=dtype, sampled=False)
+        return load_model(folder, device=torch.device("cpu"), dtype=dtype, sampled=False)
+
+
+def _grown(loaded: Any, adapter: Adapter | None, *, reads: int | None = None) -> float:
+    """Bytes of a token that a forward pass keeps, parameters aside.
+
+    `reads`: the number of tokens whose logits are computed; None for all.
+    """
     tokenizer: Any = SimpleNamespace(eos_token_id=0)
     model = LanguageModel(loaded, tokenizer)
     if adapter is not None:
         model = with_adapters(loaded, tokenizer, {"copy": adapter}, seed=0)["copy"]
-    return [_kept_by(model, count, reads or count) for count in TOKENS]
+    few, many = (_kept_by(model, count, reads or count) for count in TOKENS)
+    return (many - few) / (TOKENS[1] - TOKENS[0])
 
 
 def _kept_by(model: LanguageModel, count: int, reads: int) -> int:
@@ -98,6 +118,6 @@ def _kept_by(model: LanguageModel, count: int, reads: int) -> int:
     ids = torch.arange(count) % VOCABULARY
     layout = Rows([count], device=ids.device)
     with model.using(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model.states(ids, layout.position, layout=layout, keep=torch.arange(count - reads, count))
+        model.logits(ids, layout.position, layout=layout, keep=torch.arange(count - reads, count))
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in kept}
     return sum(storage.nbytes() for place, storage in storages.items() if place not in own)

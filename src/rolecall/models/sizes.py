@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
-from rolecall.models.language_model import heads_of
+from rolecall.models.language_model import heads_of, layers_of
 from rolecall.models.loading import locate
 
 
@@ -27,7 +27,7 @@ class Size:
     width: int  # of a state
     vocabulary: int
     max_length: int
-    cache_per_token: int  # numbers that one token's keys and values take in all layers
+    cache_per_token: int  # numbers of one token's keys and values in all layers, 0 if unknown
     config: Any  # of transformers
     model: Any  # on torch's meta device: shapes without numbers
 
@@ -61,7 +61,7 @@ def size_of(base: str) -> Size:
     text = config.get_text_config()
     heads, size = heads_of(text)
     table = model.get_input_embeddings().weight
-    layers = model.get_decoder().layers
+    layers = layers_of(model)
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         embedding=table.numel(),

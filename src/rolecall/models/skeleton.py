@@ -20,6 +20,7 @@ from rolecall.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.carried_layout import Carrying, carry
 from rolecall.models.exact_head import make_exact
+from rolecall.models.language_model import layers_of
 from rolecall.models.last_layer import trim
 from rolecall.models.loading import locate, set_up
 
@@ -57,7 +58,7 @@ def skeleton_of(base: str, *, device: torch.device, dtype: torch.dtype) -> Skele
     set_up(small, base, device=device, sampled=False, fuses=False)
     if small.kept_apart:
         return None
-    if any(isinstance(layer, Carrying) for layer in small.get_decoder().layers):
+    if any(isinstance(layer, Carrying) for layer in layers_of(small)):
         carry(model)
     model.kept_apart, model.scales_logits = small.kept_apart, small.scales_logits
     model.eval()

@@ -46,9 +46,12 @@ def joint(
     if size is None:
         yield Need(owner, "activations", None, device, UPDATE)
         return
-    tokens = max(config.learner.tokens_per_batch, longest)
     kept = kept_per_token(size.config, dtype=getattr(torch, dtype), adapter=None)
     last = kept_in_last(size.config, dtype=getattr(torch, dtype))
+    if kept is None or last is None:
+        yield Need(owner, "activations", None, device, UPDATE)
+        return
+    tokens = max(config.learner.tokens_per_batch, longest)
     each = int(tokens * ((size.num_layers - 1) * kept + last))
     yield Need(owner, f"activations of {tokens:,} tokens", each, device, UPDATE)
     if copied := _head_copy(size, dtype):
@@ -79,7 +82,8 @@ def mixer(
     yield need_of(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
     if measures:
         kept = kept_per_token(reader.config, dtype=getattr(torch, dtype), adapter=None)
-        yield Need(owner, "one layer", int(longest * kept), device, CREDIT)
+        whole = None if kept is None else int(longest * kept)
+        yield Need(owner, "one layer", whole, device, CREDIT)
 
 
 def frozen(name: str, size: Size | None, *, dtype: str, device: str) -> Need:

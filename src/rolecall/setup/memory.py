@@ -209,15 +209,16 @@ class _Planner:
             return
         config, policy = self.config, self.config.policies[name]
         update, learner = f"update of {name}", config.learner_of(name)
-        if size is None:
+        dtype, kept = getattr(torch, learner.dtype), None
+        try:
+            if size is not None:
+                kept = kept_per_token(size.config, dtype=dtype, adapter=policy.adapter)
+        except ValueError as error:
+            raise ConfigError(f"policies.{name}.adapter: {error}") from error
+        if size is None or kept is None:
             yield Need(owner, "activations", None, device, update)
             return
         tokens = max(learner.tokens_per_batch, longest_row(config, size))
-        dtype = getattr(torch, learner.dtype)
-        try:
-            kept = kept_per_token(size.config, dtype=dtype, adapter=policy.adapter)
-        except ValueError as error:
-            raise ConfigError(f"policies.{name}.adapter: {error}") from error
         again = learner.checkpoint_activations  # only the inputs of layers are kept
         each = size.num_layers * (BYTES[learner.dtype] * size.width if again else kept)
         yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)
@@ -331,7 +332,7 @@ class _Planner:
 
 def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
     """Names a cache by what it holds."""
-    if size is None:
+    if size is None or not size.cache_per_token:
         return "keys and values"
     tokens = cache // (size.cache_per_token * BYTES[dtype])
     rows = tokens // longest_row(config, size)

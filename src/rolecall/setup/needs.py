@@ -18,7 +18,7 @@ class Need:
 
     owner: str  # e.g. `policy solver`
     part: str  # e.g. weights
-    num_bytes: int | None  # None: the base's config is not on this machine
+    num_bytes: int | None  # None: the base is not on this machine, or cannot be measured
     device: str
     phase: Phase = "always"
     parameters: int | None = None
