@@ -35,6 +35,7 @@ from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.seeding import seed_of
+from tests.families import loaded, make
 from tests.toy import CPU, language_model
 
 if importlib.util.find_spec("vllm") is None:  # to import it takes seconds
@@ -439,6 +440,40 @@ def test_an_adapter_that_does_not_fit_leaves_the_old_one(two, learners, loop, tm
     [said] = loop.run(two.generate(request(policy="b")))
     assert gap(learners["b"], request(), said) <= CLOSE
     assert set(said.versions) == {1000}
+
+
+@pytest.mark.parametrize(
+    ("case", "widths", "dtype", "near"),
+    [
+        (("full", "Qwen3Moe"), {"head_dim": 32}, "float32", CLOSE),
+        # Of vLLM's kernels for linear attention there are only some on a CPU. Rounding is seen.
+        (("apart", "Qwen3Next"),
+         {"head_dim": 64, "linear_key_head_dim": 128, "linear_value_head_dim": 128},
+         "bfloat16", 0.6),
+    ],
+    ids=["experts", "convolutions"],
+)  # fmt: skip
+def test_weights_that_vllm_packs_on_a_cpu_are_published(
+    case, widths, dtype, near, base, loop, tmp_path
+):
+    old = make(tmp_path / "old", *case, hidden_size=128, intermediate_size=128,
+               max_position_embeddings=LENGTH, **widths)  # fmt: skip
+    load_tokenizer(str(base)).save_pretrained(old)
+    models = [loaded(old), loaded(old)]
+    change(models[1], seed=1, by=0.1)
+    models[1].save(tmp_path / "new")
+    how = options(max_sequences=8, dtype=dtype)
+    made = VllmEngine(str(old), {"p": None}, end_ids=[0], options=how)
+    asked = request(temperature=1.0)
+    try:
+        for version, folder in enumerate([None, tmp_path / "new", old]):
+            if folder is not None:
+                loop.run(made.load_files("p", version, folder))
+            [said] = loop.run(made.generate(asked))
+            assert gap(models[version % 2], asked, said) <= near
+            assert gap(models[1 - version % 2], asked, said) > 1.0
+    finally:
+        loop.run(made.close())
 
 
 def test_a_process_that_dies_at_its_start_shows_its_last_lines(loop, tmp_path):

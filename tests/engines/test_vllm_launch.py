@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from transformers import AutoConfig
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.vllm import installed
 from rolecall.engines.vllm.launch import Launch, check_division, environment, launch_of
+from tests.families import make
 
 
 def launch(policies, *, on_cpu: bool = True, **options) -> Launch:
@@ -90,6 +92,24 @@ def test_heads_that_vllm_lacks_on_a_cpu_are_an_error(model_folder):
     with pytest.raises(ConfigError, match="attention heads of size 8; vLLM on a CPU has 32, 64"):
         launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
     launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+
+
+def test_a_context_longer_than_the_bases_is_an_error(model_folder):
+    longest = AutoConfig.from_pretrained(model_folder).max_position_embeddings
+    given = {"end_ids": [0], "on_cpu": False}
+    launch_of(str(model_folder), {"a": None}, options=VllmEngineConfig(max_length=longest), **given)
+    longer = VllmEngineConfig(max_length=longest + 1)
+    with pytest.raises(ConfigError, match=rf"^engine\.max_length: .* {longest} tokens, not"):
+        launch_of(str(model_folder), {"a": None}, options=longer, **given)
+
+
+def test_linear_attention_on_a_cpu_is_in_bfloat16_alone(tmp_path):
+    sizes = {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "head_dim": 64}
+    base = make(tmp_path, "apart", "Qwen3Next", **sizes)
+    rounded = VllmEngineConfig(dtype="bfloat16")
+    launch_of(str(base), {"a": None}, end_ids=[0], options=rounded, on_cpu=True)
+    with pytest.raises(ConfigError, match=r"^engine\.dtype: .* not in float32; write bfloat16"):
+        launch_of(str(base), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True)
 
 
 def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():

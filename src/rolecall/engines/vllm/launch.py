@@ -20,6 +20,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoR
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers without states
 HERE = __package__
 
 
@@ -56,8 +57,10 @@ def launch_of(
     adapters = _adapters(policies)
     if options.tensor_parallel > 1:
         check_division(model, options.tensor_parallel)
-    if on_cpu and Path(model).is_dir():  # nothing is downloaded for a check
-        _check_head_size(model)
+    if Path(model).is_dir():  # nothing is downloaded for a check
+        _check_length(model, options.max_length)
+        if on_cpu:
+            _check_kernels(model, options.dtype or "float32")
     if options.transfer != "files" and (adapters or on_cpu):
         what = "adapters" if adapters else "a CPU"
         raise ConfigError(f"engine.transfer: {what} can take files only; write files")
@@ -84,7 +87,8 @@ def launch_of(
         # generator back, which a generator of the CPU has not: so prompts are read whole.
         arguments["enable_chunked_prefill"] = False
         # For states of other layers than attention vLLM caches prefixes of parts alone.
-        arguments["enable_prefix_caching"] = not (Path(model).is_dir() and _has_states(model))
+        kinds = _kinds(model) if Path(model).is_dir() else set()
+        arguments["enable_prefix_caching"] = kinds <= ATTENTION
     if adapters:
         arguments |= {
             "enable_lora": True,
@@ -132,15 +136,27 @@ def _config(model: str) -> Any:
         raise ConfigError(f"base {model!r} has no usable config: {first_line(error)}") from error
 
 
-def _has_states(model: str) -> bool:
-    """Whether there are layers that carry a state from token to token, as convolutions do."""
-    kinds = set(getattr(_config(model), "layer_types", None) or [])
-    return bool(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
+def _kinds(model: str) -> set[str]:
+    """Of the model's layers, where its config tells them apart."""
+    return set(getattr(_config(model), "layer_types", None) or [])
 
 
-def _check_head_size(model: str) -> None:
+def _check_length(model: str, length: int | None) -> None:
+    longest = getattr(_config(model), "max_position_embeddings", None)
+    if length and longest and length > longest:
+        raise ConfigError(
+            f"engine.max_length: base {model!r} has a context of {longest} tokens, not {length}"
+        )
+
+
+def _check_kernels(model: str, dtype: str) -> None:
     """Raises ConfigError where vLLM on a CPU would fail at its first token."""
     config = _config(model)
+    if "linear_attention" in _kinds(model) and dtype != "bfloat16":
+        raise ConfigError(
+            f"engine.dtype: base {model!r} has linear attention, which vLLM on a CPU computes in "
+            f"bfloat16 only, not in {dtype}; write bfloat16"
+        )
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if size not in CPU_HEAD_SIZES:
         raise ConfigError(

@@ -14,21 +14,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 from vllm.config import set_current_vllm_config
-from vllm.model_executor.layers import utils
 from vllm.platforms import current_platform
 
+from rolecall.engines.vllm import cpu_packing
 from rolecall.errors import first_line
 
-
-def _plain(layer: Any, remove_weight: bool) -> None:
-    """Instead of `dispatch_cpu_unquantized_gemm`, which packs a copy of the weights that no later
-    load reaches. It costs what oneDNN's packed products save.
-    """
-    layer.cpu_linear = torch.nn.functional.linear
-
-
 if current_platform.is_cpu():
-    utils.dispatch_cpu_unquantized_gemm = _plain
+    cpu_packing.prepare()
 
 
 class WholeWeights:
@@ -55,7 +47,8 @@ class WholeWeights:
             self.model_runner.reload_weights(weights_iterator=_tensors(files))
             return
         model = self.model_runner.get_model()
-        loaded = model.load_weights(_tensors(files))
+        with cpu_packing.unpacked(model):
+            loaded = model.load_weights(_tensors(files))
         missing = sorted({name for name, _ in model.named_parameters()} - loaded)
         if missing:
             raise ValueError(f"the files lack weights: {missing[:3]}, {len(missing)} in all")
