@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_map_only
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")  # where PyTorch's own code thinks that all of it is
@@ -134,7 +133,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         wrap = bool(on_gpu)
     if not wrap:
         return out
-    wrapped = tree_map_only(Tensor, OnGpu, out)
+    wrapped = _wrapped(out)
     return return_and_correct_aliasing(func, args, kwargs, wrapped)
 
 
@@ -144,6 +143,12 @@ def _tensors(given: Any) -> Iterator[Tensor]:
     elif isinstance(given, list | tuple):
         for one in given:
             yield from _tensors(one)
+
+
+def _wrapped(out: Any) -> Any:
+    if isinstance(out, Tensor):
+        return OnGpu(out)
+    return type(out)(map(_wrapped, out)) if type(out) in (list, tuple) else out
 
 
 def _inner(given: Any) -> Any:
