@@ -103,3 +103,5 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
         if place.startswith(EVIDENCE):
             item.add_marker(pytest.mark.evidence)
+    # Slow ones first: a process that begins one at the end keeps the others waiting.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -47,6 +47,12 @@ SHAPES = {
     "an adapter beside 4 bits": (WIDE, {}, ADAPTER | {"quantization": "4bit"}),
 }
 TOKENS, PROMPT, ANSWER = 768, 8, 248
+# Families with other names for layers and widths, with lists of one number for each layer, or with
+# numbers that must fit one another; and a plain one.
+ODD = {
+    "Bloom", "Cwm", "Falcon", "GPT2", "GPTBigCode", "GPTJ", "Laguna", "Llama4Text", "Mellum",
+    "MiMoV2Flash", "ModernBertDecoder", "Mpt", "Qwen3", "SmolLM3",
+}  # fmt: skip
 UNMEASURED = {"Bamba", "CodeGen", "DiffLlama", "Gemma3nText", "Gemma4Text", "OlmoHybrid"}
 CARDS = (16, 24, 48, 80, 141, 180)  # GB of GPUs that are common
 
@@ -326,8 +332,8 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_every_family_has_a_plan(case, tmp_path):
+@pytest.mark.parametrize("case", [c for c in CASES if c[1] in ODD | UNMEASURED], ids="-".join)
+def test_any_family_has_a_plan(case, tmp_path):
     """Whatever its config calls layers and widths; of a few the activations are unknown."""
     engine = {"name": "vllm", "cache_gb": 0.1, "max_length": 200}
     base = make(tmp_path, *case)
