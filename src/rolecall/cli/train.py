@@ -15,13 +15,15 @@ from rich.console import Console
 
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
+from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import report, summary, terminal
 from rolecall.setup.build import build
-from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.plan import Plan, load_plan, validate
 from rolecall.storage import run_folder
 from rolecall.storage.log_file import logged
 from rolecall.storage.run_folder import RunFolder
@@ -87,14 +89,34 @@ def train(
                 f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
             )
             return _summary(folder, config)
-        run = build(plan)
-        with running(run), folder.started(config, allow_changes=allow_changes):
-            with logged(folder.log):
-                _train(plan, run, folder, stop=stop or Stop())
-            found = _summary(folder, config)
+        found = _to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())
         return found
+
+
+def _to_the_end(
+    plan: Plan, folder: RunFolder, *, allow_changes: bool, stop: Stop
+) -> dict[str, Any]:
+    """The summary. On a cluster the run is built again when ranks of a learner are lost; it goes on
+    from its last checkpoint, with the episodes that it has journaled.
+    """
+    config, restarts = plan.config, 0
+    while True:
+        done = folder.num_steps()
+        run = build(plan)
+        try:
+            with running(run), folder.started(config, allow_changes=allow_changes):
+                with logged(folder.log):
+                    _train(plan, run, folder, stop=stop)
+                return _summary(folder, config)
+        except RankError as error:
+            restarts = 1 if folder.num_steps() > done else restarts + 1
+            cluster = config.cluster
+            if not isinstance(cluster, RayClusterConfig) or restarts > cluster.restarts:
+                raise
+            console.print(f"{error}. The run is started again", soft_wrap=True, highlight=False)
+            plan = validate(config)
 
 
 def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop) -> None:

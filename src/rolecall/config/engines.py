@@ -32,6 +32,8 @@ class LocalEngineConfig(Section):
     separate_weights: bool = False
     """Sample with a copy of the weights, which each update publishes to, instead of the very
     weights being trained."""
+    replicas: int = Field(1, ge=1, le=4096)
+    """Engines that share the requests, each in a process of the cluster."""
 
 
 class OwnEngineConfig(Section):

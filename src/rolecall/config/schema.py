@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from rolecall.config.cluster import ClusterConfig, LocalClusterConfig, RayClusterConfig
 from rolecall.config.engines import (
     EngineConfig,
     LocalEngineConfig,
@@ -19,6 +20,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
 from rolecall.config.section import Section
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.config.vllm import VllmEngineConfig
 from rolecall.interfaces.engine import Sampling
 from rolecall.interfaces.tool import Format
 
@@ -297,6 +299,8 @@ class Config(Section):
     """What samples."""
     learner: LearnerConfig = LocalLearnerConfig()
     """What trains."""
+    cluster: ClusterConfig = LocalClusterConfig()
+    """The machines that it runs on."""
     trackers: list[Named] = []
     """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
     trackio, weave."""
@@ -335,7 +339,14 @@ class Config(Section):
 
     def weights_are_apart(self, policy: str) -> bool:
         """Whether the engine samples a trained policy with weights that its learner has not."""
-        return self.is_ranked(policy) or self.engine_of(policy).separate_weights
+        engine = self.engine_of(policy)
+        return self.is_ranked(policy) or self.is_replicated(policy) or engine.separate_weights
+
+    def is_replicated(self, policy: str) -> bool:
+        """Whether engines in processes of a cluster sample it."""
+        kinds = (LocalEngineConfig, VllmEngineConfig)
+        on_ray = isinstance(self.cluster, RayClusterConfig)
+        return on_ray and isinstance(self.engine_of(policy), kinds)
 
     @property
     def deterministic(self) -> bool:
@@ -346,7 +357,10 @@ class Config(Section):
     def is_exact(self) -> bool:
         """Whether every engine says the same for the same seed, whatever it samples beside."""
         kinds = (LocalEngineConfig, OwnEngineConfig)
-        return all(isinstance(self.engine_of(name), kinds) for name in self.policies)
+        return all(
+            isinstance(self.engine_of(name), kinds) and not self.is_replicated(name)
+            for name in self.policies
+        )
 
     def takes_text(self, policy: str) -> bool:
         """Whether its engine is sent messages and says text, so that no turn of it has tokens."""
@@ -369,7 +383,7 @@ class Config(Section):
         if not isinstance(given, Mapping):
             return given
         given = dict(given)
-        for key in ("engine", "learner"):
+        for key in ("engine", "learner", "cluster"):
             if key in given:
                 given[key] = _section(given[key])
         policies = given.get("policies")

@@ -19,6 +19,8 @@ class VllmEngineConfig(Section):
     device: str | None = None
     """Its first GPU: cuda, cuda:1 ...; by default the one that the policy's learner has, which it
     then gives back while weights are updated."""
+    replicas: int = Field(1, ge=1, le=4096)
+    """Engines that share the requests, each in a process of the cluster."""
     memory: float = Field(0.9, gt=0, le=1)
     """Share of each GPU's memory that vLLM may take; nothing on a CPU."""
     cache_gb: float | None = Field(None, gt=0, le=1e5)

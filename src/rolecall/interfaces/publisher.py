@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rolecall.interfaces.engine import Engine
+from rolecall.types import Floats, Ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,4 +60,13 @@ class ModelEngine(FileEngine, Protocol):
 
     async def load_model(self, policy: str, version: int, model: Module) -> None:
         """Sample with its parameters from now on; they may change after this call."""
+        ...
+
+
+@runtime_checkable
+class Replicas(FileEngine, Protocol):
+    """Several engines that share the requests."""
+
+    async def score_each(self, policy: str, prompt: Ids, tokens: Ids) -> list[Floats]:
+        """What each of them says of `tokens` [T] after `prompt` [P], at temperature 1."""
         ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.interfaces.engine import Engine
@@ -38,12 +40,16 @@ def build(plan: Plan) -> Run:
     _check_machine(plan.config)
     opened = open_parts(plan)
     ranks: Ranks | None = None
+    session: RaySession | None = None
     try:
-        ranks = Ranks(plan.config)
-        return _connected(plan, opened, ranks)
+        session = session_of(plan.config)
+        ranks = Ranks(plan.config, session)
+        return _connected(plan, opened, ranks, session)
     except BaseException as error:
         if ranks is not None:
             ranks.close()
+        if session is not None:
+            session.close()
         if isinstance(error, ConfigError):
             raise plan.config.located(error.problems) from error
         raise
@@ -58,12 +64,18 @@ def _check_machine(config: Config) -> None:
         raise config.located(error.problems) from error
 
 
-def _connected(plan: Plan, opened: Opened, ranks: Ranks) -> Run:
+def session_of(config: Config) -> RaySession | None:
+    """The cluster that a run uses, if it is another one than this machine alone."""
+    section = config.cluster
+    return RaySession(section) if isinstance(section, RayClusterConfig) else None
+
+
+def _connected(plan: Plan, opened: Opened, ranks: Ranks, session: RaySession | None) -> Run:
     config = plan.config
     tokenizers = load_tokenizers(config)
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
-    engines = make_engines(plan, models, tokenizers, barrier)
+    engines = make_engines(plan, models, tokenizers, barrier, session)
     context = _context(plan, opened, tokenizers, engines, barrier)
     learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
@@ -88,6 +100,7 @@ def _connected(plan: Plan, opened: Opened, ranks: Ranks) -> Run:
         algorithm_groups=_algorithm_groups(config, plan.algorithms, models),
         accounts=accounts_of(engines),
         data=_data(config, plan.algorithms, context),
+        session=session,
     )
 
 

@@ -8,6 +8,7 @@ import os
 import torch
 
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.cluster.session import RaySession
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
@@ -18,16 +19,14 @@ from rolecall.engines.parts import EngineParts
 from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
-from rolecall.engines.vllm.engine import VllmEngine
-from rolecall.engines.vllm.transfer import TransferringEngine
 from rolecall.interfaces.engine import Engine
-from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.spending import Account
-from rolecall.setup.devices import engine_devices, learner_devices, takes_turns
 from rolecall.setup.plan import Plan
+from rolecall.setup.replicas import replicated
+from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models
 
 log = logging.getLogger("rolecall")
@@ -38,8 +37,11 @@ def make_engines(
     models: dict[str, LanguageModel],
     tokenizers: dict[str, Tokenizer],
     barrier: IdleBarrier,
+    session: RaySession | None = None,
 ) -> dict[str, Engine]:
-    """The engine of each policy; `models` are those that this process has loaded."""
+    """The engine of each policy; `models` are those that this process has loaded, `session` the
+    cluster that others run on.
+    """
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in plan.config.policies:
         alike.setdefault(_kind(plan.config, name), []).append(name)
@@ -51,8 +53,10 @@ def make_engines(
     threads = max(1, torch.get_num_threads() // max(1, num_vllm))
     for names in alike.values():
         section = sections[names[0]]
-        if isinstance(section, VllmEngineConfig):
-            made: Engine = _vllm(plan.config, names, section, tokenizers, threads=threads)
+        if session is not None and plan.config.is_replicated(names[0]):
+            made: Engine = replicated(session, plan.config, names)
+        elif isinstance(section, VllmEngineConfig):
+            made = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
         elif isinstance(section, OpenAIEngineConfig):
             made = OpenAIEngine(section, policies=names, key=_key(plan.config, names[0], section))
         elif isinstance(section, SGLangEngineConfig):
@@ -72,46 +76,6 @@ def _kind(config: Config, name: str) -> tuple[str, ...]:
     if not isinstance(section, VllmEngineConfig):
         return (repr(section),)
     return (repr(section), policy.base, "" if policy.adapter else name)
-
-
-def _vllm(
-    config: Config,
-    names: list[str],
-    section: VllmEngineConfig,
-    tokenizers: dict[str, Tokenizer],
-    *,
-    threads: int,
-) -> VllmEngine:
-    base, auto = config.policies[names[0]].base, str(device_named("auto"))
-    _check_transfer(config, names[0], section, auto=auto)
-    kind = VllmEngine if section.transfer == "files" else TransferringEngine
-    return kind(
-        base,
-        {name: config.policies[name].adapter for name in names},
-        end_ids=end_ids_of(base, tokenizers[names[0]]),
-        options=section.model_copy(update={"dtype": config.sampling_dtype(names[0])}),
-        device=engine_devices(config, names[0], auto=auto)[0],
-        takes_turns=takes_turns(config, names[0], auto=auto),
-        threads=threads,
-    )
-
-
-def _check_transfer(config: Config, name: str, section: VllmEngineConfig, *, auto: str) -> None:
-    """Raises ConfigError where learner and vLLM do not have the GPUs that a transfer needs."""
-    learner = learner_devices(config, name, auto=auto)
-    shares = learner[0] in engine_devices(config, name, auto=auto)
-    if section.transfer != "files" and config.is_ranked(name):
-        raise ConfigError("engine.transfer: ranks hand weights over by files; write files")
-    if section.transfer == "ipc" and not shares:
-        raise ConfigError(
-            f"engine.transfer: ipc stays within one GPU, and the learner of {name} has "
-            f"{learner[0]}; write nccl or files"
-        )
-    if section.transfer == "nccl" and shares:
-        raise ConfigError(
-            f"engine.transfer: nccl joins different GPUs, and vLLM would share {learner[0]} with "
-            f"the learner of {name}; write ipc, or another engine.device"
-        )
 
 
 def _sglang(

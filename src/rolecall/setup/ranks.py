@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from rolecall.cluster.ranks import RankActors
+from rolecall.cluster.session import RaySession
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
 from rolecall.config.schema import Config
@@ -16,6 +18,7 @@ from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
 from rolecall.models.sizes import size_of
 from rolecall.seeding import seed_of
+from rolecall.setup.actors import device_in, options_of
 
 Place = tuple[int, str]  # how many ranks there are, and the device of the first
 
@@ -23,9 +26,9 @@ Place = tuple[int, str]  # how many ranks there are, and the device of the first
 class Ranks:
     """The groups of ranks of a run, by their place. They start while models are loaded."""
 
-    def __init__(self, config: Config) -> None:
-        """Raises ConfigError, RankError."""
-        self.config = config
+    def __init__(self, config: Config, session: RaySession | None = None) -> None:
+        """On the machines of `session`, or on this one. Raises ConfigError, RankError."""
+        self.config, self.session = config, session
         self._groups: dict[Place, RankGroup] = {}
         names = [name for name in sorted(config.trained) if config.is_ranked(name)]
         self._sharers = {name: _context_parallel(config, name) for name in names}
@@ -49,6 +52,8 @@ class Ranks:
     def _group(self, name: str) -> RankGroup:
         section = self.config.learner_of(name)
         assert isinstance(section, RankedLearnerConfig)
+        if self.session is not None:
+            return self._actors(self.session, name, section.ranks)
         devices = rank_devices(self.config.device_of(name), section.ranks)
         place = (section.ranks, devices[0])
         if place not in self._groups:
@@ -57,6 +62,29 @@ class Ranks:
                 device_of=devices.__getitem__,
                 start_timeout_s=section.start_timeout_s,
                 threads=max(1, torch.get_num_threads() // section.ranks),
+            )
+        return self._groups[place]
+
+    def _actors(self, session: RaySession, name: str, size: int) -> RankGroup:
+        """Ranks in processes of the cluster. Raises ConfigError where it has too few GPUs."""
+        device = device_in(session, self.config.device_of(name))
+        place = (size, device)
+        if place not in self._groups:
+            gpus = int(device == "cuda")
+            if gpus * size > session.gpus():
+                raise ConfigError(
+                    f"learner.ranks: {size} ranks need {size} GPUs, and the cluster has "
+                    f"{session.gpus()}"
+                )
+            section = session.section
+            hosts = RankActors(session, f"rank-of-{size}", size, options=options_of(gpus))
+            self._groups[place] = RankGroup(
+                size,
+                device_of=lambda rank: device,
+                start_timeout_s=section.start_timeout_s,
+                threads=max(1, torch.get_num_threads() // size),
+                hosts=hosts,
+                heartbeat_s=section.heartbeat_s,
             )
         return self._groups[place]
 

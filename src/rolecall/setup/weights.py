@@ -48,7 +48,8 @@ def in_process(config: Config) -> list[str]:
 
 def is_embedded(config: Config, policy: str) -> bool:
     """Whether its engine samples a model of this process."""
-    return isinstance(config.engine_of(policy), LocalEngineConfig | OwnEngineConfig)
+    kinds = LocalEngineConfig | OwnEngineConfig
+    return isinstance(config.engine_of(policy), kinds) and not config.is_replicated(policy)
 
 
 def load_models(

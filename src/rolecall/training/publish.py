@@ -10,10 +10,17 @@ import numpy as np
 
 from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner
-from rolecall.interfaces.publisher import EmbeddedEngine, FileEngine, ModelEngine, PublishError
+from rolecall.interfaces.publisher import (
+    EmbeddedEngine,
+    FileEngine,
+    ModelEngine,
+    PublishError,
+    Replicas,
+)
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.scratch import scratch_folder
+from rolecall.types import Floats, Ids
 
 PROBE = 16  # tokens whose log-probs are compared after a publication
 LARGEST_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
@@ -73,14 +80,22 @@ class WeightPublisher:
             return
         learner = self.learners[policy]
         tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
-        said = await self.engines[policy].score(policy, tokens[:1], tokens[1:], temperature=1.0)
-        gaps = np.abs(said - await learner.probe(tokens))
-        gap = float(gaps.mean() if policy in self.rounded else gaps.max())
-        if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
-            raise PublishError(
-                f"after publishing {policy!r} version {learner.version} the sampler's log-probs "
-                f"are off by {gap:.3g} nats from the learner's"
-            )
+        wanted = await learner.probe(tokens)
+        for said in await self._said(policy, tokens):
+            gaps = np.abs(said - wanted)
+            gap = float(gaps.mean() if policy in self.rounded else gaps.max())
+            if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
+                raise PublishError(
+                    f"after publishing {policy!r} version {learner.version} the sampler's "
+                    f"log-probs are off by {gap:.3g} nats from the learner's"
+                )
+
+    async def _said(self, policy: str, tokens: Ids) -> list[Floats]:
+        """What each engine of a policy says of the tokens."""
+        engine = self.engines[policy]
+        if isinstance(engine, Replicas):
+            return await engine.score_each(policy, tokens[:1], tokens[1:])
+        return [await engine.score(policy, tokens[:1], tokens[1:], temperature=1.0)]
 
     async def _publish_kept(self, policy: str, step: int) -> None:
         """The weights that a pool kept after a step."""

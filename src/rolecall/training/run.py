@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
 from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner
@@ -36,6 +37,7 @@ class Run:
     algorithm_groups: list[AlgorithmGroup]
     accounts: dict[str, Account]  # what servers cost that are paid for, by their policies
     data: list[Group]  # what is trained on instead of episodes, if anything
+    session: RaySession | None = None  # the cluster, which is left when all else is closed
 
     def __repr__(self) -> str:
         team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
@@ -65,6 +67,8 @@ class Run:
     async def close(self) -> None:
         """End what the run has started: its environment, what samples and what trains."""
         async with AsyncExitStack() as stack:  # each is closed, also where another one cannot be
+            if self.session is not None:
+                stack.callback(self.session.close)
             for part in [*self.learners.values(), self.engine, self.context]:
                 if hasattr(part, "close"):
                     stack.push_async_callback(part.close)

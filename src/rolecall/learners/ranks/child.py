@@ -81,7 +81,7 @@ def join(start: wire.Start) -> None:
         torch.cuda.init()  # or the mesh of devices would choose one for this process
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{start.rendezvous}" if start.rendezvous else "env://",
+        init_method=start.rendezvous,
         rank=start.rank,
         world_size=start.size,
         timeout=timedelta(days=7),  # a rank may wait as long as another one computes

@@ -16,18 +16,36 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from rolecall.errors import RunEndingError
 from rolecall.learners.ranks import torchrun, wire
+from rolecall.runtime.logs import last_lines
 
 BLAME_S = 1.0  # in which a rank that died is found, after another one has said that it lost it
-LAST_LINES = 8
-LAST_BYTES = 65_536  # of a log that are looked at
 
 
 class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
+
+
+class Hosts(Protocol):
+    """Actors of a cluster that are ranks."""
+
+    def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
+        """Their connections by rank, and the URL at which they find one another.
+
+        Raises TimeoutError, and RuntimeError with the cause where one has ended.
+        """
+        ...
+
+    def silent(self, *, within_s: float) -> int | None:
+        """The first that does not answer in time."""
+        ...
+
+    def how_ended(self, rank: int) -> str: ...
+    def last_lines(self, rank: int) -> list[str]: ...
+    def end(self) -> None: ...
 
 
 class RankGroup:
@@ -44,12 +62,15 @@ class RankGroup:
         device_of: Callable[[int], str] = lambda rank: "cpu",
         start_timeout_s: float = 300.0,
         threads: int = 1,
+        hosts: Hosts | None = None,
+        heartbeat_s: float = 10.0,
     ) -> None:
         """Start the processes; the first call waits until they are there.
 
-        `device_of`: a rank's device; `threads`: of a rank. Raises RankError.
+        `device_of`: a rank's device; `threads`: of a rank; `hosts`: they are there instead, and one
+        that says nothing for `heartbeat_s` has failed. Raises RankError.
         """
-        self.size = size
+        self.size, self._hosts, self._heartbeat_s = size, hosts, heartbeat_s
         self._scratch = TemporaryDirectory(prefix="rolecall-ranks-")
         self._lock = threading.RLock()
         self._gone = ""  # why it answers nothing any more
@@ -57,13 +78,15 @@ class RankGroup:
         self.connections: list[Connection] = []
         self.processes: list[subprocess.Popen[bytes] | None] = []
         over = threading.Event()
-        self._end = weakref.finalize(self, _end, self.processes, over)
+        self._end = weakref.finalize(self, _end, self.processes, over, hosts)
         devices = [device_of(rank) for rank in range(size)]
-        rendezvous = str(Path(self._scratch.name) / "rendezvous")
-        if torchrun.size() is None:
+        rendezvous = f"file://{Path(self._scratch.name) / 'rendezvous'}"
+        if hosts is not None:
+            rendezvous = self._join_hosts(hosts, timeout_s=start_timeout_s)
+        elif torchrun.size() is None:
             self._start_processes(size, over)
         else:
-            rendezvous = ""
+            rendezvous = "env://"
             self._start_processes(1, over)
             devices = self._join_torchrun(devices, timeout_s=start_timeout_s)
         starts = [
@@ -125,6 +148,20 @@ class RankGroup:
         on_gpu = devices[0].startswith("cuda")
         return [f"cuda:{place}" if on_gpu else devices[0] for place in places]
 
+    def _join_hosts(self, hosts: Hosts, *, timeout_s: float) -> str:
+        try:
+            connections, rendezvous = hosts.connect(timeout_s=timeout_s)
+        except TimeoutError:
+            raise self._ended(
+                f"the {self.size} ranks of the learner had no place in the cluster, or did not "
+                f"start, within {timeout_s:g} s (cluster.start_timeout_s)"
+            ) from None
+        except RuntimeError as error:
+            raise self._ended(f"a rank of the learner ended while it started: {error}") from error
+        self.connections.extend(connections)
+        self.processes.extend([None] * self.size)
+        return rendezvous
+
     def log(self, rank: int) -> Path:
         return Path(self._scratch.name) / f"rank-{rank}.log"
 
@@ -154,7 +191,13 @@ class RankGroup:
         left = {connection: rank for rank, connection in enumerate(self.connections)}
         while left:
             room = None if until is None else max(0.0, until - time.monotonic())
-            ready = wait(list(left), room)
+            if self._hosts is not None and not failures:
+                ready = wait(list(left), self._heartbeat_s if room is None else room)
+                if not ready and room is None:
+                    self._listen(self._hosts)
+                    continue
+            else:
+                ready = wait(list(left), room)
             if not ready:
                 break
             for connection in ready:
@@ -178,6 +221,15 @@ class RankGroup:
             )
         return [answers[rank] for rank in range(self.size)]
 
+    def _listen(self, hosts: Hosts) -> None:
+        """Raises RankError where one does not say that it is alive."""
+        rank = hosts.silent(within_s=self._heartbeat_s)
+        if rank is not None:
+            raise self._ended(
+                f"learner rank {rank} of {self.size} said nothing for {self._heartbeat_s:g} s "
+                f"(cluster.heartbeat_s){self._last_lines(rank)}"
+            )
+
     def _blame(self, failures: dict[int, wire.Failure | None]) -> str:
         """One line for the rank that failed first: one that died, else one that lost no other."""
 
@@ -192,6 +244,8 @@ class RankGroup:
 
     def _exit_of(self, rank: int) -> str:
         process = self.processes[rank]
+        if self._hosts is not None:
+            return self._hosts.how_ended(rank)
         if process is None:
             return "its connection was lost"
         try:
@@ -201,13 +255,12 @@ class RankGroup:
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
     def _last_lines(self, rank: int) -> str:
-        path = self.log(rank)
-        if not path.exists():
+        if self._hosts is not None:
+            last = self._hosts.last_lines(rank)
+        elif (log := self.log(rank)).exists():
+            last = last_lines(log)
+        else:
             return ""
-        with path.open("rb") as opened:
-            opened.seek(max(0, path.stat().st_size - LAST_BYTES))
-            lines = opened.read().decode(errors="replace").splitlines()
-        last = [line.strip() for line in lines if line.strip(" ^~")][-LAST_LINES:]
         return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
 
     def _ended(self, why: str) -> RankError:
@@ -263,8 +316,12 @@ def _environment() -> dict[str, str]:
     return {**on_this_machine, **os.environ, **ours}
 
 
-def _end(processes: list[subprocess.Popen[bytes] | None], over: threading.Event) -> None:
+def _end(
+    processes: list[subprocess.Popen[bytes] | None], over: threading.Event, hosts: Hosts | None
+) -> None:
     """Kill what has not ended."""
+    if hosts is not None:
+        hosts.end()
     for process in processes:
         if process is not None:
             process.kill()

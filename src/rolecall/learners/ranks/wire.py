@@ -25,7 +25,7 @@ class Start:
     rank: int
     size: int
     device: str  # cpu, cuda:1
-    rendezvous: str  # a file through which the ranks find one another; "": torchrun's variables
+    rendezvous: str  # the URL at which the ranks find one another, as PyTorch takes it
     threads: int
 
 

@@ -1,0 +1,1 @@
+"""Runs engines and learners of one run on the machines that Ray joins."""

@@ -1,0 +1,139 @@
+"""Starts the ranks of a learner as actors of Ray, which call the trainer back."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from rolecall.cluster.replica import Place, kill, settled
+from rolecall.cluster.session import RaySession
+from rolecall.learners.ranks import child, wire
+from rolecall.runtime.logs import last_lines
+
+ASK_S = 5.0  # in which a machine must say how a rank ended
+
+
+class RankHost:
+    """An actor that is one rank."""
+
+    def __init__(self, name: str, scratch: Path) -> None:
+        self.place = settled(name, scratch)
+
+    def where(self) -> tuple[Place, str, int]:
+        """Its place, the address of its machine, and a port that is free there."""
+        import ray
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return self.place, ray.util.get_node_ip_address(), free.getsockname()[1]
+
+    def serve(self, address: Any, key: bytes, rank: int, alone: bool) -> None:
+        """Until the trainer is gone. `alone`: all ranks are on one machine."""
+        if alone:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        connection = Client(address, authkey=key)
+        wire.send(connection, rank)
+        child.serve(connection)
+
+    def ping(self) -> None:
+        """In a thread of its own, so that it is answered while the rank computes."""
+
+
+class RankActors:
+    """The ranks of one place."""
+
+    def __init__(
+        self, session: RaySession, name: str, size: int, *, options: dict[str, Any]
+    ) -> None:
+        """They begin to start. `name`: of their logs; `options`: of Ray, for each."""
+        self.session = session
+        made = session.ray.remote(
+            max_restarts=0, max_concurrency=2, concurrency_groups={"watch": 1}, **options
+        )(RankHost)
+        self.actors = [made.remote(f"{name}-{rank}", session.scratch) for rank in range(size)]
+        self.places: list[Place] = []
+        self._serving: list[Any] = []
+
+    def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
+        """Their connections, and where they find one another.
+
+        Raises TimeoutError, and RuntimeError with the cause where one has ended.
+        """
+        ray, until = self.session.ray, time.monotonic() + timeout_s
+        try:
+            told = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError as error:
+            raise TimeoutError from error
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(" ".join(str(error).split())) from error
+        self.places = [place for place, _, _ in told]
+        here, alone = ray.util.get_node_ip_address(), len({address for _, address, _ in told}) == 1
+        key = secrets.token_bytes(32)
+        found: dict[int, Connection] = {}
+        came: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        with Listener((here, 0), backlog=len(self.actors), authkey=key) as listener:
+
+            def accept() -> None:
+                with suppress(OSError):  # the listener is closed
+                    while True:
+                        with suppress(AuthenticationError, EOFError):
+                            came.put(listener.accept())
+
+            threading.Thread(target=accept, daemon=True).start()
+            self._serving = [
+                actor.serve.remote(listener.address, key, rank, alone)
+                for rank, actor in enumerate(self.actors)
+            ]
+            while len(found) < len(self.actors):
+                try:
+                    connection = came.get(timeout=max(0.0, until - time.monotonic()))
+                except queue.Empty:
+                    raise TimeoutError from None
+                found[wire.read(connection)] = connection
+        _, address, port = told[0]
+        return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
+
+    def silent(self, *, within_s: float) -> int | None:
+        """The first rank that does not answer in time, if there is one."""
+        asked = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
+        answered, _ = self.session.ray.wait(asked, num_returns=len(asked), timeout=within_s)
+        late = [rank for rank, reference in enumerate(asked) if reference not in answered]
+        return late[0] if late else None
+
+    def how_ended(self, rank: int) -> str:
+        """What Ray and the rank's machine say of its end."""
+        ray, why = self.session.ray, "its connection was lost"
+        try:
+            ray.get(self._serving[rank], timeout=ASK_S)
+        except ray.exceptions.GetTimeoutError:
+            why = "it closed its connection"
+        except ray.exceptions.RayError as error:
+            why = " ".join(str(error).split())[:600]
+        return why
+
+    def last_lines(self, rank: int) -> list[str]:
+        place = self.places[rank]
+        asked = self.session.run_on(place.node, last_lines, place.log)
+        try:
+            found: list[str] = self.session.ray.get(asked, timeout=ASK_S)
+        except self.session.ray.exceptions.RayError:
+            return ["its machine says nothing"]
+        return found
+
+    def end(self) -> None:
+        """Also those that are stopped and take no message."""
+        if not self.session.ray.is_initialized():
+            return
+        for actor in self.actors:
+            self.session.ray.kill(actor)
+        ended = [self.session.run_on(place.node, kill, place.pid) for place in self.places]
+        self.session.ray.wait(ended, num_returns=len(ended), timeout=ASK_S)

@@ -1,0 +1,132 @@
+"""Joins a cluster of Ray, or starts one on this machine, and checks that its nodes are alike."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import uuid
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.errors import ConfigError
+from rolecall.errors import first_line
+from rolecall.optional import optional
+from rolecall.runtime.scratch import MEMORY, PREFIX
+
+PACKAGES = ("rolecall", "torch", "transformers", "numpy")
+NODE_S = 60.0  # in which a node must say what it has
+CLEAR_S = 5.0  # in which nodes remove what the run left there
+# Ray hides GPUs from a driver that asked for none, and from actors without one.
+QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+
+
+class RaySession:
+    """The connection of a run to Ray, until `close`."""
+
+    def __init__(self, section: RayClusterConfig) -> None:
+        """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
+        self.ray: Any = optional("ray", extra="ray", key="cluster.name")
+        self.section = section
+        # Of the run on each machine, for logs and weights; named so that a later run removes it,
+        # should this process be killed.
+        self.scratch = MEMORY / f"{PREFIX}{os.getpid()}-ray-{uuid.uuid4().hex[:8]}"
+        self._joined = not self.ray.is_initialized()
+        if self._joined:
+            os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+            self._join()
+        try:
+            self._check_nodes()
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self) -> None:
+        address = self.section.address
+        how: dict[str, Any] = {
+            "namespace": self.scratch.name, "logging_level": "ERROR", "log_to_driver": False,
+        }  # fmt: skip
+        try:
+            if address == "auto":
+                try:
+                    self.ray.init(address="auto", **how)
+                    return
+                except ConnectionError:  # there is none
+                    address = "local"
+            here = {"include_dashboard": False} if address == "local" else {}
+            self.ray.init(address=address, **how, **here)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise ConfigError(
+                f"cluster.address: no Ray at {self.section.address!r}: {first_line(error)}"
+            ) from error
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Those that are alive, as Ray describes them."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    def _check_nodes(self) -> None:
+        """Raises ConfigError where a node has other versions than this process."""
+        asked = {
+            node["NodeManagerHostname"]: self.run_on(node["NodeID"], _versions)
+            for node in self.nodes()
+        }
+        mine = _versions()
+        for host, found in asked.items():
+            try:
+                theirs = self.ray.get(found, timeout=NODE_S)
+            except self.ray.exceptions.RayError as error:
+                raise ConfigError(
+                    f"cluster: node {host} does not run rolecall: {first_line(error)}"
+                ) from error
+            if others := {name: (theirs[name], mine[name]) for name in mine
+                          if theirs[name] != mine[name]}:  # fmt: skip
+                name, (there, here) = next(iter(others.items()))
+                raise ConfigError(
+                    f"cluster: node {host} has {name} {there} and this machine has {here}; "
+                    "install the same"
+                )
+
+    @property
+    def here(self) -> str:
+        """Ray's name of this machine."""
+        return str(self.ray.get_runtime_context().get_node_id())
+
+    def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A reference to what the function returns on that machine."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        work = self.ray.remote(num_cpus=0, max_retries=0)(function)
+        return work.options(scheduling_strategy=there).remote(*arguments)
+
+    def gpus(self) -> int:
+        """How many GPUs all nodes have together."""
+        return int(self.ray.cluster_resources().get("GPU", 0))
+
+    def close(self) -> None:
+        """Leave the cluster; its actors of this run end, and so does one that was started here."""
+        if not self.ray.is_initialized():
+            return
+        asked = [self.run_on(node["NodeID"], _clear, self.scratch) for node in self.nodes()]
+        self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
+        if self._joined:
+            self.ray.shutdown()
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _versions() -> dict[str, str]:
+    """Of what a node runs."""
+    return {"Python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(none)"

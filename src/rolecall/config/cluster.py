@@ -1,0 +1,39 @@
+"""The keys of the `cluster` section of a config: the machines that a run uses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rolecall.config.section import Section
+
+
+class LocalClusterConfig(Section):
+    """This machine alone."""
+
+    name: Literal["local"] = "local"
+    """This machine alone; nothing but the processes that the run starts itself."""
+
+
+class RayClusterConfig(Section):
+    """Machines that Ray joins: `pip install 'rolecall[ray]'`."""
+
+    name: Literal["ray"]
+    """Engines and the ranks of learners are actors of Ray."""
+    address: str = "auto"
+    """`auto` joins the cluster that this machine belongs to, or else starts one here; `local`
+    always starts one here; HOST:PORT joins that cluster."""
+    restarts: int = Field(3, ge=0, le=1_000_000)
+    """How often what has ended is started again before the run stops; each engine counts its own,
+    and a step that is done sets the count of the learners back."""
+    heartbeat_s: float = Field(10.0, gt=0, le=1e6)
+    """Most seconds that an actor may be silent; then it is ended, as if it had died."""
+    start_timeout_s: float = Field(300.0, gt=0, le=1e7)
+    """Most seconds until Ray has room for an actor and it has started."""
+
+
+ClusterConfig = Annotated[
+    LocalClusterConfig | RayClusterConfig,
+    Field(discriminator="name"),
+]

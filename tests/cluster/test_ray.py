@@ -1,0 +1,202 @@
+"""Engines and ranks that are actors of Ray do what those of this process do, and outlive faults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.cluster.replicas import ReplicatedEngine
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.errors import ConfigError
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Config
+from rolecall.errors import RunEndingError
+from rolecall.interfaces.engine import Request, Sampling
+from rolecall.learners.local import LocalLearner
+from rolecall.models.language_model import LanguageModel
+from rolecall.setup.replicas import replicated
+from tests.toy import language_model, relay_config
+
+pytestmark = pytest.mark.slow
+SECTION = {"name": "ray", "address": "local", "heartbeat_s": 2.0}
+TOKENS = (np.arange(12) * 7919 % 200).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def session():
+    made = RaySession(RayClusterConfig(**SECTION))
+    yield made
+    scratch = made.scratch
+    made.close()
+    assert not scratch.exists()
+
+
+@pytest.fixture(scope="module")
+def loop():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def config_of(folder: Path, **changes) -> Config:
+    engine = {"name": "local", "replicas": 2, "cache_gb": 0.05}
+    return Config.model_validate(
+        relay_config(folder, **{"engine": engine, "cluster": SECTION, **changes})
+    )
+
+
+@pytest.fixture
+def engine(session, loop, model_folder):
+    made = replicated(session, config_of(model_folder), ["a", "b"])
+    loop.run(made.start())
+    yield made
+    loop.run(made.close())
+
+
+def request(number: int, *, task: str = "t", attempt: int = 0, max_tokens: int = 12) -> Request:
+    sampling = Sampling(max_tokens=max_tokens)
+    order = (task, attempt, (number,))
+    return Request(f"r{task}{number}.{attempt}", "a", TOKENS, sampling, number, order)
+
+
+def assert_sampled(model: LanguageModel, engine: ReplicatedEngine, loop) -> None:
+    """All engines say what the model says."""
+    learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
+    wanted = asyncio.run(learner.probe(TOKENS))
+    said = loop.run(engine.score_each("a", TOKENS[:1], TOKENS[1:]))
+    assert len(said) == len(engine.members)
+    assert all(np.allclose(one, wanted, atol=1e-4) for one in said)
+
+
+def until(condition, *, within_s: float = 60.0) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_same_seed_gives_the_same_tokens_on_every_engine(engine, loop, model_folder):
+    from rolecall.engines.local import LocalEngine
+    from rolecall.runtime.call_tree import IdleBarrier
+
+    here = LocalEngine({"a": language_model(model_folder)}, barrier=IdleBarrier())
+    for number in range(4):
+        asked = request(number, task=f"t{number}")
+        [found], [wanted] = loop.run(engine.generate(asked)), loop.run(here.generate(asked))
+        assert found.tokens.tolist() == wanted.tokens.tolist()
+        assert np.allclose(found.logprobs, wanted.logprobs, atol=1e-5)
+
+
+def test_an_episode_stays_where_its_prefix_is_and_tasks_are_spread(engine, loop):
+    async def asked():
+        return [
+            [await engine._chosen(request(turn, task=f"t{task}")) for turn in range(3)]
+            for task in range(8)
+        ]
+
+    async def alternating():
+        found = []
+        for task in range(8):
+            member = await engine._chosen(request(0, task=f"s{task}"))
+            member.load += 1
+            found.append(member.number)
+        return found
+
+    assert all(len({member.number for member in turns}) == 1 for turns in loop.run(asked()))
+    numbers = loop.run(alternating())
+    assert sorted(numbers) == [0] * 4 + [1] * 4
+
+
+def test_published_weights_are_on_every_engine(engine, loop, model_folder, tmp_path):
+    model = language_model(model_folder)
+    assert_sampled(model, engine, loop)
+    for version in (1, 2):
+        with torch.no_grad():
+            for _, parameter in model.named_parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        model.write_weights(tmp_path / str(version))
+        loop.run(engine.load_files("a", version, tmp_path / str(version)))
+        assert_sampled(model, engine, loop)
+    [said] = loop.run(engine.generate(request(0)))
+    assert set(said.versions) == {2}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_engine_costs_no_request_and_comes_back_with_the_newest_weights(
+    how, engine, loop, model_folder, tmp_path, caplog
+):
+    """Killed, or silent for longer than its heartbeat."""
+    model = language_model(model_folder)
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    model.write_weights(tmp_path / "new")
+    loop.run(engine.load_files("a", 1, tmp_path / "new"))
+    assert_sampled(model, engine, loop)
+    requests = [request(n, task=f"t{n}", max_tokens=60) for n in range(8)]
+    wanted = [loop.run(engine.generate(each))[0].tokens.tolist() for each in requests]
+    victim = engine.members[0]
+    first = victim.place.pid
+
+    async def meanwhile():
+        asked = [asyncio.create_task(engine.generate(each)) for each in requests]
+        await asyncio.sleep(0.05)
+        os.kill(first, how)
+        found = [done[0].tokens.tolist() for done in await asyncio.gather(*asked)]
+        while not victim.restarts or not all(member.serves for member in engine.members):
+            await asyncio.sleep(0.05)
+        return found
+
+    assert loop.run(asyncio.wait_for(meanwhile(), 120)) == wanted
+    assert victim.place.pid != first
+    assert_sampled(model, engine, loop)
+    until(lambda: not Path(f"/proc/{first}").exists())
+    [told] = [r.getMessage() for r in caplog.records if "was lost" in r.getMessage()]
+    assert "engine 0 of a,b" in told
+    assert "\n" not in told
+
+
+def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, loop, model_folder):
+    section = {**SECTION, "restarts": 0}
+    session.section = RayClusterConfig(**section)
+    config = config_of(model_folder, engine={"name": "local", "cache_gb": 0.05}, cluster=section)
+    engine = replicated(session, config, ["a"])
+    try:
+        loop.run(engine.start())
+        os.kill(engine.members[0].place.pid, signal.SIGKILL)
+        with pytest.raises(RunEndingError, match=r"engine 0 of a.* \(cluster\.restarts\)"):
+            loop.run(asyncio.wait_for(engine.generate(request(0)), 60))
+    finally:
+        loop.run(engine.close())
+        session.section = RayClusterConfig(**SECTION)
+
+
+def test_an_address_that_does_not_answer_is_one_line(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(
+        ray, "init", partial(_refused, ConnectionError("Could not find a Ray cluster\nmore"))
+    )
+    with pytest.raises(
+        ConfigError, match=r"^cluster\.address: no Ray at '10\.0\.0\.1:6379': Could"
+    ):
+        RaySession(RayClusterConfig(name="ray", address="10.0.0.1:6379"))
+
+
+def _refused(error, **_):
+    raise error
+
+
+def test_more_gpus_than_the_cluster_has_are_an_error(session, model_folder):
+    config = config_of(model_folder, learner={"device": "cuda"})
+    with pytest.raises(ConfigError, match=r"^engine\.replicas: 2 engines of 1 GPUs .* has 0"):
+        replicated(session, config, ["a"])
