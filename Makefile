@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # The same, in half of the time.
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
-# One process a core; files in the order of `tests/conftest.py`.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process more than there are cores, because tests also wait; files in the order of
+# `tests/conftest.py`.
+WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-vllm evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: demo test test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,11 +29,11 @@ demo: $(VENV)/demo
 # One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
 test: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not evidence"
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not evidence and not alone"
 
 # The rest of the tests: that recipes and algorithms learn what they must.
 evidence: $(VENV)/dev
-	OMP_NUM_THREADS=1 $(PYTEST) -m evidence
+	OMP_NUM_THREADS=1 $(PYTEST) -m "evidence and not alone"
 
 # What is quick to answer while one works: the tests without those marked slow.
 quick: $(VENV)/dev
@@ -59,9 +61,10 @@ $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 $(VENV)/vllm: $(VENV)/bench
 	touch $@
 
-# They start processes that use every core, so they have the machine to themselves.
-test-vllm: $(VENV)/vllm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_vllm.py tests/engines/test_vllm_runs.py
+# vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
+# themselves.
+test-alone: $(VENV)/vllm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m alone
 
 bench: $(VENV)/bench
 	mkdir -p benchmarks/results

@@ -75,6 +75,9 @@ def shared() -> Path:
 # What `make evidence` runs and `make test` leaves out: that recipes and algorithms learn what they
 # must, that the small models can do it, and that both sides of a benchmark do the same work.
 EVIDENCE = ("bench", "habits", "proofs", "test_learning", "tiny")
+# What `make test-alone` runs and both leave out, with single tests that are marked so: it starts
+# processes that use every core.
+ALONE = ("cluster", "engines/test_vllm.py", "engines/test_vllm_runs.py")
 # `make quick` also leaves out tests that train whole runs, start processes or wait for servers.
 SLOW = (
     *EVIDENCE, "docs", "sandbox", "serve",
@@ -101,6 +104,8 @@ def pytest_collection_modifyitems(items):
         place = str(item.path.relative_to(HERE).with_suffix(""))
         if place.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if f"{place}.py".startswith(ALONE):
+            item.add_marker(pytest.mark.alone)
         if place.startswith(EVIDENCE):
             item.add_marker(pytest.mark.evidence)
     # Slow ones first: a process that begins one at the end keeps the others waiting.

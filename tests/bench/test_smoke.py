@@ -42,6 +42,7 @@ def test_a_side_measures_itself_again_and_again(name, side, folder):
     assert first.facts.keys() == second.facts.keys()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("name", "peer"), GUESTS)
 def test_a_peer_in_a_process_of_its_own_does_the_same_work(name, peer, folder):
     if importlib.util.find_spec(NEEDS[peer]) is None:

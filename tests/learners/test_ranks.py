@@ -614,6 +614,7 @@ def test_a_maths_team_trains_on_two_sharded_ranks(tmp_path):
     assert set(children_of(os.getpid())) <= there
 
 
+@pytest.mark.alone
 def test_torchrun_may_start_the_ranks(model_folder, tmp_path):
     """Its rank 0 is the trainer, which has a process for the learner's rank 0; rank 1 serves it."""
     config = relay_config(

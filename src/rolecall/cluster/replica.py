@@ -1,4 +1,4 @@
-"""What an actor of Ray does that hosts one engine, and what is done on its machine for it."""
+"""Hosts one engine in an actor of Ray, and does on its machine what others ask for."""
 
 from __future__ import annotations
 
