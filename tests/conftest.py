@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.evidence)
     # Slow ones first: a process that begins one at the end keeps the others waiting.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish():
+    """What is there from now on to the end is not looked through again, which takes a second."""
+    gc.collect()
+    gc.freeze()

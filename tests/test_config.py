@@ -125,8 +125,3 @@ def test_an_old_key_is_answered_with_the_new_one(old, new, model_folder, tmp_pat
         build(validate(load(path, [f"{new}=[{{}}]"])))
     assert str(raised.value).startswith(f"command line: {new}")
     assert "unknown key" not in str(raised.value)
-
-
-def test_a_key_that_is_gone_is_answered(model_folder, tmp_path):
-    with pytest.raises(ConfigError, match="cluster: a run has one process; leave the key out"):
-        load(write(tmp_path / "team.yaml", relay_config(model_folder)), ["cluster=local"])

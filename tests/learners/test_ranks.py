@@ -211,8 +211,9 @@ class ChunkedPpo(Ppo):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("size", "sizes", "counts"), [(2, [150, 20, 20, 20], [1, 3]), (2, [20], [0, 1]),
-                                  (3, [20], [0, 0, 1])]
+    ("size", "sizes", "counts"),
+    [(2, [150, 20, 20, 20], [1, 3]), (2, [20], [0, 1]),
+     pytest.param(3, [20], [0, 0, 1], marks=pytest.mark.alone)],
 )  # fmt: skip
 def test_ranks_may_have_different_numbers_of_batches_or_none(
     kind, size, sizes, counts, ranks, model_folder, tmp_path, caplog
@@ -377,6 +378,7 @@ def test_sharded_bfloat16_has_float32_masters_that_small_steps_move(ranks, model
     assert max(steps) > 0, "nothing that bfloat16 cannot hold"
 
 
+@pytest.mark.alone
 def test_sharded_checkpoints_load_on_other_numbers_of_ranks(ranks, model_folder, tmp_path):
     """2 -> 1 -> 3: the same weights and moments, bit for bit, and training goes on alike."""
     head = Optimizer(lr=1e-2)
@@ -534,10 +536,10 @@ class Killing(DrMas):
 
 
 def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, model_folder):
-    group = ranks(3)
-    learner, batches = ranked(group, spec_of(model_folder, "replicated")), batches_of([60, 50, 40])
+    group = ranks(2)
+    learner, batches = ranked(group, spec_of(model_folder, "replicated")), batches_of([60, 50])
     pids = processes_of(group)
-    with pytest.raises(RankError, match=r"rank 1 of 3 ended \(SIGKILL\); .*a last word"):
+    with pytest.raises(RankError, match=r"rank 1 of 2 ended \(SIGKILL\); .*a last word"):
         update(learner, batches, algorithm=Killing(turn=batches[1].turn_ids[0]))
     assert not any(map(is_running, pids))
 
@@ -597,6 +599,34 @@ def test_a_mixer_that_reads_a_policys_model_cannot_have_it_on_ranks(model_folder
         validate(load(write(tmp_path / "team.yaml", config)))
 
 
+@pytest.mark.alone
+def test_policies_of_different_places_update_at_the_same_time(model_folder, tmp_path, monkeypatch):
+    """Two ranks train one policy, and one rank the other; each finds the other at work."""
+    whole, at_work, seen = RankedLearner.update, set(), []
+
+    async def noted(learner, steps, algorithm, *, per_agent):
+        at_work.add(learner.name)
+        await asyncio.sleep(0.2)
+        seen.append(set(at_work))
+        done = await whole(learner, steps, algorithm, per_agent=per_agent)
+        at_work.discard(learner.name)
+        return done
+
+    monkeypatch.setattr(RankedLearner, "update", noted)
+    config = relay_config(
+        model_folder, learner={"name": "replicated", "ranks": 1, "device": "cpu"},
+        trainer={"steps": 1}, evaluation={"tasks": 0},
+    )  # fmt: skip
+    config["policies"]["b"]["learner"] = {"ranks": 2}
+    trainer = trainer_of(config, tmp_path / "run", Display())
+    try:
+        asyncio.run(trainer.train())
+    finally:
+        asyncio.run(trainer.run.close())
+    assert seen == [{"a", "b"}, {"a", "b"}]
+
+
+@pytest.mark.alone
 def test_a_maths_team_trains_on_two_sharded_ranks(tmp_path):
     """A whole run with its checkpoints, publications and evaluations, which leaves no process."""
     there = set(children_of(os.getpid()))  # as ranks of other tests

@@ -51,15 +51,16 @@ class RankHost:
 class RankActors:
     """The ranks of one place."""
 
-    def __init__(
-        self, session: RaySession, name: str, size: int, *, options: dict[str, Any]
-    ) -> None:
-        """They begin to start. `name`: of their logs; `options`: of Ray, for each."""
+    def __init__(self, session: RaySession, name: str, size: int, *, gpus: int = 0) -> None:
+        """They begin to start. `name`: of their logs; `gpus`: of each."""
         self.session = session
-        made = session.ray.remote(
-            max_restarts=0, max_concurrency=2, concurrency_groups={"watch": 1}, **options
-        )(RankHost)
-        self.actors = [made.remote(f"{name}-{rank}", session.scratch) for rank in range(size)]
+        self.actors = [
+            session.ray.remote(
+                max_restarts=0, max_concurrency=2, concurrency_groups={"watch": 1},
+                **session.options_of(rank, gpus=gpus),
+            )(RankHost).remote(f"{name}-{rank}", session.scratch)
+            for rank in range(size)
+        ]  # fmt: skip
         self.places: list[Place] = []
         self._serving: list[Any] = []
 

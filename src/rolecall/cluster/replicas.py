@@ -90,17 +90,17 @@ class ReplicatedEngine(FileEngine):
         *,
         number: int,
         can: Iterable[str],
-        options: dict[str, Any],
+        gpus: int = 0,
         rounded: bool = False,
     ) -> None:
         """The actors begin to start: `number` of them, each of which makes an engine.
 
-        `options`: of Ray, for each; `can`: what the engines are able to do; `rounded`: they compute
+        `gpus`: of each; `can`: what the engines are able to do; `rounded`: they compute
         in bfloat16.
         """
         self.session, self.section, self.names = session, session.section, names
         self.can = frozenset(can) - {"exact"}
-        self._make, self._options = make, options
+        self._make, self._gpus = make, gpus
         self._largest_gap = SAME_ROUNDED if rounded else SAME
         self._published: dict[str, Published] = {}
         self._homes = Homes()
@@ -111,10 +111,10 @@ class ReplicatedEngine(FileEngine):
         self._tasks: set[asyncio.Task[None]] = set()
         self.members = [Member(place, self._actor(place)) for place in range(number)]
 
-    def _actor(self, number: int) -> Any:
+    def _actor(self, number: int, *, avoided: str = "") -> Any:
         made = self.session.ray.remote(
             max_restarts=0, max_concurrency=MOST_CALLS, concurrency_groups={"watch": 1},
-            **self._options,
+            **self.session.options_of(number, gpus=self._gpus, avoided=avoided),
         )(Replica)  # fmt: skip
         name = f"engine-{'-'.join(self.names)}-{number}"
         return made.remote(name, self._make, self.session.scratch)
@@ -302,7 +302,7 @@ class ReplicatedEngine(FileEngine):
             return await asyncio.wrap_future(reference.future())
         except errors.RayTaskError as error:
             raise error.cause from None
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError) as error:
+        except errors.RayError as error:
             raise LostError(_why(error)) from None
 
     def _lost(self, member: Member, why: str) -> None:
@@ -324,7 +324,9 @@ class ReplicatedEngine(FileEngine):
                 break
             member.restarts += 1
             notices.warning("%s was lost and is started again: %s", self._named(member), why)
-            member.actor, member.load = self._actor(member.number), 0
+            await asyncio.sleep(member.restarts - 1)
+            was_on = member.place.node if member.place else ""
+            member.actor, member.load = self._actor(member.number, avoided=was_on), 0
             try:
                 await self._start(member)
                 await self._bring_up(member)

@@ -94,13 +94,27 @@ class RaySession:
         """Ray's name of this machine."""
         return str(self.ray.get_runtime_context().get_node_id())
 
+    def options_of(self, number: int, *, gpus: int, avoided: str = "") -> dict[str, Any]:
+        """Ray's for the actor of this number among its like.
+
+        Without GPUs actors go round the machines and share their cores, as processes do. `avoided`:
+        a machine that may be gone, of which Ray learns late.
+        """
+        if gpus:
+            return {"num_gpus": gpus, "num_cpus": 1}
+        alive = sorted(node["NodeID"] for node in self.nodes())
+        nodes = [node for node in alive if node != avoided] or alive
+        return {"num_cpus": 0, "scheduling_strategy": _at(nodes[number % len(nodes)])}
+
+    def device_of(self, named: str) -> str:
+        """The device of an actor: cuda, which is its own, or cpu. `named`: in the config."""
+        on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
+        return "cuda" if on_gpu else "cpu"
+
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
         work = self.ray.remote(num_cpus=0, max_retries=0)(function)
-        return work.options(scheduling_strategy=there).remote(*arguments)
+        return work.options(scheduling_strategy=_at(node)).remote(*arguments)
 
     def gpus(self) -> int:
         """How many GPUs all nodes have together."""
@@ -114,6 +128,13 @@ class RaySession:
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
+
+
+def _at(node: str) -> Any:
+    """On this node or nowhere: what Ray prefers a node for, it puts on others too."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def _clear(folder: Path) -> None:

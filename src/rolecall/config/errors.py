@@ -22,7 +22,6 @@ RENAMED = {
     "team.*.algorithm.passes": "team.*.algorithm.epochs",
     "team.*.sampling.stop_ids": "team.*.sampling.stop_token_ids",
 }
-REMOVED = {"cluster": "a run has one process; leave the key out"}
 
 
 class ConfigError(ValueError):
@@ -99,7 +98,7 @@ def successor(key: str) -> str:
             pairs = zip(parts, new.split("."), strict=True)
             now = ".".join(part if wanted == "*" else wanted for part, wanted in pairs)
             return f"this key is now {now}"
-    return REMOVED.get(key, "")
+    return ""
 
 
 def _short(value: object) -> str:

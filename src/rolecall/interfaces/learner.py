@@ -39,6 +39,8 @@ class Learner(Protocol):
     """Whether its weights lie in other processes than the trainer's."""
     num_bytes: int = 0
     """What `write_weights` writes."""
+    place: object = None
+    """What computes for it; learners of different places may update at the same time."""
 
     @property
     def num_steps(self) -> int:

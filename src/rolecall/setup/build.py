@@ -56,7 +56,12 @@ def build(plan: Plan) -> Run:
 
 
 def _check_machine(config: Config) -> None:
-    """Whether it has the devices, and room on them, before anything is fetched."""
+    """Whether it has the devices, and room on them, before anything is fetched.
+
+    On a cluster Ray says what each machine has.
+    """
+    if isinstance(config.cluster, RayClusterConfig):
+        return
     try:
         check_devices(config)
         check_room(config)

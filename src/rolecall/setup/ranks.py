@@ -18,7 +18,6 @@ from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
 from rolecall.models.sizes import size_of
 from rolecall.seeding import seed_of
-from rolecall.setup.actors import device_in, options_of
 
 Place = tuple[int, str]  # how many ranks there are, and the device of the first
 
@@ -67,7 +66,7 @@ class Ranks:
 
     def _actors(self, session: RaySession, name: str, size: int) -> RankGroup:
         """Ranks in processes of the cluster. Raises ConfigError where it has too few GPUs."""
-        device = device_in(session, self.config.device_of(name))
+        device = session.device_of(self.config.device_of(name))
         place = (size, device)
         if place not in self._groups:
             gpus = int(device == "cuda")
@@ -77,7 +76,7 @@ class Ranks:
                     f"{session.gpus()}"
                 )
             section = session.section
-            hosts = RankActors(session, f"rank-of-{size}", size, options=options_of(gpus))
+            hosts = RankActors(session, f"rank-of-{size}", size, gpus=gpus)
             self._groups[place] = RankGroup(
                 size,
                 device_of=lambda rank: device,

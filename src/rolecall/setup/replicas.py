@@ -18,7 +18,6 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.hosted import HostedEngine
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.setup.actors import device_in, options_of
 from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
 
@@ -30,7 +29,7 @@ def replicated(session: RaySession, config: Config, names: list[str]) -> Replica
     """The engines of policies of one kind. Raises ConfigError where there are too few GPUs."""
     section = config.engine_of(names[0])
     assert isinstance(section, LocalEngineConfig | VllmEngineConfig)
-    device = device_in(session, config.device_of(names[0]))
+    device = session.device_of(config.device_of(names[0]))
     on_gpu = device == "cuda"
     gpus = section.tensor_parallel if isinstance(section, VllmEngineConfig) else 1
     if on_gpu and gpus * section.replicas > session.gpus():
@@ -49,7 +48,7 @@ def replicated(session: RaySession, config: Config, names: list[str]) -> Replica
         names,
         number=section.replicas,
         can=OF_VLLM if isinstance(section, VllmEngineConfig) else OF_LOCAL,
-        options=options_of(gpus if on_gpu else 0),
+        gpus=gpus if on_gpu else 0,
         rounded=any(config.is_rounded(name) for name in names),
     )
 

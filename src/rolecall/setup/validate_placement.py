@@ -21,6 +21,7 @@ def check_placement(config: Config) -> Problems:
         yield from _check_context(config, name)
         yield from _check_quantization(config, name)
         yield from _check_opponents(config, name)
+        yield from _check_replicas(config, name)
     yield from _check_sharing(config)
     if config.trainer.deterministic and not config.is_exact:
         others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
@@ -90,11 +91,23 @@ def _check_opponents(config: Config, name: str) -> Problems:
     if pool is None or pool.of not in config.trained or pool.of not in config.policies:
         return
     of, engine = pool.of, config.engine_of(pool.of)
-    if config.is_ranked(of) and not isinstance(engine, LocalEngineConfig | OwnEngineConfig):
+    here = isinstance(engine, LocalEngineConfig | OwnEngineConfig)
+    if config.is_ranked(of) and (config.is_replicated(of) or not here):
+        by = "the cluster" if config.is_replicated(of) else _named(engine.name)
+        or_else = f", or {_key(config, of, 'engine')}.name=local"
         yield (
             f"policies.{name}.opponent_pool.of: {of!r} is trained on ranks and sampled by "
-            f"{_named(engine.name)}, so no weights of it are in this process to be kept; set "
-            f"{_key(config, of, 'learner')}.name=local, or {_key(config, of, 'engine')}.name=local"
+            f"{by}, so no weights of it are in this process to be kept; set "
+            f"{_key(config, of, 'learner')}.name=local{'' if config.is_replicated(of) else or_else}"
+        )
+
+
+def _check_replicas(config: Config, name: str) -> Problems:
+    engine = config.engine_of(name)
+    if getattr(engine, "replicas", 1) > 1 and not config.is_replicated(name):
+        yield (
+            f"{_key(config, name, 'engine')}.replicas: several engines of a policy need processes "
+            "of a cluster; set cluster.name=ray, or write 1"
         )
 
 

@@ -61,19 +61,34 @@ async def update(
 ) -> tuple[dict[str, Update], dict[str, float]]:
     """Pack and update every policy, then the critics; what each did.
 
-    `apart` computes in a thread of its own, so that the engine can go on sampling.
+    Policies whose learners compute in different places update at the same time, unless an algorithm
+    takes one after the other. `apart` computes in a thread of its own, so that the engine can go on
+    sampling.
     """
     updates: dict[str, Update] = {}
+
+    async def one_by_one(policies: list[str]) -> None:
+        for policy in policies:
+            part = run.group_of(policy)
+            done = await _in_thread(_update_policy(run, part, policy, episodes, step), apart)
+            if done is not None:
+                updates[policy] = done
+            if part.algorithm.one_policy_at_a_time:
+                part.algorithm.after_update(policy, view(episodes, part, run))
+
     order = sorted(run.learners)
     if any(part.algorithm.one_policy_at_a_time for part in run.algorithm_groups):
         np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
-    for policy in order:
-        part = run.group_of(policy)
-        done = await _in_thread(_update_policy(run, part, policy, episodes, step), apart)
-        if done is not None:
-            updates[policy] = done
-        if part.algorithm.one_policy_at_a_time:
-            part.algorithm.after_update(policy, view(episodes, part, run))
+        await one_by_one(order)
+    else:
+        places: dict[int, list[str]] = {}
+        for policy in order:
+            places.setdefault(id(run.learners[policy].place), []).append(policy)
+        ended = await asyncio.gather(*map(one_by_one, places.values()), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+        updates = {policy: updates[policy] for policy in order if policy in updates}
     metrics: dict[str, float] = {}
     for part in run.algorithm_groups:
         if part.critic is not None:

@@ -36,6 +36,7 @@ class RankedLearner(Learner):
     def __init__(self, group: RankGroup, name: str, spec: LearnerSpec) -> None:
         """`name`: of the policy, which no other learner of the group has."""
         self.group, self.name, self.spec = group, name, spec
+        self.place = group
         self.version = 0
         self.num_skipped = 0  # in a row
         self._num_steps = 0

@@ -1,0 +1,86 @@
+"""A cluster of several nodes: weights are copied to each, and a node that goes costs no request."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from rolecall.cluster import session as sessions
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.errors import ConfigError
+from rolecall.setup.replicas import replicated
+from tests.cluster.test_ray import SECTION, assert_sampled, config_of, request
+from tests.toy import language_model
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster():
+    """Two nodes on this machine, of which the driver's is the first."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    made.second = made.add_node(num_cpus=2)
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def session(cluster):
+    made = RaySession(RayClusterConfig(**{**SECTION, "address": cluster.address}))
+    yield made
+    made.close()
+
+
+def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
+    cluster, session, model_folder, tmp_path, caplog
+):
+    model = language_model(model_folder)
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    model.write_weights(tmp_path / "new")
+    requests = [request(n, task=f"t{n}", max_tokens=60) for n in range(8)]
+    with asyncio.Runner() as loop:
+        engine = replicated(session, config_of(model_folder), ["a", "b"])
+        loop.run(engine.start())
+        assert len({member.place.node for member in engine.members}) == 2
+        loop.run(engine.load_files("a", 1, tmp_path / "new"))
+        assert_sampled(model, engine, loop)
+        wanted = [loop.run(engine.generate(each))[0].tokens.tolist() for each in requests]
+
+        async def meanwhile():
+            asked = [asyncio.create_task(engine.generate(each)) for each in requests]
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(cluster.remove_node, cluster.second, allow_graceful=False)
+            found = [done[0].tokens.tolist() for done in await asyncio.gather(*asked)]
+            members = engine.members
+            while not any(m.restarts for m in members) or not all(m.serves for m in members):
+                await asyncio.sleep(0.05)
+            return found
+
+        assert loop.run(asyncio.wait_for(meanwhile(), 120)) == wanted
+        assert {member.place.node for member in engine.members} == {session.here}
+        assert_sampled(model, engine, loop)
+        loop.run(engine.close())
+    assert any("was lost and is started again" in r.getMessage() for r in caplog.records)
+
+
+def test_a_node_with_other_versions_is_named(cluster, monkeypatch):
+    mine = sessions._versions()
+    monkeypatch.setattr(sessions, "_versions", lambda: mine | {"torch": "2.0.0"})
+    section = RayClusterConfig(**{**SECTION, "address": cluster.address})
+    theirs = RaySession.run_on
+
+    def asked(self, node, function, *arguments):
+        return theirs(self, node, (lambda: mine) if function is sessions._versions else function,
+                      *arguments)  # fmt: skip
+
+    monkeypatch.setattr(RaySession, "run_on", asked)
+    with pytest.raises(ConfigError, match=r"^cluster: node .* has torch .* has 2\.0\.0"):
+        RaySession(section)
