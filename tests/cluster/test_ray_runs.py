@@ -61,8 +61,8 @@ def actors(kind: str) -> list[int]:
     return sorted(found)
 
 
-def ray_is_gone() -> bool:
-    until = time.monotonic() + 20
+def ray_is_gone(*, within_s: float = 20.0) -> bool:
+    until = time.monotonic() + within_s
     while actors("") and time.monotonic() < until:
         time.sleep(0.1)
     return not actors("")
@@ -153,7 +153,11 @@ def test_a_driver_that_is_killed_leaves_nothing_and_its_run_goes_on(model_folder
             assert time.monotonic() < until
             time.sleep(0.05)
         driver.kill()
-    assert ray_is_gone()
+    until = time.monotonic() + 20
+    while actors("RankHost") or actors("Replica"):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert ray_is_gone(within_s=180), "Ray's own agents look for it for more than a minute"
     done = metrics.read_text().count('"kind": "step"')
     summary = train(run, [f"trainer.steps={done + 1}"], allow_changes=True)
     assert summary["steps"] == done + 1

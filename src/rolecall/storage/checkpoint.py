@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rolecall.config.errors import ConfigError
-from rolecall.errors import first_line
+from rolecall.errors import RunEndingError, first_line
 from rolecall.storage.run_folder import RunFolder, write_aside
 
 LATEST, BEST = "latest", "best"  # pointer files
@@ -57,6 +57,9 @@ def save(
         (aside / STATE).write_text(json.dumps(state))
         (aside / MANIFEST).write_text(json.dumps({"sha256": _checksums(aside)}, indent=1))
         _flush(aside)
+    except RunEndingError:  # a learner is gone
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
     except Exception as error:  # torch and safetensors have their own types for a full disk
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(
