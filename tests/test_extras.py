@@ -99,6 +99,9 @@ def test_a_file_that_needs_an_extra_says_so_when_it_is_imported(module, package,
          "sklearn", "data"),
         ("from rolecall.rewards.coach.coach import Coach; Coach(model='m', base_url='http://h')",
          "openai", "coach"),
+        ("from rolecall.config.cluster import RayClusterConfig\n"
+         "    from rolecall.cluster.session import RaySession\n"
+         "    RaySession(RayClusterConfig(name='ray'))", "ray", "ray"),
     ],
 )  # fmt: skip
 def test_what_needs_an_extra_says_so_when_it_is_made(code, package, extra):

@@ -20,7 +20,8 @@ from tests.toy import command
 
 OWN_PROCESS = ("vllm", "trl")  # they change the process that they run in
 SIDES = [
-    (name, peer)
+    # What measures memory starts a process for each time.
+    pytest.param(name, peer, marks=[pytest.mark.alone] if name.endswith("memory") else [])
     for name, benchmark in BENCHMARKS.items()
     for peer in ["ours", *benchmark.peers]
     if peer not in OWN_PROCESS
@@ -84,6 +85,7 @@ def test_a_talk_repeats_all_that_was_said():
     assert len(following) == 120 + length + 40
 
 
+@pytest.mark.alone
 def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
     tmp_path, capsys, monkeypatch
 ):

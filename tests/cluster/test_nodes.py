@@ -6,13 +6,18 @@ import asyncio
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rolecall.cluster import session as sessions
+from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
+from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, request
+from tests.learners.test_ranks import spec_of
 from tests.toy import language_model
 
 pytestmark = pytest.mark.slow
@@ -69,6 +74,33 @@ def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
         assert_sampled(model, engine, loop)
         loop.run(engine.close())
     assert any("was lost and is started again" in r.getMessage() for r in caplog.records)
+
+
+def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
+    session, model_folder, tmp_path, monkeypatch
+):
+    """Both nodes see one disk here, so that they are copied is asked of Ray."""
+    options, copied, asked = RaySession.options_of, RaySession.copied, []
+    monkeypatch.setattr(
+        RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
+    )
+
+    def noted(self, folder, *, source, target, to):
+        asked.append((source, target, to))
+        return copied(self, folder, source=source, target=target, to=to)
+
+    monkeypatch.setattr(RaySession, "copied", noted)
+    hosts = RankActors(session, "rank", 1)
+    group = RankGroup(1, hosts=hosts)
+    learner = RankedLearner(group, "a", spec_of(model_folder, "replicated"))
+    asyncio.run(learner.write_weights(tmp_path / "new"))
+    [place] = hosts.places
+    assert asked == [(place.node, session.here, tmp_path / "new")]
+    assert place.node != session.here
+    found = load_file(tmp_path / "new/model.safetensors")
+    wanted = language_model(model_folder).weights()
+    assert all(torch.equal(found[name], wanted[name]) for name in found)
+    asyncio.run(learner.close())
 
 
 def test_a_node_with_other_versions_is_named(cluster, monkeypatch):

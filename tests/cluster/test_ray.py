@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.cluster.replicas import ReplicatedEngine
+from rolecall.cluster.replicas import LostError, ReplicatedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
@@ -162,6 +162,35 @@ def test_a_lost_engine_costs_no_request_and_comes_back_with_the_newest_weights(
     [told] = [r.getMessage() for r in caplog.records if "was lost" in r.getMessage()]
     assert "engine 0 of a,b" in told
     assert "\n" not in told
+
+
+def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_place(engine, loop):
+    """Many requests lose one actor, and some of them learn of it late."""
+    member, old = engine.members[0], engine.members[0].actor
+    os.kill(member.place.pid, signal.SIGKILL)
+
+    async def until_it_serves_again():
+        while member.actor is old or not member.serves:
+            await engine.score_each("a", TOKENS[:1], TOKENS[1:])
+            await asyncio.sleep(0.05)
+
+    loop.run(asyncio.wait_for(until_it_serves_again(), 60))
+    pid = member.place.pid
+    engine._lost(member, LostError("it had ended", old))
+    assert member.serves
+    loop.run(engine.generate(request(0)))
+    assert (member.restarts, member.place.pid) == (1, pid)
+
+
+def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
+    engine = replicated(session, config_of(model_folder), ["a"])
+
+    async def asked():
+        return await asyncio.gather(*(engine.generate(request(n, task=f"t{n}")) for n in range(4)))
+
+    assert len(loop.run(asked())) == 4
+    assert [member.restarts for member in engine.members] == [0, 0]
+    loop.run(engine.close())
 
 
 def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, loop, model_folder):

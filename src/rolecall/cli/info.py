@@ -18,7 +18,7 @@ EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
     "mcp": "mcp", "coach": "openai", "search": "bm25s", "dense": "sentence_transformers",
     "serve": "fastapi", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
-    "weave": "weave", "quantize": "bitsandbytes",
+    "weave": "weave", "quantize": "bitsandbytes", "ray": "ray",
 }  # fmt: skip
 
 

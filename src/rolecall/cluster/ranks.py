@@ -103,6 +103,12 @@ class RankActors:
         _, address, port = told[0]
         return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
 
+    def fetch(self, folder: Path) -> None:
+        """Copy a folder that rank 0 has written to this machine, if it is another one."""
+        source, here = self.places[0].node, self.session.here
+        if source != here:
+            self.session.ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""
         asked = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]

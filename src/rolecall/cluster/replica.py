@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
@@ -57,7 +54,8 @@ class Replica:
 
     async def start(self) -> Place:
         """Load the models. Raises what makes that impossible."""
-        self.engine = await self.make()
+        if self.engine is None:
+            self.engine = await self.make()
         return self.place
 
     async def ping(self) -> None:
@@ -108,16 +106,3 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def read_files(folder: Path) -> dict[str, Any]:
-    """The files of a folder of this machine, by name, for another machine."""
-    return {file.name: np.fromfile(file, dtype=np.uint8) for file in folder.iterdir()}
-
-
-def write_files(files: dict[str, Any], folder: Path) -> None:
-    """Put them into a folder of this machine, which is emptied before."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        content.tofile(folder / name)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from rolecall.cluster.replica import Make, Place, Replica, kill, read_files, write_files
+from rolecall.cluster.replica import Make, Place, Replica, kill
 from rolecall.cluster.session import RaySession
 from rolecall.errors import RunEndingError, first_line
 from rolecall.interfaces.engine import Completion, Request
@@ -39,6 +39,10 @@ notices = logging.getLogger("rolecall.notices")
 
 class LostError(Exception):
     """The actor has ended, or cannot be reached."""
+
+    def __init__(self, why: str, actor: Any = None) -> None:
+        super().__init__(why)
+        self.actor = actor
 
 
 @dataclass(eq=False)
@@ -107,6 +111,7 @@ class ReplicatedEngine(FileEngine):
         self._asked: dict[str, Member] = {}  # by request id
         self._begun = self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that is running now
+        self._beginning: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # set when an engine has come or is given up
         self._tasks: set[asyncio.Task[None]] = set()
         self.members = [Member(place, self._actor(place)) for place in range(number)]
@@ -126,17 +131,21 @@ class ReplicatedEngine(FileEngine):
         """
         if self._closed:
             raise RunEndingError("the engines of the cluster were closed")
-        if not self._begun:
-            self._begun = True
-            await asyncio.gather(*map(self._first_start, self.members))
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # with the last one its tasks have ended
             self._loop, self._changed = loop, asyncio.Event()
             self._tasks.clear()
+            self._beginning = None if self._begun else self._task(self._begin())
             self._task(self._watch())
-            for member in self.members:
+            for member in self.members if self._begun else []:
                 if not member.serves and not member.why:
                     self._task(self._restart(member, "it was being started again"))
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
+        await asyncio.gather(*map(self._first_start, self.members))
+        self._begun = True
 
     async def _first_start(self, member: Member) -> None:
         try:
@@ -167,7 +176,7 @@ class ReplicatedEngine(FileEngine):
                     found: list[Completion] = await self._ask(member, "generate", request)
                     return found
                 except LostError as error:
-                    self._lost(member, str(error))
+                    self._lost(member, error)
                 except asyncio.CancelledError:
                     member.actor.cancel.remote(request.id)
                     raise
@@ -210,57 +219,62 @@ class ReplicatedEngine(FileEngine):
                 said: Floats = await self._ask(member, "score", policy, prompt, tokens, temperature)
                 return said
             except LostError as error:
-                self._lost(member, str(error))
+                self._lost(member, error)
 
     async def score_each(self, policy: str, prompt: Ids, tokens: Ids) -> list[Floats]:
         """What every engine says at temperature 1; those that start later must say it too."""
         await self.start()
-        said = await self._each("score", policy, prompt, tokens, 1.0)
-        if said and policy in self._published:
-            self._published[policy].probe = (prompt, tokens, said[0])
-        return said
+        said: dict[Any, Floats] = {}  # by actor
+        while True:
+            await self._one_serves()
+            new = [m for m in self.members if m.serves and m.actor not in said]
+            if not new:
+                break
+            said |= await self._each(new, "score", policy, prompt, tokens, 1.0)
+        found = list(said.values())
+        if policy in self._published:
+            self._published[policy].probe = (prompt, tokens, found[0])
+        return found
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
         await self.start()
         self._published[policy] = Published(version, folder)
-        await asyncio.gather(
-            *(self._give(m, policy, version, folder) for m in self.members if m.serves)
-        )
+        serving = [member for member in self.members if member.serves]
+        await asyncio.gather(*(self._give(m, policy, version, folder) for m in serving))
 
     async def _give(self, member: Member, policy: str, version: int, folder: Path) -> None:
         """A member that is lost meanwhile gets them when it is started again."""
         try:
             await self._load(member, policy, version, folder)
         except LostError as error:
-            self._lost(member, str(error))
+            self._lost(member, error)
 
     async def _load(self, member: Member, policy: str, version: int, folder: Path) -> None:
         here = self.session.here
         if member.place is not None and member.place.node != here:
             there = self.session.scratch / f"{policy}-{member.number}"
-            files = self.session.run_on(here, read_files, folder)
-            await self._result(self.session.run_on(member.place.node, write_files, files, there))
+            copied = self.session.copied(folder, source=here, target=member.place.node, to=there)
+            await self._result(copied, member.actor)
             folder = there
         await self._ask(member, "load_files", policy, version, folder)
 
     async def pause(self, *, keep: bool) -> None:
-        await self._each("pause", keep)
+        await self._all("pause", keep)
 
     async def resume(self) -> None:
-        await self._each("resume")
+        await self._all("resume")
 
     async def forget(self) -> None:
-        await self._each("forget")
+        await self._all("forget")
 
     async def sleep(self, *, weights: bool) -> None:
-        await self._each("sleep", weights)
+        await self._all("sleep", weights)
 
     async def wake(self, part: Literal["weights", "cache"]) -> None:
-        await self._each("wake", part)
+        await self._all("wake", part)
 
     async def check(self) -> None:
-        await self.start()
-        await self._each("check")
+        await self._all("check")
 
     async def close(self) -> None:
         self._closed = True
@@ -278,42 +292,48 @@ class ReplicatedEngine(FileEngine):
             member.serves = False
             self._kill(member)
 
-    async def _each(self, method: str, *arguments: Any) -> list[Any]:
-        """The answers of all that serve; those that are lost meanwhile are started again."""
+    async def _all(self, method: str, *arguments: Any) -> None:
         await self.start()
+        await self._each([m for m in self.members if m.serves], method, *arguments)
 
-        async def one(member: Member) -> Any:
+    async def _each(self, members: list[Member], method: str, *arguments: Any) -> dict[Any, Any]:
+        """Their answers by actor; those that are lost meanwhile are started again."""
+        answers: dict[Any, Any] = {}
+
+        async def one(member: Member) -> None:
+            actor = member.actor
             try:
-                return await self._ask(member, method, *arguments)
+                answers[actor] = await self._ask(member, method, *arguments)
             except LostError as error:
-                self._lost(member, str(error))
-                return LostError
+                self._lost(member, error)
 
-        answers = await asyncio.gather(*(one(m) for m in self.members if m.serves))
-        return [answer for answer in answers if answer is not LostError]
+        await asyncio.gather(*map(one, members))
+        return answers
 
     async def _ask(self, member: Member, method: str, *arguments: Any) -> Any:
         """Raises what the engine raises, and LostError where its process has ended."""
-        return await self._result(getattr(member.actor, method).remote(*arguments))
+        actor = member.actor
+        return await self._result(getattr(actor, method).remote(*arguments), actor)
 
-    async def _result(self, reference: Any) -> Any:
+    async def _result(self, reference: Any, actor: Any = None) -> Any:
         errors = self.session.ray.exceptions
         try:
             return await asyncio.wrap_future(reference.future())
         except errors.RayTaskError as error:
             raise error.cause from None
         except errors.RayError as error:
-            raise LostError(_why(error)) from None
+            raise LostError(_why(error), actor) from None
 
-    def _lost(self, member: Member, why: str) -> None:
-        """Start it again, unless that is under way."""
-        if member.serves and not self._closed:
+    def _lost(self, member: Member, error: LostError) -> None:
+        """Start it again, unless that is under way or done: many requests lose one actor."""
+        if member.serves and member.actor is error.actor and not self._closed:
             member.serves = False
-            self._task(self._restart(member, why))
+            self._task(self._restart(member, str(error)))
 
     async def _restart(self, member: Member, why: str) -> None:
         while True:
             why += await self._last_lines(member)
+            was_on = member.place.node if member.place else ""
             self._kill(member)
             if member.restarts >= self.section.restarts:
                 member.why = (
@@ -325,8 +345,7 @@ class ReplicatedEngine(FileEngine):
             member.restarts += 1
             notices.warning("%s was lost and is started again: %s", self._named(member), why)
             await asyncio.sleep(member.restarts - 1)
-            was_on = member.place.node if member.place else ""
-            member.actor, member.load = self._actor(member.number, avoided=was_on), 0
+            member.actor = self._actor(member.number, avoided=was_on)
             try:
                 await self._start(member)
                 await self._bring_up(member)
@@ -353,21 +372,27 @@ class ReplicatedEngine(FileEngine):
 
     async def _bring_up(self, member: Member) -> None:
         """Give it the newest weights. Raises LostError where it says something else with them."""
-        for policy in list(self._published):
-            while True:
-                newest = self._published[policy]
-                if not newest.folder.is_dir():  # others are just being written
-                    await asyncio.sleep(BUSY_S)
-                    continue
+        has: dict[str, Published] = {}
+        while missing := [p for p, newest in self._published.items() if has.get(p) is not newest]:
+            policy, newest = missing[0], self._published[missing[0]]
+            try:
                 await self._load(member, policy, newest.version, newest.folder)
-                if newest is self._published[policy]:
-                    break
-            if newest.probe is not None:
-                prompt, tokens, wanted = newest.probe
-                said = await self._ask(member, "score", policy, prompt, tokens, 1.0)
-                gap = float(np.abs(said - wanted).max())
-                if not gap <= self._largest_gap:
-                    raise LostError(f"its log-probs of {policy!r} are off by {gap:.3g} nats")
+                if newest.probe is not None:
+                    await self._compare(member, policy, *newest.probe)
+            except Exception:
+                if newest is self._published[policy] and newest.folder.is_dir():
+                    raise
+                await asyncio.sleep(BUSY_S)  # others are just being written
+                continue
+            has[policy] = newest
+
+    async def _compare(
+        self, member: Member, policy: str, prompt: Ids, tokens: Ids, wanted: Floats
+    ) -> None:
+        said = await self._ask(member, "score", policy, prompt, tokens, 1.0)
+        gap = float(np.abs(said - wanted).max())
+        if not gap <= self._largest_gap:
+            raise LostError(f"its log-probs of {policy!r} are off by {gap:.3g} nats")
 
     async def _watch(self) -> None:
         """End engines that say nothing for too long."""
@@ -376,29 +401,29 @@ class ReplicatedEngine(FileEngine):
             await asyncio.gather(*(self._listen(m) for m in self.members if m.serves))
 
     async def _listen(self, member: Member) -> None:
-        ping = member.actor.ping.options(concurrency_group="watch")
+        actor = member.actor
+        ping = actor.ping.options(concurrency_group="watch")
         try:
             async with asyncio.timeout(self.section.heartbeat_s):
-                await self._result(ping.remote())
+                await self._result(ping.remote(), actor)
         except TimeoutError:
-            self._kill(member)
-            self._lost(
-                member,
-                f"it said nothing for {self.section.heartbeat_s:g} s (cluster.heartbeat_s)",
-            )
+            why = f"it said nothing for {self.section.heartbeat_s:g} s (cluster.heartbeat_s)"
+            self._lost(member, LostError(why, actor))
         except LostError as error:
-            self._lost(member, str(error))
+            self._lost(member, error)
 
     def _kill(self, member: Member) -> None:
         """Also where it is stopped and takes no message."""
         self.session.ray.kill(member.actor)
         if member.place is not None:
             self.session.run_on(member.place.node, kill, member.place.pid)
+            member.place = None
 
-    def _task(self, work: Any) -> None:
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = call_tree.outside(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _named(self, member: Member) -> str:
         where = f" on {member.place.host}" if member.place else ""

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
@@ -111,6 +113,13 @@ class RaySession:
         on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
         return "cuda" if on_gpu else "cpu"
 
+    def copied(self, folder: Path, *, source: str, target: str, to: Path) -> Any:
+        """A reference that is there when the files of a folder of one node are on another one.
+
+        They go from machine to machine, through Ray's object stores.
+        """
+        return self.run_on(target, write_files, self.run_on(source, read_files, folder), to)
+
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(function)
@@ -128,6 +137,19 @@ class RaySession:
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
+
+
+def read_files(folder: Path) -> dict[str, Any]:
+    """The files of a folder of this machine, by name."""
+    return {file.name: np.fromfile(file, dtype=np.uint8) for file in folder.iterdir()}
+
+
+def write_files(files: dict[str, Any], folder: Path) -> None:
+    """Put them into a folder of this machine, which is emptied before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        content.tofile(folder / name)
 
 
 def _at(node: str) -> Any:

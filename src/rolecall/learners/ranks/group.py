@@ -39,6 +39,10 @@ class Hosts(Protocol):
         """
         ...
 
+    def fetch(self, folder: Path) -> None:
+        """Copy a folder that rank 0 has written to this machine, if it is another one."""
+        ...
+
     def silent(self, *, within_s: float) -> int | None:
         """The first that does not answer in time."""
         ...
@@ -270,6 +274,11 @@ class RankGroup:
         for connection in self.connections:
             connection.close()
         return RankError(why)
+
+    def fetch(self, folder: Path) -> None:
+        """Let what rank 0 has written into a folder be there on this machine."""
+        if self._hosts is not None:
+            self._hosts.fetch(folder)
 
     def use(self, name: str) -> None:
         """A learner of this name lives here."""

@@ -119,6 +119,7 @@ class RankedLearner(Learner):
 
     async def write_weights(self, folder: Path) -> None:
         await self._call("write", folder)
+        await asyncio.to_thread(self.group.fetch, folder)
 
     async def offload(self) -> None:
         await self._call("offload")
