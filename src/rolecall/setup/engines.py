@@ -49,12 +49,16 @@ def make_engines(
     sections = {names[0]: plan.config.engine_of(names[0]) for names in alike.values()}
     # On a CPU engines sample at the same time: with more threads than cores they would wait for
     # one another.
-    num_vllm = sum(isinstance(section, VllmEngineConfig) for section in sections.values())
-    threads = max(1, torch.get_num_threads() // max(1, num_vllm))
+    at_once = [
+        getattr(section, "replicas", 1)
+        for name, section in sections.items()
+        if isinstance(section, VllmEngineConfig) or plan.config.is_replicated(name)
+    ]
+    threads = max(1, torch.get_num_threads() // max(1, sum(at_once)))
     for names in alike.values():
         section = sections[names[0]]
         if session is not None and plan.config.is_replicated(names[0]):
-            made: Engine = replicated(session, plan.config, names)
+            made: Engine = replicated(session, plan.config, names, threads=threads)
         elif isinstance(section, VllmEngineConfig):
             made = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
         elif isinstance(section, OpenAIEngineConfig):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any
 
@@ -25,8 +24,13 @@ OF_LOCAL = frozenset({"adapters", "score_at_temperature", "sleep"})
 OF_VLLM = frozenset({"adapters", "pause"})
 
 
-def replicated(session: RaySession, config: Config, names: list[str]) -> ReplicatedEngine:
-    """The engines of policies of one kind. Raises ConfigError where there are too few GPUs."""
+def replicated(
+    session: RaySession, config: Config, names: list[str], *, threads: int = 1
+) -> ReplicatedEngine:
+    """The engines of policies of one kind; `threads`: of each, on a CPU.
+
+    Raises ConfigError where there are too few GPUs.
+    """
     section = config.engine_of(names[0])
     assert isinstance(section, LocalEngineConfig | VllmEngineConfig)
     device = session.device_of(config.device_of(names[0]))
@@ -43,7 +47,7 @@ def replicated(session: RaySession, config: Config, names: list[str]) -> Replica
             hosted_engine,
             _alone(config, names, device=device),
             names,
-            threads=max(1, (os.cpu_count() or 1) // section.replicas),
+            threads=threads,
         ),
         names,
         number=section.replicas,
@@ -67,7 +71,14 @@ def _alone(config: Config, names: list[str], *, device: str) -> Config:
         )
         for name in names
     }
-    return config.model_copy(update={"policies": policies, "cluster": LocalClusterConfig()})
+    return config.model_copy(
+        update={
+            "policies": policies,
+            "team": {name: a for name, a in config.team.items() if a.policy in names},
+            "critics": {},
+            "cluster": LocalClusterConfig(),
+        }
+    )
 
 
 async def hosted_engine(config: Config, names: list[str], *, threads: int) -> FileEngine:
