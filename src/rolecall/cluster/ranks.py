@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import queue
-import secrets
 import socket
-import threading
 import time
-from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -78,27 +73,14 @@ class RankActors:
             raise RuntimeError(" ".join(str(error).split())) from error
         self.places = [place for place, _, _ in told]
         here, alone = ray.util.get_node_ip_address(), len({address for _, address, _ in told}) == 1
-        key = secrets.token_bytes(32)
         found: dict[int, Connection] = {}
-        came: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        with Listener((here, 0), backlog=len(self.actors), authkey=key) as listener:
-
-            def accept() -> None:
-                with suppress(OSError):  # the listener is closed
-                    while True:
-                        with suppress(AuthenticationError, EOFError):
-                            came.put(listener.accept())
-
-            threading.Thread(target=accept, daemon=True).start()
+        with wire.callers(here, number=len(self.actors)) as callers:
             self._serving = [
-                actor.serve.remote(listener.address, key, rank, alone)
+                actor.serve.remote(callers.address, callers.key, rank, alone)
                 for rank, actor in enumerate(self.actors)
             ]
             while len(found) < len(self.actors):
-                try:
-                    connection = came.get(timeout=max(0.0, until - time.monotonic()))
-                except queue.Empty:
-                    raise TimeoutError from None
+                connection = callers.next(timeout_s=until - time.monotonic())
                 found[wire.read(connection)] = connection
         _, address, port = told[0]
         return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import queue
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from rolecall.learners.ranks import wire
@@ -69,22 +66,12 @@ def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
     """
     number = size()
     assert number is not None, "torchrun has started this process"
-    key = secrets.token_bytes(32)
     found: dict[int, tuple[Connection, int]] = {}
-    came: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-    with Listener((os.environ["MASTER_ADDR"], 0), authkey=key) as listener:
-
-        def accept() -> None:
-            with suppress(OSError):  # the listener is closed
-                while True:
-                    with suppress(AuthenticationError, EOFError):
-                        came.put(listener.accept())
-
-        threading.Thread(target=accept, daemon=True).start()
-        _tell((listener.address, key))
-        with suppress(queue.Empty):
+    with wire.callers(os.environ["MASTER_ADDR"], number=number) as callers:
+        _tell((callers.address, callers.key))
+        with suppress(TimeoutError):
             while len(found) < number - 1:
-                connection = came.get(timeout=timeout_s)
+                connection = callers.next(timeout_s=timeout_s)
                 rank, place = wire.read(connection)
                 found[rank] = (connection, place)
     return found

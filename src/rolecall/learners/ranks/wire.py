@@ -7,10 +7,15 @@ ours, and the sockets have no name or ask for a key, so nobody else can send a p
 from __future__ import annotations
 
 import pickle
+import secrets
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from rolecall.config.registry import imported
@@ -72,3 +77,36 @@ def read(connection: Connection) -> Any:
 def broadcast(connections: Iterable[Connection], messages: Iterable[Any]) -> None:
     for connection, message in zip(connections, messages, strict=True):
         send(connection, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Who calls an address of this process and knows its key."""
+
+    address: Any
+    key: bytes
+    came: SimpleQueue[Connection]
+
+    def next(self, *, timeout_s: float) -> Connection:
+        """Raises TimeoutError where nobody has called in time."""
+        try:
+            return self.came.get(timeout=max(0.0, timeout_s))
+        except Empty:
+            raise TimeoutError from None
+
+
+@contextmanager
+def callers(host: str, *, number: int) -> Iterator[Callers]:
+    """Inside, this machine is listened on at `host`, for about so many at once."""
+    key = secrets.token_bytes(32)
+    came: SimpleQueue[Connection] = SimpleQueue()
+    with Listener((host, 0), backlog=number, authkey=key) as listener:
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener is closed
+                while True:
+                    with suppress(AuthenticationError, EOFError):
+                        came.put(listener.accept())
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield Callers(listener.address, key, came)
