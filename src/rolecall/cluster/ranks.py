@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.cluster.replica import Place, kill, settled
-from rolecall.cluster.session import RaySession
+from rolecall.cluster.session import RaySession, told_of
 from rolecall.learners.ranks import child, wire
 from rolecall.runtime.logs import last_lines
 
@@ -70,7 +70,7 @@ class RankActors:
         except ray.exceptions.GetTimeoutError as error:
             raise TimeoutError from error
         except ray.exceptions.RayError as error:
-            raise RuntimeError(" ".join(str(error).split())) from error
+            raise RuntimeError(told_of(error)) from error
         self.places = [place for place, _, _ in told]
         here, alone = ray.util.get_node_ip_address(), len({address for _, address, _ in told}) == 1
         found: dict[int, Connection] = {}
@@ -106,7 +106,7 @@ class RankActors:
         except ray.exceptions.GetTimeoutError:
             why = "it closed its connection"
         except ray.exceptions.RayError as error:
-            why = " ".join(str(error).split())[:600]
+            why = told_of(error)
         return why
 
     def last_lines(self, rank: int) -> list[str]:

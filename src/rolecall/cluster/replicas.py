@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rolecall.cluster.replica import Make, Place, Replica, kill
-from rolecall.cluster.session import RaySession
+from rolecall.cluster.session import RaySession, told_of
 from rolecall.errors import RunEndingError, first_line
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
@@ -322,7 +322,7 @@ class ReplicatedEngine(FileEngine):
         except errors.RayTaskError as error:
             raise error.cause from None
         except errors.RayError as error:
-            raise LostError(_why(error), actor) from None
+            raise LostError(told_of(error), actor) from None
 
     def _lost(self, member: Member, error: LostError) -> None:
         """Start it again, unless that is under way or done: many requests lose one actor."""
@@ -428,9 +428,3 @@ class ReplicatedEngine(FileEngine):
     def _named(self, member: Member) -> str:
         where = f" on {member.place.host}" if member.place else ""
         return f"engine {member.number} of {','.join(self.names)}{where}"
-
-
-def _why(error: BaseException) -> str:
-    """What Ray says of an actor's end, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:600]

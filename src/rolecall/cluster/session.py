@@ -21,6 +21,7 @@ from rolecall.runtime.scratch import MEMORY, PREFIX
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
+MOST_TOLD = 600  # characters of an error of Ray
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
@@ -173,3 +174,8 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "(none)"
+
+
+def told_of(error: BaseException) -> str:
+    """What Ray says of an actor's end, in one line."""
+    return " ".join(str(error).split())[:MOST_TOLD]

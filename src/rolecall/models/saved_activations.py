@@ -53,7 +53,7 @@ def kept_in_last(config: Any, *, dtype: torch.dtype) -> float | None:
         kept = kept_per_token(config, dtype=dtype, adapter=None)
         if kept is None:
             return None
-        whole = _times(config) * _grown(_copies(config, dtype)[0], None, reads=1)
+        whole = _times(config) * _grown(_loaded(_copy(config, LAYERS[0]), dtype), None, reads=1)
         _known[key] = whole - (LAYERS[0] - 1) * kept
     return _known[key]
 

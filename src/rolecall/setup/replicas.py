@@ -20,7 +20,6 @@ from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
 
-OF_LOCAL = frozenset({"adapters", "score_at_temperature", "sleep"})
 OF_VLLM = frozenset({"adapters", "pause"})
 
 
@@ -51,7 +50,7 @@ def replicated(
         ),
         names,
         number=section.replicas,
-        can=OF_VLLM if isinstance(section, VllmEngineConfig) else OF_LOCAL,
+        can=OF_VLLM if isinstance(section, VllmEngineConfig) else HostedEngine.can,
         gpus=gpus if on_gpu else 0,
         rounded=any(config.is_rounded(name) for name in names),
     )

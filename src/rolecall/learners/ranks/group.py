@@ -195,9 +195,9 @@ class RankGroup:
         left = {connection: rank for rank, connection in enumerate(self.connections)}
         while left:
             room = None if until is None else max(0.0, until - time.monotonic())
-            if self._hosts is not None and not failures:
-                ready = wait(list(left), self._heartbeat_s if room is None else room)
-                if not ready and room is None:
+            if self._hosts is not None and until is None:
+                ready = wait(list(left), self._heartbeat_s)
+                if not ready:
                     self._listen(self._hosts)
                     continue
             else:
