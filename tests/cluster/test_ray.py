@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.cluster.replicas import LostError, ReplicatedEngine
+from rolecall.cluster.members import LostError
+from rolecall.cluster.replicas import ReplicatedEngine
+from rolecall.cluster.routing import Homes
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
@@ -95,23 +97,15 @@ def test_the_same_seed_gives_the_same_tokens_on_every_engine(engine, loop, model
         assert np.allclose(found.logprobs, wanted.logprobs, atol=1e-5)
 
 
-def test_an_episode_stays_where_its_prefix_is_and_tasks_are_spread(engine, loop):
-    async def asked():
-        return [
-            [await engine._chosen(request(turn, task=f"t{task}")) for turn in range(3)]
-            for task in range(8)
-        ]
-
-    async def alternating():
-        found = []
-        for task in range(8):
-            member = await engine._chosen(request(0, task=f"s{task}"))
-            member.load += 1
-            found.append(member.number)
-        return found
-
-    assert all(len({member.number for member in turns}) == 1 for turns in loop.run(asked()))
-    numbers = loop.run(alternating())
+def test_an_episode_stays_where_its_prefix_is_and_tasks_are_spread(engine):
+    homes, members = Homes(), engine.members
+    turns = [[homes.choose(f"t{task}", 0, members) for _ in range(3)] for task in range(8)]
+    assert all(len({member.number for member in found}) == 1 for found in turns)
+    numbers = []
+    for task in range(8):
+        member = homes.choose(f"s{task}", 0, members)
+        member.load += 1
+        numbers.append(member.number)
     assert sorted(numbers) == [0] * 4 + [1] * 4
 
 
@@ -176,7 +170,7 @@ def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_plac
 
     loop.run(asyncio.wait_for(until_it_serves_again(), 60))
     pid = member.place.pid
-    engine._lost(member, LostError("it had ended", old))
+    engine.lost(member, LostError("it had ended", old))
     assert member.serves
     loop.run(engine.generate(request(0)))
     assert (member.restarts, member.place.pid) == (1, pid)

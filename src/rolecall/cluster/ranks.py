@@ -9,7 +9,7 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
-from rolecall.cluster.replica import Place, kill, settled
+from rolecall.cluster.places import Place, kill, settled
 from rolecall.cluster.session import RaySession, told_of
 from rolecall.learners.ranks import child, wire
 from rolecall.runtime.logs import last_lines

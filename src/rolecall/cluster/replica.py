@@ -1,16 +1,12 @@
-"""Hosts one engine in an actor of Ray, and does on its machine what others ask for."""
+"""Hosts one engine in an actor of Ray."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rolecall.cluster.places import Hosted, Place
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.types import Floats, Ids
@@ -18,37 +14,11 @@ from rolecall.types import Floats, Ids
 Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an actor runs, and what it writes to."""
-
-    pid: int
-    host: str
-    node: str  # Ray's name of the machine
-    log: Path
-
-
-def settled(name: str, scratch: Path) -> Place:
-    """The place of this actor, which from now on writes to a log of its own."""
-    import ray
-
-    scratch.mkdir(parents=True, exist_ok=True)
-    log = scratch / f"{name}.log"
-    with log.open("ab") as opened:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        for number in (1, 2):
-            os.dup2(opened.fileno(), number)
-    node = ray.get_runtime_context().get_node_id()
-    return Place(os.getpid(), socket.gethostname(), node, log)
-
-
-class Replica:
-    """Passes calls on to an engine of this process, and says that it is alive while that works."""
+class Replica(Hosted):
+    """Passes calls on to an engine of this process."""
 
     def __init__(self, name: str, make: Make, scratch: Path) -> None:
-        """`name`: of its log, in `scratch`."""
-        self.place = settled(name, scratch)
+        super().__init__(name, scratch)
         self.make = make
         self.engine: FileEngine | None = None
 
@@ -57,9 +27,6 @@ class Replica:
         if self.engine is None:
             self.engine = await self.make()
         return self.place
-
-    async def ping(self) -> None:
-        """In a thread of its own, so that it is answered while weights are loaded."""
 
     async def generate(self, request: Request) -> list[Completion]:
         return await self._engine.generate(request)
@@ -98,11 +65,3 @@ class Replica:
     def _engine(self) -> FileEngine:
         assert self.engine is not None, "it has been started"
         return self.engine
-
-
-def kill(pid: int) -> None:
-    """End a process of this machine that answers nothing any more."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -1,0 +1,59 @@
+"""Says where an actor runs and what it writes to, and ends one that answers nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an actor runs, and what it writes to."""
+
+    pid: int
+    host: str
+    node: str  # Ray's name of the machine
+    log: Path
+
+
+def settled(name: str, scratch: Path) -> Place:
+    """The place of this actor, which from now on writes to a log of its own."""
+    import ray
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    log = scratch / f"{name}.log"
+    with log.open("ab") as opened:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number in (1, 2):
+            os.dup2(opened.fileno(), number)
+    node = ray.get_runtime_context().get_node_id()
+    return Place(os.getpid(), socket.gethostname(), node, log)
+
+
+class Hosted:
+    """An actor that says where it is, and that it is alive."""
+
+    def __init__(self, name: str, scratch: Path) -> None:
+        """`name`: of its log, in `scratch`."""
+        self.place = settled(name, scratch)
+
+    async def ping(self) -> None:
+        """In a thread of its own, so that it is answered while the actor computes."""
+
+    async def until_the_end(self) -> None:
+        """It never answers, so that the caller learns of the actor's end at once."""
+        await asyncio.Event().wait()
+
+
+def kill(pid: int) -> None:
+    """End a process of this machine that answers nothing any more."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

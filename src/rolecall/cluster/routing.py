@@ -1,0 +1,95 @@
+"""Chooses the engine of a request among several, and asks another one when it is lost.
+
+A request goes to the engine that has read most of its prompt: that of its episode's last turn,
+else that of its task. No turn is recorded before its answer has come, so the requests of a lost
+engine go to another one with the same seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+from rolecall.cluster.members import LostError, Member, ask
+from rolecall.interfaces.engine import Completion, Engine, Request
+from rolecall.runtime import call_tree
+from rolecall.types import Floats, Ids
+
+AHEAD = 8  # completions that an engine may be asked for more than another, to find a prefix read
+REMEMBERED = 100_000  # episodes whose engine is known
+
+
+class Homes:
+    """Where episodes and tasks are at home, the newest ones."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[Any, Member] = OrderedDict()
+
+    def choose(self, task: str, attempt: int, serving: list[Member]) -> Member:
+        """The member of an episode's last call, else of its task while that has no more to do
+        than others, else the one with least to do; the first of `serving` among equals.
+        """
+        home = self._found.get((task, attempt))
+        if home is None or not home.serves:
+            idlest = min(serving, key=lambda member: member.load)
+            home = self._found.get(task)
+            if home is None or not home.serves or home.load > idlest.load + AHEAD:
+                home = idlest
+            self._put(task, home)
+        self._put((task, attempt), home)
+        return home
+
+    def _put(self, key: Any, member: Member) -> None:
+        self._found[key] = member
+        self._found.move_to_end(key)
+        if len(self._found) > REMEMBERED:
+            self._found.popitem(last=False)
+
+
+class RoutedEngine(Engine):
+    """Samples with whichever of several engines serves best."""
+
+    def __init__(self) -> None:
+        self._homes = Homes()
+        self._asked: dict[str, Member] = {}  # by request id
+
+    async def some(self) -> list[Member]:
+        """Those that serve. Raises RunEndingError where none will."""
+        raise NotImplementedError
+
+    def lost(self, member: Member, error: LostError) -> None:
+        """Take note that an actor has not answered."""
+        raise NotImplementedError
+
+    async def generate(self, request: Request) -> list[Completion]:
+        with call_tree.waiting():
+            while True:
+                task, attempt, _ = request.order
+                member = self._homes.choose(task, attempt, await self.some())
+                self._asked[request.id] = member
+                member.load += request.n
+                try:
+                    found: list[Completion] = await ask(member, "generate", request)
+                    return found
+                except LostError as error:
+                    self.lost(member, error)
+                except asyncio.CancelledError:
+                    member.actor.cancel.remote(request.id)
+                    raise
+                finally:
+                    member.load -= request.n
+                    self._asked.pop(request.id, None)
+
+    async def cancel(self, request_id: str) -> None:
+        if member := self._asked.get(request_id):
+            member.actor.cancel.remote(request_id)
+
+    async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
+        while True:
+            member = (await self.some())[0]
+            try:
+                said: Floats = await ask(member, "score", policy, prompt, tokens, temperature)
+                return said
+            except LostError as error:
+                self.lost(member, error)
