@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rolecall.storage.episode_io import from_json, to_json, write_parquet
+from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
 from rolecall.types import CoachNote, Message, Task, Utility
 from tests.toy import episode, turn
 
@@ -49,3 +50,24 @@ def test_parquet_has_a_row_a_turn_and_one_for_an_episode_without_turns(tmp_path)
     assert spoken["episode_rewards"] == [("team", 1.0)]
     assert abs(spoken["advantage"] - 0.1) < 1e-6
     assert (failed["error"], failed["turn"]) == ("TimeoutError: ", None)
+
+
+def test_parts_of_a_journal_are_read_together_and_each_attempt_once(tmp_path):
+    """A process that was killed in the middle of a line goes on in a line of its own."""
+    folder = RunFolder(tmp_path)
+    folder.journal.mkdir()
+    journal = Journal(journal_path(folder, 3))
+    parts = [journal.part("worker-0"), journal.part("worker-1")]
+    for number in range(4):
+        parts[number % 2].append(episode(number, [turn()], {"team": number}))
+    parts[1].append(episode(0, [turn()], {"team": 9.0}))
+    cut = parts[0].path.read_text()[:-20]
+    parts[0].close()
+    parts[0].path.write_text(cut)
+    parts[0].append(episode(5, [turn()], {"team": 5.0}))
+    found = {each.attempt: each.rewards["team"] for each in journal.read()}
+    assert found == {0: 0.0, 1: 1.0, 3: 3.0, 5: 5.0}
+    assert [(step, path.name) for step, path in journals(folder)] == [
+        (3, "step-000003.worker-0.jsonl"),
+        (3, "step-000003.worker-1.jsonl"),
+    ]

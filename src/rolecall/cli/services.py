@@ -38,4 +38,6 @@ async def _check(run: Run) -> None:
             await environment.check()
         except (InfrastructureError, OSError) as error:
             raise ConfigError(f"environment: {error}") from error
+    if run.context.player is not None:
+        await run.context.player.start()
     await check_kits(uses, world=lambda: environment.open(part[0], seed=0))

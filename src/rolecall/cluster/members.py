@@ -138,6 +138,7 @@ class Members:
     async def _first_start(self, member: Member) -> None:
         try:
             await self._start(member)
+            await self._bring_up(member)
         except LostError as error:
             raise RunEndingError(f"{self._named(member)} did not start: {error}") from error
         self._serves(member)
@@ -186,18 +187,18 @@ class Members:
     async def _restart(self, member: Member, why: str) -> None:
         while True:
             why += await self._last_lines(member)
-            was_on = member.place.node if member.place else ""
+            name, was_on = self._named(member), member.place.node if member.place else ""
             self._kill(member)
             if member.restarts >= self.section.restarts:
                 member.why = (
-                    f"{self._named(member)} was lost and has been started {member.restarts} times "
+                    f"{name} was lost and has been started {member.restarts} times "
                     f"(cluster.restarts): {why}"
                 )
                 notices.warning("%s", member.why)
                 self._note()
                 return
             member.restarts += 1
-            notices.warning("%s was lost and is started again: %s", self._named(member), why)
+            notices.warning("%s was lost and is started again: %s", name, why)
             await asyncio.sleep(member.restarts - 1)
             member.actor = self._make(member.number, was_on)
             try:

@@ -24,6 +24,9 @@ class RayClusterConfig(Section):
     address: str = "auto"
     """`auto` joins the cluster that this machine belongs to, or else starts one here; `local`
     always starts one here; HOST:PORT joins that cluster."""
+    workers: int = Field(0, ge=0, le=65_536)
+    """Actors that play the episodes, with their workflows, environments, tools and rewards; 0: the
+    trainer's process does."""
     restarts: int = Field(3, ge=0, le=1_000_000)
     """How often what has ended is started again before the run stops; each engine counts its own,
     and a step that is done sets the count of the learners back."""

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from rolecall.agents.agent import Agent
@@ -40,6 +41,49 @@ MISTAKES = (
 Reward = Callable[[Episode, World], Awaitable[dict[str, float]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An attempt at a task, and what went wrong with it before."""
+
+    episode: Episode
+    failed: list[Episode]  # played before it with other seeds, and itself where it failed too
+
+
+class Player(Protocol):
+    """Plays episodes in other processes."""
+
+    async def start(self) -> None:
+        """Wait until it can. Raises ConfigError where it lacks something."""
+        ...
+
+    async def play(
+        self,
+        task: Task,
+        *,
+        step: int | str,
+        split: str,
+        attempt: int,
+        manner: Manner,
+        journal: Path | None,
+    ) -> Played:
+        """As `play_until_done`; the episode is in a part of the journal when it comes."""
+        ...
+
+    async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
+        """As `replay`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How agents speak."""
+
+    tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
+    greedy: bool = False  # the most likely token each time
+
+
 @dataclass(slots=True)
 class RolloutContext:
     """Everything an episode is played with."""
@@ -54,16 +98,31 @@ class RolloutContext:
     retries: int = 2  # repeats of an episode that something outside of the code let down
     concurrency: int = 256  # episodes under way at once
     barrier: call_tree.IdleBarrier = field(default_factory=call_tree.IdleBarrier)
-    tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
+    manner: Manner = Manner()
+    player: Player | None = None  # plays the episodes, which otherwise are played here
     told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
 
+    def in_manner(self, manner: Manner) -> RolloutContext:
+        agents = self.agents
+        if manner.greedy:
+            agents = {
+                name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))
+                for name, a in agents.items()
+            }
+        return replace(self, agents=agents, manner=manner)
+
     async def close(self) -> None:
-        """End what the environment has started."""
-        if hasattr(self.environment, "close"):
-            await self.environment.close()
+        """End what the environment has started, and who plays elsewhere."""
+        async with AsyncExitStack() as stack:
+            if hasattr(self.environment, "close"):
+                stack.push_async_callback(self.environment.close)
+            if self.player is not None:
+                stack.push_async_callback(self.player.close)
 
 
 class Journal(Protocol):
+    path: Path
+
     def append(self, episode: Episode) -> None: ...
 
 
@@ -89,6 +148,12 @@ class Rollout:
         self.unused += [episode for group in self.groups if group not in fresh for episode in group]
         self.num_stale += len(self.groups) - len(fresh)
         self.groups = fresh
+
+    def note(self, failed: Episode) -> None:
+        """Count an attempt that something let down."""
+        assert failed.error is not None
+        self.failures[failed.error.partition(":")[0]] += 1
+        self.first_error = self.first_error or failed.error
 
     def add(self, more: Rollout) -> None:
         """Take over the groups and counts of another round."""
@@ -136,17 +201,14 @@ async def collect(
         with call_tree.entered((), barrier=context.barrier):
             while todo:
                 number, attempt = todo.popleft()
-                episode = await _play_until_done(
-                    context,
-                    tasks[number],
-                    step=step,
-                    split=split,
-                    attempt=attempt,
-                    failures=rollout,
+                found = await _attempted(
+                    context, tasks[number], step=step, split=split, attempt=attempt, journal=journal
                 )
-                if journal is not None:
-                    journal.append(episode)
-                played[number, attempt] = episode
+                for failed in found.failed:
+                    rollout.note(failed)
+                    log.warning("failed episode=%s error=%s", failed.id, failed.error)
+                    _tell(context, failed)
+                played[number, attempt] = found.episode
 
     try:
         with seldom_collected():
@@ -167,26 +229,40 @@ async def collect(
     return rollout
 
 
-async def _play_until_done(
+async def _attempted(
     context: RolloutContext,
     task: Task,
     *,
     step: int | str,
     split: str,
     attempt: int,
-    failures: Rollout,
-) -> Episode:
+    journal: Journal | None,
+) -> Played:
+    """Played where the context says."""
+    if context.player is not None:
+        return await context.player.play(
+            task, step=step, split=split, attempt=attempt, manner=context.manner,
+            journal=None if journal is None else journal.path,
+        )  # fmt: skip
+    found = await play_until_done(context, task, step=step, split=split, attempt=attempt)
+    if journal is not None:
+        journal.append(found.episode)
+    return found
+
+
+async def play_until_done(
+    context: RolloutContext, task: Task, *, step: int | str, split: str, attempt: int
+) -> Played:
+    """With a new seed where something outside of the code lets the episode down."""
+    failed = []
     for retry in range(context.retries + 1):
         episode = await play(context, task, step=step, split=split, attempt=attempt, retry=retry)
         if episode.error is None:
             break
-        failures.failures[episode.error.partition(":")[0]] += 1
-        failures.first_error = failures.first_error or episode.error
-        log.warning("failed episode=%s error=%s", episode.id, episode.error)
-        _tell(context, episode)
+        failed.append(episode)
         if episode.metrics["mistake"]:
             break
-    return episode
+    return Played(episode, failed)
 
 
 def _tell(context: RolloutContext, episode: Episode) -> None:
@@ -221,6 +297,8 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
     (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
     """
+    if context.player is not None:
+        return await context.player.replay(episode, swap)
     name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
     again = replace(episode, id=name, turns=[], rewards={}, metrics={}, answer="", error=None)
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
@@ -241,7 +319,7 @@ async def _play(
         call_seed=seed_of(episode.seed, "call"),
         swap=swap,
         recorded=recorded,
-        tries_out=context.tries_out,
+        tries_out=context.manner.tries_out,
         candidates=context.workflow.candidates,
     )
     with call_tree.entered((), barrier=context.barrier):

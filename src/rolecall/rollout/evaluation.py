@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import comb, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from rolecall.rollout.episodes import Rollout, RolloutContext, collect
+from rolecall.rollout.episodes import Manner, Rollout, RolloutContext, collect
 from rolecall.types import Group, Task
 
 
@@ -96,14 +96,8 @@ async def evaluate(
     `coverage` is the share of the attempts that could be scored: those that something outside of
     the team let down are in no mean.
     """
-    agents = context.agents
-    if greedy:
-        agents = {
-            name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))
-            for name, a in agents.items()
-        }
     rollout = await collect(
-        replace(context, agents=agents, tries_out=False),
+        context.in_manner(Manner(tries_out=False, greedy=greedy)),
         tasks,
         step="evaluation",
         split=split,

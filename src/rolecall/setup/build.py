@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from rolecall.agents.agent import Policy
-from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.setup.agents import make_agents
+from rolecall.setup.context import make_context
 from rolecall.setup.devices import check_devices
 from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
@@ -29,6 +26,7 @@ from rolecall.setup.weights import (
     make_critic,
     make_learner,
 )
+from rolecall.setup.workers import make_workers
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.publish import WeightPublisher
 from rolecall.training.run import Run
@@ -81,7 +79,9 @@ def _connected(plan: Plan, opened: Opened, ranks: Ranks, session: RaySession | N
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
     engines = make_engines(plan, models, tokenizers, barrier, session)
-    context = _context(plan, opened, tokenizers, engines, barrier)
+    context = make_context(plan, opened, tokenizers, engines, barrier)
+    if session is not None and session.section.workers:
+        context.player = make_workers(session, config, engines)
     learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(
@@ -106,32 +106,6 @@ def _connected(plan: Plan, opened: Opened, ranks: Ranks, session: RaySession | N
         accounts=accounts_of(engines),
         data=_data(config, plan.algorithms, context),
         session=session,
-    )
-
-
-def _context(
-    plan: Plan,
-    opened: Opened,
-    tokenizers: dict[str, Tokenizer],
-    engines: dict[str, Engine],
-    barrier: IdleBarrier,
-) -> RolloutContext:
-    config = plan.config
-    policies = {
-        name: Policy(name, tokenizers.get(name), engines[name], template=policy.template)
-        for name, policy in config.policies.items()
-    }
-    return RolloutContext(
-        agents=make_agents(config, policies, parsers=plan.parsers, tools=opened.tools),
-        workflow=plan.workflow,
-        options=plan.options,
-        environment=opened.environment,
-        rewards=opened.rewards,
-        seed=config.trainer.seed,
-        timeout_s=config.rollout.timeout_s,
-        retries=config.rollout.retries,
-        concurrency=config.rollout.concurrency,
-        barrier=barrier,
     )
 
 

@@ -42,11 +42,9 @@ def make_engines(
     """The engine of each policy; `models` are those that this process has loaded, `session` the
     cluster that others run on.
     """
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name in plan.config.policies:
-        alike.setdefault(_kind(plan.config, name), []).append(name)
+    alike = sharing(plan.config)
     engines: dict[str, Engine] = {}
-    sections = {names[0]: plan.config.engine_of(names[0]) for names in alike.values()}
+    sections = {names[0]: plan.config.engine_of(names[0]) for names in alike}
     # On a CPU engines sample at the same time: with more threads than cores they would wait for
     # one another.
     at_once = [
@@ -55,16 +53,14 @@ def make_engines(
         if isinstance(section, VllmEngineConfig) or plan.config.is_replicated(name)
     ]
     threads = max(1, torch.get_num_threads() // max(1, sum(at_once)))
-    for names in alike.values():
+    for names in alike:
         section = sections[names[0]]
         if session is not None and plan.config.is_replicated(names[0]):
             made: Engine = replicated(session, plan.config, names, threads=threads)
         elif isinstance(section, VllmEngineConfig):
             made = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
-        elif isinstance(section, OpenAIEngineConfig):
-            made = OpenAIEngine(section, policies=names, key=_key(plan.config, names[0], section))
-        elif isinstance(section, SGLangEngineConfig):
-            made = _sglang(plan.config, names, section, tokenizers)
+        elif isinstance(section, ServedEngineConfig):
+            made = served_engine(plan.config, names, section, tokenizers)
         else:
             made = _embedded(plan, names, models, barrier)
         log.info("engine policies=%s name=%s", ",".join(names), section.name)
@@ -72,27 +68,36 @@ def make_engines(
     return engines
 
 
-def _kind(config: Config, name: str) -> tuple[str, ...]:
-    """Policies of one kind have one engine. One of vLLM serves adapters of a base, or one policy
-    with all its weights.
+def sharing(config: Config) -> list[list[str]]:
+    """The policies of each engine. One of vLLM serves adapters of a base, or one policy with all
+    its weights.
     """
-    policy, section = config.policies[name], config.engine_of(name)
-    if not isinstance(section, VllmEngineConfig):
-        return (repr(section),)
-    return (repr(section), policy.base, "" if policy.adapter else name)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, policy in config.policies.items():
+        section = config.engine_of(name)
+        kind: tuple[str, ...] = (repr(section),)
+        if isinstance(section, VllmEngineConfig):
+            kind = (*kind, policy.base, "" if policy.adapter else name)
+        alike.setdefault(kind, []).append(name)
+    return list(alike.values())
 
 
-def _sglang(
+def served_engine(
     config: Config,
     names: list[str],
-    section: SGLangEngineConfig,
+    section: ServedEngineConfig,
     tokenizers: dict[str, Tokenizer],
-) -> SGLangEngine:
+) -> OpenAIEngine | SGLangEngine:
+    """What asks a server. Raises ConfigError where its key is not there."""
+    key = _key(config, names[0], section)
+    if isinstance(section, OpenAIEngineConfig):
+        return OpenAIEngine(section, policies=names, key=key)
+    assert isinstance(section, SGLangEngineConfig)
     return SGLangEngine(
         section,
         {name: config.policies[name].adapter for name in names},
         end_ids=end_ids_of(config.policies[names[0]].base, tokenizers[names[0]]),
-        key=_key(config, names[0], section),
+        key=key,
     )
 
 

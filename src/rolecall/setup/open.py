@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rolecall.config.errors import ConfigError
 from rolecall.interfaces.environment import Environment
@@ -17,33 +18,55 @@ from rolecall.tools.use import ToolUse
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What a run plays in, beside its models."""
+class Surroundings:
+    """What episodes are played in, beside their agents."""
 
     environment: Environment
-    tasks: Tasks
     rewards: dict[str, tuple[Reward, float]]  # with their weights
     tools: dict[str, ToolUse]  # by agent
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Surroundings):
+    """What a run plays in and works on, beside its models."""
+
+    tasks: Tasks
 
 
 def open_parts(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
     attempts = Attempts()
-    world = attempts.of(_environment, plan)
-    rewards = {
-        name: (made, weight)
-        for name, (part, weight) in plan.rewards.items()
-        if (made := attempts.of(make_reward, part)) is not None
-    }
-    tools = attempts.of(make_tools, plan.config, plan.tools)
-    if world is None or tools is None or attempts.problems:
+    made = _made(plan, attempts)
+    environment = made.pop("environment")
+    tasks = attempts.of(_tasks, plan, environment) if environment is not None else None
+    if environment is None or tasks is None or attempts.problems:
         raise plan.config.located(attempts.problems)
-    environment, tasks = world
-    return Opened(environment, tasks, rewards, tools)
+    return Opened(environment=environment, tasks=tasks, **made)
 
 
-def _environment(plan: Plan) -> tuple[Environment, Tasks]:
-    environment: Environment = plan.environment.make()
+def open_surroundings(plan: Plan) -> Surroundings:
+    """The same without tasks, for processes that are told what to work on."""
+    attempts = Attempts()
+    made = _made(plan, attempts)
+    if attempts.problems:
+        raise plan.config.located(attempts.problems)
+    return Surroundings(**made)
+
+
+def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
+    """The fields of Surroundings; None, and problems noted, for what cannot be made."""
+    return {
+        "environment": attempts.of(plan.environment.make),
+        "rewards": {
+            name: (made, weight)
+            for name, (part, weight) in plan.rewards.items()
+            if (made := attempts.of(make_reward, part)) is not None
+        },
+        "tools": attempts.of(make_tools, plan.config, plan.tools),
+    }
+
+
+def _tasks(plan: Plan, environment: Environment) -> Tasks:
     tasks = read_tasks(plan.config, environment)
     number = num_candidates(plan.config, plan.workflow) or 2
     firsts = [part[0] for part in tasks.sampler.parts.values()]
@@ -54,4 +77,4 @@ def _environment(plan: Plan) -> tuple[Environment, Tasks]:
     ]
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
-    return environment, tasks
+    return tasks

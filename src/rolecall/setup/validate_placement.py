@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.learners import FsdpLearnerConfig
-from rolecall.config.schema import Config
+from rolecall.config.schema import Config, RewardConfig
+from rolecall.config.served import OpenAIEngineConfig
 
 Problems = Iterator[str]
 
@@ -22,7 +24,9 @@ def check_placement(config: Config) -> Problems:
         yield from _check_quantization(config, name)
         yield from _check_opponents(config, name)
         yield from _check_replicas(config, name)
+        yield from _check_workers(config, name)
     yield from _check_sharing(config)
+    yield from _check_budgets(config)
     if config.trainer.deterministic and not config.is_exact:
         others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
         yield (
@@ -108,6 +112,40 @@ def _check_replicas(config: Config, name: str) -> Problems:
         yield (
             f"{_key(config, name, 'engine')}.replicas: several engines of a policy need processes "
             "of a cluster; set cluster.name=ray, or write 1"
+        )
+
+
+def _check_workers(config: Config, name: str) -> Problems:
+    """Engines that workers ask must be actors or servers."""
+    engine, key = config.engine_of(name), _key(config, name, "engine")
+    if not isinstance(config.cluster, RayClusterConfig) or not config.cluster.workers:
+        return
+    if isinstance(engine, OwnEngineConfig):
+        yield (
+            f"cluster.workers: {key}.name={engine.name} samples in the trainer's process, where "
+            "workers cannot ask it; write 0"
+        )
+
+
+def _check_budgets(config: Config) -> Problems:
+    """What is spent is counted in one process."""
+    if not isinstance(config.cluster, RayClusterConfig) or not config.cluster.workers:
+        return
+    counted = [
+        _key(config, name, "engine")
+        for name in config.policies
+        if isinstance(engine := config.engine_of(name), OpenAIEngineConfig)
+        if engine.budget_usd or engine.budget_tokens
+    ]
+    counted += [
+        f"rewards.{name}"
+        for name, reward in config.rewards.items()
+        if isinstance(reward, RewardConfig) and any("budget" in option for option in reward.options)
+    ]
+    for key in dict.fromkeys(counted):
+        yield (
+            f"cluster.workers: the budget of {key} is counted in one process; write 0 workers, or "
+            "no budget"
         )
 
 

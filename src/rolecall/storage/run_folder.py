@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -212,14 +213,22 @@ class RunFolder:
 
 
 class Journal:
-    """The finished episodes of one step, each on disk before the trainer sees it."""
+    """The finished episodes of one step, each on disk before the trainer sees it.
+
+    Processes that play episodes for the trainer have a part of it each.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: TextIO | None = None
 
+    def part(self, name: str) -> Journal:
+        """That of another process."""
+        return Journal(self.path.with_name(f"{self.path.stem}.{name}.jsonl"))
+
     def append(self, episode: Episode) -> None:
         if self._file is None:
+            _end_the_last_line(self.path)
             self._file = self.path.open("a")
         self._file.write(to_json(episode) + "\n")
         self._file.flush()
@@ -236,30 +245,55 @@ class Journal:
             return
         self.close()
         names = {episode.id for episode in episodes}
-        left = [episode for episode in self.read() if episode.id not in names]
-        write_aside(self.path, "".join(to_json(episode) + "\n" for episode in left))
+        for path in self._files():
+            left = [episode for episode in _read(path) if episode.id not in names]
+            write_aside(path, "".join(to_json(episode) + "\n" for episode in left))
 
     def read(self) -> list[Episode]:
-        """Finished episodes. A last line that a crash cut short is dropped from the file too, and
-        so is one that is damaged: its episode is played again.
+        """Finished episodes, each attempt once: one that was lost with its process may have been
+        written there before it was played again.
+
+        A last line that a crash cut short is dropped from the file too, and so is one that is
+        damaged: its episode is played again.
         """
-        if not self.path.exists():
-            return []
-        episodes, whole = [], []
-        for number, line in enumerate(_whole(self.path).splitlines(keepends=True), 1):
-            try:
-                episodes.append(from_json(line))
-                whole.append(line)
-            except (ValueError, KeyError, TypeError):
-                notices.warning("%s:%d is damaged: it is played again", self.path, number)
-        text = "".join(whole)
-        if self.path.read_bytes() != text.encode():
-            write_aside(self.path, text)
-        return episodes
+        found: dict[tuple[str, int], Episode] = {}
+        for path in self._files():
+            for episode in _read(path):
+                found.setdefault((episode.task.id, episode.attempt), episode)
+        return list(found.values())
+
+    def _files(self) -> list[Path]:
+        parts = sorted(self.path.parent.glob(f"{self.path.stem}.*.jsonl"))
+        return [self.path, *parts] if self.path.exists() else parts
+
+
+def _read(path: Path) -> list[Episode]:
+    episodes, whole = [], []
+    for number, line in enumerate(_whole(path).splitlines(keepends=True), 1):
+        try:
+            episodes.append(from_json(line))
+            whole.append(line)
+        except (ValueError, KeyError, TypeError):
+            notices.warning("%s:%d is damaged: it is played again", path, number)
+    text = "".join(whole)
+    if path.read_bytes() != text.encode():
+        write_aside(path, text)
+    return episodes
+
+
+def _end_the_last_line(path: Path) -> None:
+    """A process that was killed may have cut it short: what is added must not be part of it."""
+    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        path.write_bytes(text + b"\n")
 
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
-    return numbered(folder.journal, "jsonl")
+    """Each with its step, and so are the parts of other processes."""
+    for step, path in numbered(folder.journal, "jsonl"):
+        yield step, path
+    for path in sorted(folder.journal.glob("step-*.*.jsonl")):
+        if found := re.fullmatch(r"step-(\d+)", path.name.partition(".")[0], re.ASCII):
+            yield int(found[1]), path
 
 
 def journal_path(folder: RunFolder, step: int) -> Path:

@@ -25,7 +25,7 @@ from rolecall.runtime import held_loop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import write_parquet
-from rolecall.storage.run_folder import RunFolder, journal_path, journals
+from rolecall.storage.run_folder import RunFolder, journals
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
 from rolecall.training.run import Run
@@ -166,7 +166,7 @@ class Trainer:
         done = self.folder.num_steps()
         # The journal of step 1 stays until a first checkpoint holds that step. Pairs of a data
         # set have no journal.
-        never_saved = journal_path(self.folder, 1).exists() or (
+        never_saved = any(step == 1 for step, _ in journals(self.folder)) or (
             bool(self.run.data) and done <= self.config.trainer.save_every
         )
         if damaged or (done and not never_saved):

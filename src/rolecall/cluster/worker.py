@@ -1,0 +1,135 @@
+"""Plays episodes in an actor of Ray: its workflows, environments, tools and rewards run there.
+
+The engines are asked from actor to actor, so that what is sampled does not pass the trainer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolecall.cluster.members import LostError, Member
+from rolecall.cluster.places import Hosted, Place
+from rolecall.cluster.routing import RoutedEngine
+from rolecall.errors import RunEndingError
+from rolecall.rollout.episodes import Manner, Played, RolloutContext, play_until_done, replay
+from rolecall.runtime.call_tree import task_factory
+from rolecall.storage.run_folder import Journal
+from rolecall.types import Episode, Swap, Task
+
+AGAIN_S = 1.0  # until an engine that did not answer is asked again, unless it is known to be lost
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Those of one kind that serve now, as the trainer knows them."""
+
+    serving: list[tuple[int, Any]]  # numbers and actors
+    why: str = ""  # none of them will ever serve again
+
+
+class SharedEngine(RoutedEngine):
+    """Asks the engines that the trainer keeps alive."""
+
+    def __init__(self, number: int) -> None:
+        """`number`: of this worker; each begins with another engine."""
+        super().__init__()
+        self.number, self.why = number, ""
+        self.members: list[Member] = []
+        self._changed = asyncio.Event()
+
+    def take(self, told: Engines) -> None:
+        """From now on ask these."""
+        known = {(member.number, member.actor): member for member in self.members}
+        self.why = told.why
+        self.members = []
+        first = self.number % max(1, len(told.serving))
+        for number, actor in told.serving[first:] + told.serving[:first]:
+            member = known.pop((number, actor), None) or Member(number, actor)
+            member.serves = True
+            self.members.append(member)
+        for member in known.values():
+            member.serves = False
+        self._changed.set()
+
+    async def some(self) -> list[Member]:
+        while not (serving := [member for member in self.members if member.serves]):
+            if self.why:
+                raise RunEndingError(self.why)
+            self._changed.clear()
+            await self._changed.wait()
+        return serving
+
+    def lost(self, member: Member, error: LostError) -> None:
+        member.serves = False
+        asyncio.get_running_loop().call_later(AGAIN_S, self._again, member)
+
+    def _again(self, member: Member) -> None:
+        member.serves = member in self.members
+        self._changed.set()
+
+
+Make = Callable[[], Awaitable[tuple[RolloutContext, list[SharedEngine]]]]  # can be pickled
+
+
+class EpisodeWorker(Hosted):
+    """Plays the episodes that it is given, as many at once as it is given."""
+
+    def __init__(self, number: int, make: Make, scratch: Path) -> None:
+        super().__init__(f"worker-{number}", scratch)
+        self.number, self.make = number, make
+        self.engines: list[SharedEngine] = []
+        self.contexts: dict[Manner, RolloutContext] = {}
+        self.journal: Journal | None = None
+
+    async def start(self) -> Place:
+        """Make what episodes are played with. Raises what makes that impossible."""
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        if not self.contexts:
+            context, self.engines = await self.make()
+            self.contexts[context.manner] = context
+        return self.place
+
+    async def meet(self, engines: list[Engines]) -> None:
+        """Ask these from now on."""
+        for engine, told in zip(self.engines, engines, strict=True):
+            engine.take(told)
+
+    async def play(
+        self, task: Task, step: int | str, split: str, attempt: int, manner: Manner,
+        journal: Path | None,
+    ) -> Played:  # fmt: skip
+        """As `Player.play`."""
+        found = await play_until_done(
+            self._context(manner), task, step=step, split=split, attempt=attempt
+        )
+        if journal is not None:
+            self._journal(journal).append(found.episode)
+        return found
+
+    async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
+        return await replay(self._context(Manner()), episode, swap)
+
+    async def close(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
+        for context in self.contexts.values():
+            await context.close()
+            break  # the others have the same parts
+
+    def _context(self, manner: Manner) -> RolloutContext:
+        if manner not in self.contexts:
+            self.contexts[manner] = next(iter(self.contexts.values())).in_manner(manner)
+        return self.contexts[manner]
+
+    def _journal(self, path: Path) -> Journal:
+        """This worker's part of the journal of a step."""
+        part = Journal(path).part(f"worker-{self.number}")
+        if self.journal is None or self.journal.path != part.path:
+            if self.journal is not None:
+                self.journal.close()
+            self.journal = part
+        return self.journal

@@ -1,0 +1,95 @@
+"""Has episodes played by actors of a cluster, and plays those of a lost one again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from rolecall.cluster.members import LostError, Member, Members, ask, options_of, result_of
+from rolecall.cluster.replicas import ReplicatedEngine
+from rolecall.cluster.routing import Homes
+from rolecall.cluster.session import RaySession
+from rolecall.cluster.worker import Engines, EpisodeWorker, Make
+from rolecall.rollout.episodes import Manner, Played
+from rolecall.types import Episode, Swap, Task
+
+
+class Workers:
+    """The attempts at a task are played by one worker, while it has no more to do than others."""
+
+    def __init__(
+        self, session: RaySession, makes: list[Make], *, engines: list[ReplicatedEngine]
+    ) -> None:
+        """The actors begin to start, each with one of `makes`, which gives a context and a
+        SharedEngine for each of `engines`.
+        """
+        self.session, self.engines = session, engines
+        self._makes, self._homes = makes, Homes()
+        self.workers = Members(
+            session, "worker {}", len(makes), self._actor, bring_up=self._introduce
+        )
+        for engine in engines:
+            engine.watchers.append(self._tell)
+
+    def _actor(self, number: int, avoided: str) -> Any:
+        options = options_of(self.session, number, avoided=avoided)
+        made = self.session.ray.remote(**options)(EpisodeWorker)
+        return made.remote(number, self._makes[number], self.session.scratch)
+
+    async def start(self) -> None:
+        """Wait until all can play. Raises what one of them raises that cannot."""
+        await self.workers.start()
+
+    async def _introduce(self, member: Member) -> None:
+        await ask(member, "meet", self._serving())
+
+    def _tell(self) -> None:
+        """All workers of the engines that serve now."""
+        for member in self.workers.serving:
+            member.actor.meet.remote(self._serving())
+
+    def _serving(self) -> list[Engines]:
+        return [
+            Engines(
+                [(member.number, member.actor) for member in engine.engines.serving],
+                engine.members[0].why if all(m.why for m in engine.members) else "",
+            )
+            for engine in self.engines
+        ]
+
+    async def play(
+        self, task: Task, *, step: int | str, split: str, attempt: int, manner: Manner,
+        journal: Path | None,
+    ) -> Played:  # fmt: skip
+        """As `Player.play`. Raises RunEndingError where no worker is left."""
+        found: Played = await self._asked(
+            task.id, attempt, "play", task, step, split, attempt, manner, journal
+        )
+        return found
+
+    async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
+        found: Episode = await self._asked(
+            episode.task.id, episode.attempt, "replay", episode, swap
+        )
+        return found
+
+    async def _asked(self, task: str, attempt: int, method: str, *arguments: Any) -> Any:
+        await self.start()
+        while True:
+            member = self._homes.choose(task, attempt, await self.workers.some())
+            actor = member.actor
+            reference = getattr(actor, method).remote(*arguments)
+            member.load += 1
+            try:
+                return await result_of(reference, actor)
+            except LostError as error:
+                self.workers.lost(member, error)
+            except asyncio.CancelledError:
+                self.session.ray.cancel(reference)
+                raise
+            finally:
+                member.load -= 1
+
+    async def close(self) -> None:
+        await self.workers.close()

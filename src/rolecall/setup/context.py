@@ -1,0 +1,39 @@
+"""Makes what episodes are played with, from a plan and the engines of its policies."""
+
+from __future__ import annotations
+
+from rolecall.agents.agent import Policy
+from rolecall.agents.chat_template import Tokenizer
+from rolecall.interfaces.engine import Engine
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.setup.agents import make_agents
+from rolecall.setup.open import Surroundings
+from rolecall.setup.plan import Plan
+
+
+def make_context(
+    plan: Plan,
+    opened: Surroundings,
+    tokenizers: dict[str, Tokenizer],
+    engines: dict[str, Engine],
+    barrier: IdleBarrier,
+) -> RolloutContext:
+    """All but `opened` by policy."""
+    config = plan.config
+    policies = {
+        name: Policy(name, tokenizers.get(name), engines[name], template=policy.template)
+        for name, policy in config.policies.items()
+    }
+    return RolloutContext(
+        agents=make_agents(config, policies, parsers=plan.parsers, tools=opened.tools),
+        workflow=plan.workflow,
+        options=plan.options,
+        environment=opened.environment,
+        rewards=opened.rewards,
+        seed=config.trainer.seed,
+        timeout_s=config.rollout.timeout_s,
+        retries=config.rollout.retries,
+        concurrency=config.rollout.concurrency,
+        barrier=barrier,
+    )

@@ -1,0 +1,68 @@
+"""Starts the processes of a cluster that play episodes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from rolecall.cluster.replicas import ReplicatedEngine
+from rolecall.cluster.session import RaySession
+from rolecall.cluster.worker import SharedEngine
+from rolecall.cluster.workers import Workers
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
+from rolecall.config.served import ServedEngineConfig
+from rolecall.errors import InfrastructureError
+from rolecall.interfaces.engine import Engine
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.setup.context import make_context
+from rolecall.setup.engines import served_engine, sharing
+from rolecall.setup.open import open_surroundings
+from rolecall.setup.plan import validate
+from rolecall.setup.weights import load_tokenizers
+
+
+def make_workers(session: RaySession, config: Config, engines: dict[str, Engine]) -> Workers:
+    """`cluster.workers` of them; `engines` by policy."""
+    replicated = {id(e): e for e in engines.values() if isinstance(e, ReplicatedEngine)}
+    distinct, of = list(replicated.values()), session.section.workers
+    return Workers(
+        session,
+        [
+            partial(hosted_context, config, [engine.names for engine in distinct], number, of=of)
+            for number in range(of)
+        ],
+        engines=distinct,
+    )
+
+
+async def hosted_context(
+    config: Config, shared: list[list[str]], number: int, *, of: int
+) -> tuple[RolloutContext, list[SharedEngine]]:
+    """What worker `number` of so many plays episodes with, and its engine for each of `shared`:
+    policies that the trainer's actors sample.
+
+    Raises ConfigError where its machine lacks what episodes need.
+    """
+    torch.set_num_threads(1)
+    plan = validate(config)
+    opened, tokenizers = open_surroundings(plan), load_tokenizers(config)
+    engines: dict[str, Engine] = {}
+    asked = [SharedEngine(number) for _ in shared]
+    for names, engine in zip(shared, asked, strict=True):
+        engines |= dict.fromkeys(names, engine)
+    for names in sharing(config):
+        section = config.engine_of(names[0])
+        if isinstance(section, ServedEngineConfig):
+            part = max(1, section.concurrency // of)
+            section = section.model_copy(update={"concurrency": part})
+            engines |= dict.fromkeys(names, served_engine(config, names, section, tokenizers))
+    context = make_context(plan, opened, tokenizers, engines, IdleBarrier())
+    if hasattr(opened.environment, "check"):
+        try:
+            await opened.environment.check()
+        except (InfrastructureError, OSError) as error:
+            raise ConfigError(f"environment: {error}") from error
+    return context, asked
