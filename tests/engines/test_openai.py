@@ -404,7 +404,7 @@ def test_the_pages_examples_are_configs(tmp_path):
     validate(load(write(tmp_path / "small.yaml", second | parts | alone)))
     small = {"policies": {"small": {"base": "tiny:math"}}}
     of_two_gpus = load(write(tmp_path / "gpus.yaml", parts | alone | small | gpus))
-    assert engine_devices(of_two_gpus, "small", auto="cuda:0") == ["cuda:1", "cuda:2"]
+    assert engine_devices(of_two_gpus, "small", auto="cuda:0") == [["cuda:1", "cuda:2"]]
 
 
 def test_beside_a_server_a_run_is_not_deterministic(model_folder, tmp_path):

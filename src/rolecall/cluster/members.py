@@ -62,14 +62,12 @@ async def ask(member: Member, method: str, *arguments: Any) -> Any:
     return await result_of(getattr(actor, method).remote(*arguments), actor)
 
 
-def options_of(session: RaySession, number: int, *, gpus: int = 0, avoided: str = "") -> Any:
-    """Ray's for an actor that `Members` keeps alive."""
-    return {
-        "max_restarts": 0,
-        "max_concurrency": MOST_CALLS,
-        "concurrency_groups": {"watch": 1},
-        **session.options_of(number, gpus=gpus, avoided=avoided),
-    }
+# Of an actor that `Members` keeps alive, beside where it is.
+ALWAYS: dict[str, Any] = {
+    "max_restarts": 0,
+    "max_concurrency": MOST_CALLS,
+    "concurrency_groups": {"watch": 1},
+}
 
 
 class Members:
@@ -200,8 +198,8 @@ class Members:
             member.restarts += 1
             notices.warning("%s was lost and is started again: %s", name, why)
             await asyncio.sleep(member.restarts - 1)
-            member.actor = self._make(member.number, was_on)
             try:
+                member.actor = await asyncio.to_thread(self._make, member.number, was_on)
                 await self._start(member)
                 await self._bring_up(member)
             except LostError as error:

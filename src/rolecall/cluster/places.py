@@ -19,12 +19,18 @@ class Place:
     host: str
     node: str  # Ray's name of the machine
     log: Path
+    gpus: str | None = None  # those of the machine that it sees
 
 
-def settled(name: str, scratch: Path) -> Place:
-    """The place of this actor, which from now on writes to a log of its own."""
+def settled(name: str, scratch: Path, gpus: str | None) -> Place:
+    """The place of this actor, which from now on writes to a log of its own.
+
+    `gpus`: those of its machine that it sees, "0,1"; None: what Ray lets it see.
+    """
     import ray
 
+    if gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # nothing of CUDA has been asked yet
     scratch.mkdir(parents=True, exist_ok=True)
     log = scratch / f"{name}.log"
     with log.open("ab") as opened:
@@ -33,15 +39,15 @@ def settled(name: str, scratch: Path) -> Place:
         for number in (1, 2):
             os.dup2(opened.fileno(), number)
     node = ray.get_runtime_context().get_node_id()
-    return Place(os.getpid(), socket.gethostname(), node, log)
+    return Place(os.getpid(), socket.gethostname(), node, log, gpus)
 
 
 class Hosted:
     """An actor that says where it is, and that it is alive."""
 
-    def __init__(self, name: str, scratch: Path) -> None:
-        """`name`: of its log, in `scratch`."""
-        self.place = settled(name, scratch)
+    def __init__(self, name: str, scratch: Path, gpus: str | None = None) -> None:
+        """`name`: of its log, in `scratch`; `gpus`: as of `settled`."""
+        self.place = settled(name, scratch, gpus)
 
     async def ping(self) -> None:
         """In a thread of its own, so that it is answered while the actor computes."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
 from rolecall.cluster.places import Place, kill, settled
+from rolecall.cluster.pool import Seat
 from rolecall.cluster.session import RaySession, told_of
 from rolecall.learners.ranks import child, wire
 from rolecall.runtime.logs import last_lines
@@ -20,8 +22,8 @@ ASK_S = 5.0  # in which a machine must say how a rank ended
 class RankHost:
     """An actor that is one rank."""
 
-    def __init__(self, name: str, scratch: Path) -> None:
-        self.place = settled(name, scratch)
+    def __init__(self, name: str, scratch: Path, gpus: str | None) -> None:
+        self.place = settled(name, scratch, gpus)
 
     def where(self) -> tuple[Place, str, int]:
         """Its place, the address of its machine, and a port that is free there."""
@@ -46,18 +48,21 @@ class RankHost:
 class RankActors:
     """The ranks of one place."""
 
-    def __init__(self, session: RaySession, name: str, size: int, *, gpus: int = 0) -> None:
-        """They begin to start. `name`: of their logs; `gpus`: of each."""
+    def __init__(self, session: RaySession, name: str, seats: Sequence[Seat | None]) -> None:
+        """They begin to start. `name`: of their logs; `seats`: the GPU of each, or None."""
         self.session = session
-        self.actors = [
-            session.ray.remote(
-                max_restarts=0, max_concurrency=2, concurrency_groups={"watch": 1},
-                **session.options_of(rank, gpus=gpus),
-            )(RankHost).remote(f"{name}-{rank}", session.scratch)
-            for rank in range(size)
-        ]  # fmt: skip
+        self.actors = [self._actor(f"{name}-{rank}", rank, seat) for rank, seat in enumerate(seats)]
         self.places: list[Place] = []
         self._serving: list[Any] = []
+
+    def _actor(self, name: str, rank: int, seat: Seat | None) -> Any:
+        options, gpus = self.session.options_of(rank), None
+        if seat is not None:
+            options, gpus = seat.taken()
+        always = {"max_restarts": 0, "max_concurrency": 2, "concurrency_groups": {"watch": 1}}
+        return self.session.ray.remote(**always, **options)(RankHost).remote(
+            name, self.session.scratch, gpus
+        )
 
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
         """Their connections, and where they find one another.

@@ -17,8 +17,8 @@ Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
 class Replica(Hosted):
     """Passes calls on to an engine of this process."""
 
-    def __init__(self, name: str, make: Make, scratch: Path) -> None:
-        super().__init__(name, scratch)
+    def __init__(self, name: str, make: Make, scratch: Path, gpus: str | None) -> None:
+        super().__init__(name, scratch, gpus)
         self.make = make
         self.engine: FileEngine | None = None
 

@@ -7,14 +7,15 @@ of some tokens what the others say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from rolecall.cluster.members import LostError, Member, Members, ask, options_of, result_of
+from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
+from rolecall.cluster.pool import Seat
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
@@ -44,37 +45,38 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         make: Make,
         names: list[str],
         *,
-        number: int,
+        seats: Sequence[Seat | None],
         can: Iterable[str],
-        gpus: int = 0,
         rounded: bool = False,
     ) -> None:
-        """The actors begin to start: `number` of them, each of which makes an engine.
+        """The actors begin to start, each of which makes an engine.
 
-        `gpus`: of each; `can`: what the engines are able to do; `rounded`: they compute
-        in bfloat16.
+        `seats`: the GPUs of each, or None where it computes on any machine's processors; `can`:
+        what the engines are able to do; `rounded`: they compute in bfloat16.
         """
         super().__init__()
         self.session, self.names = session, names
         self.can = frozenset(can) - {"exact"}
-        self._make, self._gpus = make, gpus
+        self._make, self._seats = make, seats
         self._largest_gap = SAME_ROUNDED if rounded else SAME
         self._published: dict[str, Published] = {}
         self.watchers: list[Callable[[], None]] = []  # are told when an engine comes or goes
         self.engines = Members(
             session,
             f"engine {{}} of {','.join(names)}",
-            number,
+            len(seats),
             self._actor,
             bring_up=self._bring_up,
             changed=self._tell,
         )
 
     def _actor(self, number: int, avoided: str) -> Any:
-        options = options_of(self.session, number, gpus=self._gpus, avoided=avoided)
+        options, gpus = self.session.options_of(number, avoided=avoided), None
+        if (seat := self._seats[number]) is not None:
+            options, gpus = seat.taken(again=bool(avoided))
         name = f"engine-{'-'.join(self.names)}-{number}"
-        made = self.session.ray.remote(**options)(Replica)
-        return made.remote(name, self._make, self.session.scratch)
+        made = self.session.ray.remote(**ALWAYS, **options)(Replica)
+        return made.remote(name, self._make, self.session.scratch, gpus)
 
     def _tell(self) -> None:
         for tell in self.watchers:

@@ -37,6 +37,7 @@ class RaySession:
         # Of the run on each machine, for logs and weights; named so that a later run removes it,
         # should this process be killed.
         self.scratch = MEMORY / f"{PREFIX}{os.getpid()}-ray-{uuid.uuid4().hex[:8]}"
+        self.on_close: list[Callable[[], None]] = []
         self._joined = not self.ray.is_initialized()
         if self._joined:
             os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
@@ -97,17 +98,15 @@ class RaySession:
         """Ray's name of this machine."""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def options_of(self, number: int, *, gpus: int, avoided: str = "") -> dict[str, Any]:
-        """Ray's for the actor of this number among its like.
+    def options_of(self, number: int, *, avoided: str = "") -> dict[str, Any]:
+        """Ray's for the actor of this number among its like, which has no GPU.
 
-        Without GPUs actors go round the machines and share their cores, as processes do. `avoided`:
-        a machine that may be gone, of which Ray learns late.
+        Actors go round the machines and share their cores, as processes do. `avoided`: a machine
+        that may be gone, of which Ray learns late.
         """
-        if gpus:
-            return {"num_gpus": gpus, "num_cpus": 1}
         alive = sorted(node["NodeID"] for node in self.nodes())
         nodes = [node for node in alive if node != avoided] or alive
-        return {"num_cpus": 0, "scheduling_strategy": _at(nodes[number % len(nodes)])}
+        return {"num_cpus": 0, "scheduling_strategy": at(nodes[number % len(nodes)])}
 
     def device_of(self, named: str) -> str:
         """The device of an actor: cuda, which is its own, or cpu. `named`: in the config."""
@@ -124,7 +123,7 @@ class RaySession:
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(function)
-        return work.options(scheduling_strategy=_at(node)).remote(*arguments)
+        return work.options(scheduling_strategy=at(node)).remote(*arguments)
 
     def gpus(self) -> int:
         """How many GPUs all nodes have together."""
@@ -134,6 +133,8 @@ class RaySession:
         """Leave the cluster; its actors of this run end, and so does one that was started here."""
         if not self.ray.is_initialized():
             return
+        for end in self.on_close:
+            end()
         asked = [self.run_on(node["NodeID"], _clear, self.scratch) for node in self.nodes()]
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
@@ -153,7 +154,7 @@ def write_files(files: dict[str, Any], folder: Path) -> None:
         content.tofile(folder / name)
 
 
-def _at(node: str) -> Any:
+def at(node: str) -> Any:
     """On this node or nowhere: what Ray prefers a node for, it puts on others too."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

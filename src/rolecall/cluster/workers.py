@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from rolecall.cluster.members import LostError, Member, Members, ask, options_of, result_of
+from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Homes
 from rolecall.cluster.session import RaySession
@@ -33,8 +33,8 @@ class Workers:
             engine.watchers.append(self._tell)
 
     def _actor(self, number: int, avoided: str) -> Any:
-        options = options_of(self.session, number, avoided=avoided)
-        made = self.session.ray.remote(**options)(EpisodeWorker)
+        options = self.session.options_of(number, avoided=avoided)
+        made = self.session.ray.remote(**ALWAYS, **options)(EpisodeWorker)
         return made.remote(number, self._makes[number], self.session.scratch)
 
     async def start(self) -> None:

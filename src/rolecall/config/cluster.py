@@ -16,6 +16,13 @@ class LocalClusterConfig(Section):
     """This machine alone; nothing but the processes that the run starts itself."""
 
 
+class PoolConfig(Section):
+    """GPUs that Ray keeps for a run, on as few machines as it can."""
+
+    gpus: int = Field(ge=1, le=100_000)
+    """How many; policies say that they use them (`policies.NAME.pool`)."""
+
+
 class RayClusterConfig(Section):
     """Machines that Ray joins: `pip install 'rolecall[ray]'`."""
 
@@ -24,6 +31,9 @@ class RayClusterConfig(Section):
     address: str = "auto"
     """`auto` joins the cluster that this machine belongs to, or else starts one here; `local`
     always starts one here; HOST:PORT joins that cluster."""
+    pools: dict[str, PoolConfig] = {}
+    """GPUs by the name of their pool; without any, engines and ranks have GPUs of their own, as
+    many as they need."""
     workers: int = Field(0, ge=0, le=65_536)
     """Actors that play the episodes, with their workflows, environments, tools and rewards; 0: the
     trainer's process does."""

@@ -141,6 +141,11 @@ class PolicyConfig(Section):
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
     device: str | None = None
     """Where it lives: cpu, cuda, cuda:1, mps ...; by default learner.device."""
+    pool: str | None = None
+    """The pool of a cluster whose GPUs its engines and ranks use; by default the only one."""
+    colocate: bool = False
+    """Share GPUs of the pool with all other policies that say so, and take turns on them: engines
+    sleep while weights are updated. Otherwise its engines and ranks have GPUs of their own."""
     engine: EngineConfig | None = None
     """What samples it, where not all policies have the same: what differs from `engine`."""
     learner: LearnerConfig | None = None
@@ -347,6 +352,15 @@ class Config(Section):
         kinds = (LocalEngineConfig, VllmEngineConfig)
         on_ray = isinstance(self.cluster, RayClusterConfig)
         return on_ray and isinstance(self.engine_of(policy), kinds)
+
+    def pool_of(self, policy: str) -> str | None:
+        """The pool of a cluster that a policy uses, if it needs one that is there."""
+        pools = self.cluster.pools if isinstance(self.cluster, RayClusterConfig) else {}
+        is_ranked = policy in self.trained and self.is_ranked(policy)
+        if not (is_ranked or self.is_replicated(policy)):
+            return None
+        named = self.policies[policy].pool
+        return named if named in pools or len(pools) != 1 else next(iter(pools))
 
     @property
     def deterministic(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
@@ -17,6 +18,7 @@ from rolecall.setup.devices import check_devices
 from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
+from rolecall.setup.pools import make_pools
 from rolecall.setup.ranks import Ranks
 from rolecall.setup.room import check_room
 from rolecall.setup.weights import (
@@ -41,8 +43,9 @@ def build(plan: Plan) -> Run:
     session: RaySession | None = None
     try:
         session = session_of(plan.config)
-        ranks = Ranks(plan.config, session)
-        return _connected(plan, opened, ranks, session)
+        gpus = make_pools(session, plan.config) if session is not None else {}
+        ranks = Ranks(plan.config, session, gpus)
+        return _connected(plan, opened, ranks, session, gpus)
     except BaseException as error:
         if ranks is not None:
             ranks.close()
@@ -73,12 +76,14 @@ def session_of(config: Config) -> RaySession | None:
     return RaySession(section) if isinstance(section, RayClusterConfig) else None
 
 
-def _connected(plan: Plan, opened: Opened, ranks: Ranks, session: RaySession | None) -> Run:
+def _connected(
+    plan: Plan, opened: Opened, ranks: Ranks, session: RaySession | None, gpus: dict[str, Pool]
+) -> Run:
     config = plan.config
     tokenizers = load_tokenizers(config)
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
-    engines = make_engines(plan, models, tokenizers, barrier, session)
+    engines = make_engines(plan, models, tokenizers, barrier, session, gpus)
     context = make_context(plan, opened, tokenizers, engines, barrier)
     if session is not None and session.section.workers:
         context.player = make_workers(session, config, engines)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.models.devices import device_named
+from rolecall.setup.seats import seats_of
 
 
 def full_name(device: str, *, auto: str) -> str:
@@ -34,24 +36,43 @@ def is_gpu(device: str) -> bool:
     return device.startswith(("cuda", "mps"))
 
 
+def has_seats(config: Config, *, auto: str) -> bool:
+    """Whether ranks and engines are given GPUs of a cluster, and not shares of its processors."""
+    if not isinstance(config.cluster, RayClusterConfig):
+        return False
+    named = {full_name(config.device_of(name), auto=auto) for name in config.policies}
+    return bool(config.cluster.pools) or any(map(is_gpu, named))
+
+
 def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
-    """One for each rank of what trains a policy; its own device where nothing does."""
+    """One for each rank of what trains a policy; its own device where nothing does.
+
+    GPUs of a cluster are named by their pool: cuda:main/0.
+    """
     learner, first = config.learner_of(policy), full_name(config.device_of(policy), auto=auto)
     if policy not in config.trained or not isinstance(learner, RankedLearnerConfig):
         return [first]
+    if has_seats(config, auto=auto):
+        seats = seats_of(config)[policy]
+        return [f"cuda:{seats.pool}/{number}" for number in seats.ranks]
     return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.ranks)]
 
 
-def engine_devices(config: Config, policy: str, *, auto: str) -> list[str]:
-    """The GPUs of vLLM; else the policy's device."""
+def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]:
+    """The devices of each engine of a policy: the GPUs of vLLM; else the policy's device."""
     engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
+    if config.is_replicated(policy):
+        if not has_seats(config, auto=auto):
+            return [[first]] * getattr(engine, "replicas", 1)
+        seats = seats_of(config)[policy]
+        return [[f"cuda:{seats.pool}/{number}" for number in each] for each in seats.engines]
     if not isinstance(engine, VllmEngineConfig):
-        return [first]
+        return [[first]]
     first = full_name(engine.device or first, auto=auto)
     if not is_gpu(first):
-        return [first]
+        return [[first]]
     number = int(first.partition(":")[2] or 0)
-    return [f"cuda:{number + part}" for part in range(engine.tensor_parallel)]
+    return [[f"cuda:{number + part}" for part in range(engine.tensor_parallel)]]
 
 
 def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
@@ -63,5 +84,5 @@ def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
     updated = {d for name in config.trained for d in learner_devices(config, name, auto=auto)}
     if config.critics:
         updated.add(full_name(config.learner.device, auto=auto))
-    shared = updated & set(engine_devices(config, policy, auto=auto))
+    shared = updated & {d for e in engine_devices(config, policy, auto=auto) for d in e}
     return any(is_gpu(device) for device in shared)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
@@ -38,9 +41,10 @@ def make_engines(
     tokenizers: dict[str, Tokenizer],
     barrier: IdleBarrier,
     session: RaySession | None = None,
+    pools: Mapping[str, Pool] = MappingProxyType({}),
 ) -> dict[str, Engine]:
     """The engine of each policy; `models` are those that this process has loaded, `session` the
-    cluster that others run on.
+    cluster that others run on, with GPUs in `pools`.
     """
     alike = sharing(plan.config)
     engines: dict[str, Engine] = {}
@@ -56,7 +60,7 @@ def make_engines(
     for names in alike:
         section = sections[names[0]]
         if session is not None and plan.config.is_replicated(names[0]):
-            made: Engine = replicated(session, plan.config, names, threads=threads)
+            made: Engine = replicated(session, plan.config, names, pools=pools, threads=threads)
         elif isinstance(section, VllmEngineConfig):
             made = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
         elif isinstance(section, ServedEngineConfig):
@@ -75,7 +79,7 @@ def sharing(config: Config) -> list[list[str]]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, policy in config.policies.items():
         section = config.engine_of(name)
-        kind: tuple[str, ...] = (repr(section),)
+        kind: tuple[str, ...] = (repr(section), str(config.pool_of(name)), str(policy.colocate))
         if isinstance(section, VllmEngineConfig):
             kind = (*kind, policy.base, "" if policy.adapter else name)
         alike.setdefault(kind, []).append(name)

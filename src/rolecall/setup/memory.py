@@ -140,7 +140,8 @@ class _Planner:
     def _is_here(self, name: str) -> bool:
         """Whether a learner, or an engine that samples models of this process, has its weights."""
         embedded = isinstance(self.config.engine_of(name), LocalEngineConfig | OwnEngineConfig)
-        return embedded or name in self.config.trained
+        here = embedded and not self.config.is_replicated(name)
+        return here or name in self.config.trained
 
     def _policy(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
@@ -241,33 +242,35 @@ class _Planner:
             return
         self._shared.add((owner, "cache"))
         dtype = config.sampling_dtype(name)
-        device = self._device(config.device_of(name))
         if isinstance(engine, VllmEngineConfig):
             yield from self._vllm(owner, name, engine, size)
             return
-        if name in config.trained and config.weights_are_apart(name):
-            yield from self._weights(name, owner, size, dtype, device)
-        if isinstance(engine, LocalEngineConfig):
-            stays = is_gpu(device) and not engine.free_on_update
-            phase: Phase = "always" if stays else "sampling"
-            cache = int(engine.cache_gb * 1e9)
-            yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
+        for [device] in engine_devices(config, name, auto=self.auto):
+            if config.is_replicated(name) or (
+                name in config.trained and config.weights_are_apart(name)
+            ):
+                yield from self._weights(name, owner, size, dtype, device)
+            if isinstance(engine, LocalEngineConfig):
+                stays = is_gpu(device) and not engine.free_on_update
+                phase: Phase = "always" if stays else "sampling"
+                cache = int(engine.cache_gb * 1e9)
+                yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
 
     def _vllm(
         self, owner: str, name: str, engine: VllmEngineConfig, size: Size | None
     ) -> Iterator[Need]:
         """Weights and cache on its GPUs; both sleep while weights are updated on one of them."""
         dtype = self.config.sampling_dtype(name)
-        devices = engine_devices(self.config, name, auto=self.auto)
         sleeps = takes_turns(self.config, name, auto=self.auto)
         phase: Phase = "sampling" if sleeps else "always"
         count = None if size is None else size.parameters
-        for device in devices:
-            each = BYTES[dtype] / len(devices)
-            yield need_of(owner, "weights", count, each, device, phase, HOST if sleeps else "")
-            cache = int((engine.cache_gb or VLLM_CACHE_GB) * 1e9)
-            label = _cache_of(cache * len(devices), size, dtype, self.config)
-            yield Need(owner, label, cache, device, phase)
+        for devices in engine_devices(self.config, name, auto=self.auto):
+            for device in devices:
+                each = BYTES[dtype] / len(devices)
+                yield need_of(owner, "weights", count, each, device, phase, HOST if sleeps else "")
+                cache = int((engine.cache_gb or VLLM_CACHE_GB) * 1e9)
+                label = _cache_of(cache * len(devices), size, dtype, self.config)
+                yield Need(owner, label, cache, device, phase)
 
     def _reference(self, name: str) -> Iterator[Need]:
         policy = self.config.policies[name]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import torch
 
+from rolecall.cluster.pool import Pool, Seat
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.errors import ConfigError
@@ -18,16 +22,26 @@ from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
 from rolecall.models.sizes import size_of
 from rolecall.seeding import seed_of
+from rolecall.setup.seats import OWN, seats_of
 
-Place = tuple[int, str]  # how many ranks there are, and the device of the first
+# How many ranks there are and the device of the first, or a pool's name and their GPUs there.
+Place = tuple[int | str | tuple[int, ...], ...]
 
 
 class Ranks:
     """The groups of ranks of a run, by their place. They start while models are loaded."""
 
-    def __init__(self, config: Config, session: RaySession | None = None) -> None:
-        """On the machines of `session`, or on this one. Raises ConfigError, RankError."""
-        self.config, self.session = config, session
+    def __init__(
+        self,
+        config: Config,
+        session: RaySession | None = None,
+        pools: Mapping[str, Pool] = MappingProxyType({}),
+    ) -> None:
+        """On the machines of `session` and, if it has GPUs, in its `pools`; or on this machine.
+
+        Raises ConfigError, RankError.
+        """
+        self.config, self.session, self.pools = config, session, pools
         self._groups: dict[Place, RankGroup] = {}
         names = [name for name in sorted(config.trained) if config.is_ranked(name)]
         self._sharers = {name: _context_parallel(config, name) for name in names}
@@ -46,7 +60,9 @@ class Ranks:
         `head`: whether its algorithm needs a value head.
         """
         spec = self._spec(name, total_updates=total_updates, head=head)
-        return RankedLearner(self._group(name), name, spec)
+        pool = self.pools.get(self.config.pool_of(name) or OWN)
+        together = pool if self.config.policies[name].colocate else None
+        return RankedLearner(self._group(name), name, spec, place=together)
 
     def _group(self, name: str) -> RankGroup:
         section = self.config.learner_of(name)
@@ -65,25 +81,22 @@ class Ranks:
         return self._groups[place]
 
     def _actors(self, session: RaySession, name: str, size: int) -> RankGroup:
-        """Ranks in processes of the cluster. Raises ConfigError where it has too few GPUs."""
+        """Ranks in processes of the cluster. Raises ConfigError where it has no room for them."""
         device = session.device_of(self.config.device_of(name))
-        place = (size, device)
+        seats: list[Seat | None] = [None] * size
+        place: Place = (size, device)
+        if self.pools:
+            mine = seats_of(self.config)[name]
+            seats = [Seat(self.pools[mine.pool], (gpu,)) for gpu in mine.ranks]
+            place = (mine.pool, mine.ranks)
         if place not in self._groups:
-            gpus = int(device == "cuda")
-            if gpus * size > session.gpus():
-                raise ConfigError(
-                    f"learner.ranks: {size} ranks need {size} GPUs, and the cluster has "
-                    f"{session.gpus()}"
-                )
-            section = session.section
-            hosts = RankActors(session, f"rank-of-{size}", size, gpus=gpus)
             self._groups[place] = RankGroup(
                 size,
                 device_of=lambda rank: device,
-                start_timeout_s=section.start_timeout_s,
+                start_timeout_s=session.section.start_timeout_s,
                 threads=max(1, torch.get_num_threads() // size),
-                hosts=hosts,
-                heartbeat_s=section.heartbeat_s,
+                hosts=RankActors(session, f"rank-of-{name}", seats),
+                heartbeat_s=session.section.heartbeat_s,
             )
         return self._groups[place]
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from rolecall.cluster.pool import Pool, Seat
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import LocalClusterConfig
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.hosted import HostedEngine
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.setup.devices import takes_turns
+from rolecall.setup.seats import seats_of
 from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
 
@@ -24,22 +28,23 @@ OF_VLLM = frozenset({"adapters", "pause"})
 
 
 def replicated(
-    session: RaySession, config: Config, names: list[str], *, threads: int = 1
+    session: RaySession,
+    config: Config,
+    names: list[str],
+    *,
+    pools: Mapping[str, Pool] = MappingProxyType({}),
+    threads: int = 1,
 ) -> ReplicatedEngine:
-    """The engines of policies of one kind; `threads`: of each, on a CPU.
-
-    Raises ConfigError where there are too few GPUs.
+    """The engines of policies of one kind; `pools`: the GPUs of the cluster, if it has any;
+    `threads`: of each, on a CPU.
     """
     section = config.engine_of(names[0])
     assert isinstance(section, LocalEngineConfig | VllmEngineConfig)
+    seats: list[Seat | None] = [None] * section.replicas
+    if pools:
+        mine = seats_of(config)[names[0]]
+        seats = [Seat(pools[mine.pool], gpus) for gpus in mine.engines]
     device = session.device_of(config.device_of(names[0]))
-    on_gpu = device == "cuda"
-    gpus = section.tensor_parallel if isinstance(section, VllmEngineConfig) else 1
-    if on_gpu and gpus * section.replicas > session.gpus():
-        raise ConfigError(
-            f"engine.replicas: {section.replicas} engines of {gpus} GPUs need "
-            f"{gpus * section.replicas}, and the cluster has {session.gpus()}"
-        )
     return ReplicatedEngine(
         session,
         partial(
@@ -47,11 +52,11 @@ def replicated(
             _alone(config, names, device=device),
             names,
             threads=threads,
+            sleeps=takes_turns(config, names[0], auto=device),
         ),
         names,
-        number=section.replicas,
+        seats=seats,
         can=OF_VLLM if isinstance(section, VllmEngineConfig) else HostedEngine.can,
-        gpus=gpus if on_gpu else 0,
         rounded=any(config.is_rounded(name) for name in names),
     )
 
@@ -80,15 +85,19 @@ def _alone(config: Config, names: list[str], *, device: str) -> Config:
     )
 
 
-async def hosted_engine(config: Config, names: list[str], *, threads: int) -> FileEngine:
+async def hosted_engine(
+    config: Config, names: list[str], *, threads: int, sleeps: bool
+) -> FileEngine:
     """The engine of policies in a process of its own, which has no other one.
+
+    `sleeps`: whether vLLM gives its GPUs back during updates.
 
     Raises ConfigError where it cannot sample them, and what vLLM raises that cannot start.
     """
     torch.set_num_threads(threads)
     tokenizers, section = load_tokenizers(config), config.engine_of(names[0])
     if isinstance(section, VllmEngineConfig):
-        made = vllm_engine(config, names, section, tokenizers, threads=threads)
+        made = vllm_engine(config, names, section, tokenizers, threads=threads, sleeps=sleeps)
         await made.start()
         return made
     assert isinstance(section, LocalEngineConfig)

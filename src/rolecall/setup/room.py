@@ -23,10 +23,13 @@ def _num_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def check_room(config: Config) -> None:
-    """Raises ConfigError where a device would hold more than it has."""
-    machine = rooms() | {"cpu": memory_in(torch.device("cpu"))}
-    auto = next(iter(rooms()))
+def check_room(config: Config, machine: dict[str, int] | None = None) -> None:
+    """Raises ConfigError where a device would hold more than it has.
+
+    `machine`: bytes of each device; by default those of this computer.
+    """
+    machine = machine or rooms() | {"cpu": memory_in(torch.device("cpu"))}
+    auto = next(iter(machine))
     most = peaks(memory_of(config, auto=auto, activations=False))
     if not any(p.num_bytes > LOOKED_INTO * machine.get(p.device, p.num_bytes) for p in most):
         return

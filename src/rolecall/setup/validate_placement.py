@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
+from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.setup.seats import seats_of
 
 Problems = Iterator[str]
 
@@ -25,6 +27,8 @@ def check_placement(config: Config) -> Problems:
         yield from _check_opponents(config, name)
         yield from _check_replicas(config, name)
         yield from _check_workers(config, name)
+        yield from _check_pool(config, name)
+    yield from _check_pools(config)
     yield from _check_sharing(config)
     yield from _check_budgets(config)
     if config.trainer.deterministic and not config.is_exact:
@@ -113,6 +117,11 @@ def _check_replicas(config: Config, name: str) -> Problems:
             f"{_key(config, name, 'engine')}.replicas: several engines of a policy need processes "
             "of a cluster; set cluster.name=ray, or write 1"
         )
+    if getattr(engine, "transfer", "files") != "files" and config.is_replicated(name):
+        yield (
+            f"{_key(config, name, 'engine')}.transfer: engines of a cluster take weights from "
+            "files; write files"
+        )
 
 
 def _check_workers(config: Config, name: str) -> Problems:
@@ -125,6 +134,41 @@ def _check_workers(config: Config, name: str) -> Problems:
             f"cluster.workers: {key}.name={engine.name} samples in the trainer's process, where "
             "workers cannot ask it; write 0"
         )
+
+
+def _check_pool(config: Config, name: str) -> Problems:
+    """Whether a policy can use the pool that it names."""
+    policy, key, cluster = config.policies[name], f"policies.{name}", config.cluster
+    pools = cluster.pools if isinstance(cluster, RayClusterConfig) else {}
+    has_actors = config.is_replicated(name) or (name in config.trained and config.is_ranked(name))
+    if policy.pool is not None and policy.pool not in pools:
+        known = f"there are {', '.join(pools)}" if pools else "cluster.pools has none"
+        yield f"{key}.pool: there is no pool {policy.pool!r}; {known}"
+    elif not isinstance(cluster, RayClusterConfig) or not has_actors:
+        if policy.pool is not None or policy.colocate:
+            yield (
+                f"{key}.{'pool' if policy.pool else 'colocate'} has no effect: neither its engine "
+                "nor its learner is in processes of a cluster; remove it"
+            )
+    elif policy.pool is None and len(pools) > 1:
+        yield f"{key}.pool: say which of the pools it uses: {', '.join(pools)}"
+    if policy.colocate and config.trainer.max_staleness:
+        yield (
+            f"{key}.colocate: engines that sleep during updates cannot sample ahead; write "
+            "trainer.max_staleness=0, or colocate=false"
+        )
+
+
+def _check_pools(config: Config) -> Problems:
+    if not isinstance(config.cluster, RayClusterConfig):
+        return
+    used = {config.pool_of(name) for name in config.policies}
+    for unused in sorted(config.cluster.pools.keys() - used):
+        yield f"cluster.pools.{unused}: no policy uses it; remove it, or write policies.NAME.pool"
+    try:
+        seats_of(config)
+    except ConfigError as error:
+        yield from error.problems
 
 
 def _check_budgets(config: Config) -> Problems:
@@ -170,6 +214,8 @@ def _check_sharing(config: Config) -> Problems:
             "engine": (config.engine_of(first), config.engine_of(name)),
             "learner": (config.learner_of(first), config.learner_of(name)),
             "device": (config.device_of(first), config.device_of(name)),
+            "pool": (config.pool_of(first), config.pool_of(name)),
+            "colocate": (config.policies[first].colocate, policy.colocate),
             "quantization": (config.policies[first].quantization, policy.quantization),
         }
         for key, (one, other) in pairs.items():

@@ -20,8 +20,13 @@ def vllm_engine(
     tokenizers: dict[str, Tokenizer],
     *,
     threads: int,
+    sleeps: bool | None = None,
 ) -> VllmEngine:
-    """Of policies that have one engine; `threads`: on a CPU. Raises ConfigError."""
+    """Of policies that have one engine; `threads`: on a CPU; `sleeps`: whether it gives its GPUs
+    back during updates, where that is not seen from the config of this process.
+
+    Raises ConfigError.
+    """
     base, auto = config.policies[names[0]].base, str(device_named("auto"))
     _check_transfer(config, names[0], section, auto=auto)
     kind = VllmEngine if section.transfer == "files" else TransferringEngine
@@ -30,8 +35,8 @@ def vllm_engine(
         {name: config.policies[name].adapter for name in names},
         end_ids=end_ids_of(base, tokenizers[names[0]]),
         options=section.model_copy(update={"dtype": config.sampling_dtype(names[0])}),
-        device=engine_devices(config, names[0], auto=auto)[0],
-        takes_turns=takes_turns(config, names[0], auto=auto),
+        device=engine_devices(config, names[0], auto=auto)[0][0],
+        takes_turns=takes_turns(config, names[0], auto=auto) if sleeps is None else sleeps,
         threads=threads,
     )
 
@@ -39,7 +44,7 @@ def vllm_engine(
 def _check_transfer(config: Config, name: str, section: VllmEngineConfig, *, auto: str) -> None:
     """Raises ConfigError where learner and vLLM do not have the GPUs that a transfer needs."""
     learner = learner_devices(config, name, auto=auto)
-    shares = learner[0] in engine_devices(config, name, auto=auto)
+    shares = learner[0] in engine_devices(config, name, auto=auto)[0]
     if section.transfer != "files" and config.is_ranked(name):
         raise ConfigError("engine.transfer: ranks hand weights over by files; write files")
     if section.transfer == "ipc" and not shares:

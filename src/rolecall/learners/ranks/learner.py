@@ -33,10 +33,14 @@ class RankedLearner(Learner):
 
     outside = True
 
-    def __init__(self, group: RankGroup, name: str, spec: LearnerSpec) -> None:
-        """`name`: of the policy, which no other learner of the group has."""
+    def __init__(
+        self, group: RankGroup, name: str, spec: LearnerSpec, *, place: object = None
+    ) -> None:
+        """`name`: of the policy, which no other learner of the group has; `place`: what learners
+        have in common that cannot update at the same time, by default the group.
+        """
         self.group, self.name, self.spec = group, name, spec
-        self.place = group
+        self.place = group if place is None else place
         self.version = 0
         self.num_skipped = 0  # in a row
         self._num_steps = 0

@@ -1,0 +1,146 @@
+"""Keeps GPUs of a cluster for a run, and says where each of them is."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rolecall.cluster.session import RaySession, at, told_of
+from rolecall.config.errors import ConfigError
+
+LOOK_S = 10.0  # between two looks whether Ray has found all GPUs
+log = logging.getLogger("rolecall")
+notices = logging.getLogger("rolecall.notices")
+
+
+class NoRoomError(Exception):
+    """The cluster does not have the GPUs of a pool now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One of a pool."""
+
+    address: str  # of its machine
+    node: str  # Ray's name of the machine
+    number: str  # on the machine, as CUDA_VISIBLE_DEVICES has it
+
+
+class Pool:
+    """A placement group with a bundle for each GPU, on as few machines as Ray can.
+
+    Actors ask Ray for no GPUs: they are put on the machine of theirs, and told their numbers
+    there. So several may share one, and one may have several.
+    """
+
+    def __init__(self, session: RaySession, name: str, size: int) -> None:
+        """Begin to reserve. Raises ConfigError where the cluster has fewer GPUs."""
+        from ray.util.placement_group import placement_group
+
+        self.session, self.name, self.size = session, name, size
+        if size > (there := session.gpus()):
+            raise ConfigError(
+                f"cluster.pools.{name}: {size} GPUs are needed, and the cluster has {there}"
+            )
+        self.group = placement_group([{"GPU": 1}] * size, strategy="PACK")
+        self._gpus: list[Gpu] = []
+        session.on_close.append(self._close)
+
+    def gpus(self, *, again: bool = False) -> list[Gpu]:
+        """All of them, those of one machine together.
+
+        `again`: look anew, where a machine may have gone and others stand in for it. Raises
+        NoRoomError where Ray does not have them all within cluster.start_timeout_s.
+        """
+        if again or not self._gpus:
+            self._gpus = sorted(self._found(), key=_order)
+        return self._gpus
+
+    def _found(self) -> list[Gpu]:
+        """Asked in each bundle; a machine that has gone keeps its own for a while."""
+        ray, seconds = self.session.ray, self.session.section.start_timeout_s
+        until, told = time.monotonic() + seconds, False
+        while (left := until - time.monotonic()) > 0:
+            asked = [self._bundle(number) for number in range(self.size)]
+            try:
+                return list(ray.get(asked, timeout=min(LOOK_S, left)))
+            except ray.exceptions.GetTimeoutError:
+                for reference in asked:
+                    ray.cancel(reference)
+            except ray.exceptions.RayError as error:  # its machine has just gone
+                log.info("pool %s: %s", self.name, told_of(error))
+                time.sleep(min(1.0, left))
+            if not told:
+                notices.warning("pool %s waits for %d free GPUs", self.name, self.size)
+                told = True
+        raise NoRoomError(
+            f"pool {self.name}: Ray has no {self.size} free GPUs within {seconds:g} s "
+            "(cluster.start_timeout_s)"
+        )
+
+    def memory(self) -> int | None:
+        """Bytes of the smallest of them; None where a machine does not say."""
+        nodes = {gpu.node for gpu in self.gpus()}
+        found = self.session.ray.get([self.session.run_on(node, _memory) for node in nodes])
+        return None if None in found else min(found)
+
+    def _bundle(self, number: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        where = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=number)
+        asked = self.session.ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=where)(_gpu)
+        return asked.remote()
+
+    def _close(self) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        remove_placement_group(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one actor computes on: GPUs of a pool, by their numbers there."""
+
+    pool: Pool
+    gpus: tuple[int, ...]
+
+    def taken(self, *, again: bool = False) -> tuple[dict[str, Any], str]:
+        """Ray's options for the actor, and its GPUs as CUDA_VISIBLE_DEVICES has them.
+
+        Raises NoRoomError as `Pool.gpus`, and where they are on several machines.
+        """
+        there = self.pool.gpus(again=again)
+        mine = [there[number] for number in self.gpus]
+        if len({gpu.node for gpu in mine}) > 1:
+            raise NoRoomError(
+                f"pool {self.pool.name}: an engine of {len(mine)} GPUs (engine.tensor_parallel) "
+                f"would be on several machines: {', '.join(gpu.address for gpu in mine)}"
+            )
+        visible = ",".join(gpu.number for gpu in mine)
+        return {"num_cpus": 0, "scheduling_strategy": at(mine[0].node)}, visible
+
+
+def _order(gpu: Gpu) -> tuple[str, str, int, str]:
+    return gpu.address, gpu.node, len(gpu.number), gpu.number
+
+
+def _memory() -> int | None:
+    """Bytes of the smallest GPU of a machine."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return min(map(int, found), default=0) * 2**20 or None
+
+
+def _gpu() -> Gpu:
+    """Runs in a bundle."""
+    import ray
+
+    [number] = ray.get_gpu_ids()
+    node = ray.get_runtime_context().get_node_id()
+    return Gpu(ray.util.get_node_ip_address(), node, str(number))

@@ -1,0 +1,55 @@
+"""Reserves the GPUs of a cluster that a run needs, and looks whether it fits into their memory."""
+
+from __future__ import annotations
+
+from rolecall.cluster.pool import NoRoomError, Pool
+from rolecall.cluster.session import RaySession
+from rolecall.config.errors import ConfigError
+from rolecall.config.learners import RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.setup.devices import full_name, has_seats, is_gpu
+from rolecall.setup.room import check_room
+from rolecall.setup.seats import num_gpus
+
+
+def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
+    """By name; none where actors share processors. Raises ConfigError where there are too few
+    GPUs, or where one would hold more than it has.
+    """
+    auto = session.device_of("auto")
+    if not has_seats(config, auto=auto):
+        return {}
+    _check_trainer(config, auto=auto)
+    wanted = num_gpus(config)
+    if (number := sum(wanted.values())) > (there := session.gpus()):
+        parts = ", ".join(f"{name} {size}" for name, size in wanted.items())
+        raise ConfigError(
+            f"cluster: its engines and ranks need {number} GPUs ({parts}), and Ray has {there}; "
+            "write fewer engine.replicas or learner.ranks, or policies.NAME.colocate=true"
+        )
+    pools = {name: Pool(session, name, size) for name, size in wanted.items()}
+    try:
+        rooms = {name: pool.memory() for name, pool in pools.items()}
+    except NoRoomError as error:
+        raise ConfigError(f"cluster: {error}") from error
+    known = {
+        f"cuda:{name}/{number}": room
+        for name, room in rooms.items()
+        if room is not None
+        for number in range(wanted[name])
+    }
+    if known:
+        check_room(config, machine=known)
+    return pools
+
+
+def _check_trainer(config: Config, *, auto: str) -> None:
+    """Raises ConfigError where the trainer's process would compute on a GPU that Ray gives away."""
+    for name in sorted(config.trained):
+        device = full_name(config.device_of(name), auto=auto)
+        if not isinstance(config.learner_of(name), RankedLearnerConfig) and is_gpu(device):
+            raise ConfigError(
+                f"policies.{name}.learner: the trainer's process would train it on {device}, which "
+                "Ray gives to actors; write learner.name=fsdp and learner.ranks=1, or "
+                "learner.device=cpu"
+            )

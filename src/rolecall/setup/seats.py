@@ -1,0 +1,126 @@
+"""Says which GPUs of a cluster's pools each policy's ranks and engines compute on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.errors import ConfigError
+from rolecall.config.learners import RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
+
+OWN = "own"  # the pool of a cluster for which the config names none
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """The GPUs that one policy has, by their numbers in the pool."""
+
+    pool: str
+    ranks: tuple[int, ...] = ()
+    engines: tuple[tuple[int, ...], ...] = ()  # of each of them
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The seats of one pool that are given away."""
+
+    next: int
+    ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by who shares them
+    engines: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+
+def seats_of(config: Config) -> dict[str, Seats]:
+    """By policy. Raises ConfigError where a pool has too few.
+
+    Policies that are colocated have the first GPUs of a pool together: the ranks and the engines of
+    each of them begin at GPU 0. After them come the ranks and then the engines of each other
+    policy. Adapters of one base have the same ranks, and the same engines.
+    """
+    found: dict[str, Seats] = {}
+    for pool, names in _pools(config).items():
+        together = [name for name in names if config.policies[name].colocate]
+        taken = _Taken(next=max((max(_numbers(config, name)) for name in together), default=0))
+        for name in names:
+            if name in together:
+                ranks, _ = _numbers(config, name)
+                found[name] = Seats(pool, tuple(range(ranks)), _engines(config, name, 0))
+            else:
+                found[name] = _apart(config, name, pool, taken)
+        _check(config, pool, names, taken.next)
+    return found
+
+
+def num_gpus(config: Config) -> dict[str, int]:
+    """How many GPUs each pool has; those of a cluster without pools are what is needed."""
+    cluster = config.cluster
+    assert isinstance(cluster, RayClusterConfig)
+    if cluster.pools:
+        return {name: pool.gpus for name, pool in cluster.pools.items()}
+    used = [number for seats in seats_of(config).values() for number in _all(seats)]
+    return {OWN: max(used) + 1} if used else {}
+
+
+def _all(seats: Seats) -> Iterator[int]:
+    yield from seats.ranks
+    for engine in seats.engines:
+        yield from engine
+
+
+def _pools(config: Config) -> dict[str, list[str]]:
+    """The policies of each pool that have processes of a cluster."""
+    found: dict[str, list[str]] = {}
+    if not isinstance(config.cluster, RayClusterConfig):
+        return found
+    for name in config.policies:
+        if any(_numbers(config, name)):
+            found.setdefault(config.pool_of(name) or OWN, []).append(name)
+    return found
+
+
+def _numbers(config: Config, name: str) -> tuple[int, int]:
+    """GPUs of its ranks, and of its engines."""
+    learner = config.learner_of(name)
+    ranks = learner.ranks if isinstance(learner, RankedLearnerConfig) else 0
+    if name not in config.trained:
+        ranks = 0
+    return ranks, sum(map(len, _engines(config, name, 0)))
+
+
+def _engines(config: Config, name: str, first: int) -> tuple[tuple[int, ...], ...]:
+    if not config.is_replicated(name):
+        return ()
+    engine = config.engine_of(name)
+    each = engine.tensor_parallel if isinstance(engine, VllmEngineConfig) else 1
+    number = getattr(engine, "replicas", 1)
+    return tuple(tuple(range(first + k * each, first + (k + 1) * each)) for k in range(number))
+
+
+def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
+    """GPUs of its own, or those of the first policy that it shares a base with."""
+    policy = config.policies[name]
+    key = f"base {policy.base}" if policy.adapter is not None else f"policy {name}"
+    ranks, _ = _numbers(config, name)
+    if key not in taken.ranks or len(taken.ranks[key]) != ranks:
+        taken.ranks[key] = tuple(range(taken.next, taken.next + ranks))
+        taken.next += ranks
+    of_engine = key
+    if not isinstance(config.engine_of(name), VllmEngineConfig):
+        of_engine = repr(config.engine_of(name))  # one embedded engine samples several models
+    if of_engine not in taken.engines:
+        taken.engines[of_engine] = _engines(config, name, taken.next)
+        taken.next += sum(map(len, taken.engines[of_engine]))
+    return Seats(pool, taken.ranks[key], taken.engines[of_engine])
+
+
+def _check(config: Config, pool: str, names: list[str], needed: int) -> None:
+    """Raises ConfigError where the pool has fewer GPUs than its policies need."""
+    assert isinstance(config.cluster, RayClusterConfig)
+    if pool in config.cluster.pools and needed > (there := config.cluster.pools[pool].gpus):
+        raise ConfigError(
+            f"cluster.pools.{pool}.gpus: {', '.join(names)} need {needed} GPUs and the pool has "
+            f"{there}; write {needed}, fewer engine.replicas or learner.ranks, or "
+            "policies.NAME.colocate=true for policies that may take turns"
+        )
