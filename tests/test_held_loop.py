@@ -12,7 +12,7 @@ from rolecall import Lock, Semaphore
 from rolecall.agents.agent import Policy
 from rolecall.engines.local import LocalEngine
 from rolecall.errors import RunEndingError
-from rolecall.rollout.episodes import collect
+from rolecall.rollout.collection import collect
 from rolecall.runtime import call_tree, held_loop
 from rolecall.runtime.call_tree import IdleBarrier, task_factory
 from rolecall.workflows.base import workflow

@@ -11,7 +11,8 @@ from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.episodes import RolloutContext, collect, play
+from rolecall.rollout.collection import collect
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Task
 from rolecall.workflows.base import workflow

@@ -18,7 +18,8 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import ContextFullError, Request, Sampling
 from rolecall.interfaces.environment import Observation, World
 from rolecall.monitor import metrics
-from rolecall.rollout.episodes import collect, play
+from rolecall.rollout.collection import collect
+from rolecall.rollout.episodes import play
 from rolecall.rollout.evaluation import evaluate
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

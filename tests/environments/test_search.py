@@ -13,7 +13,8 @@ from rolecall.environments.search.environment import NOTICE, SearchEnvironment
 from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
-from rolecall.rollout.episodes import RolloutContext, collect, play
+from rolecall.rollout.collection import collect
+from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Episode, Task
 from rolecall.workflows.base import workflow

@@ -19,7 +19,8 @@ from resource import getpagesize
 
 from rolecall.bench import Measure, Measured
 from rolecall.bench.conductor import CrowdSize
-from rolecall.rollout.episodes import RolloutContext, collect
+from rolecall.rollout.collection import collect
+from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
 from rolecall.runtime.call_tree import task_factory
 from rolecall.types import Task

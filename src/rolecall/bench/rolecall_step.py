@@ -15,7 +15,7 @@ from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, re
 from rolecall.bench.small_models import random_model
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import World
-from rolecall.rollout.episodes import collect
+from rolecall.rollout.collection import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -193,6 +193,13 @@ class RolloutConfig(Section):
     preferences for dpo."""
     timeout_s: float = Field(600.0, gt=0, le=1e7)
     """Most seconds an episode may take."""
+    deadline_s: float | None = Field(None, gt=0, le=1e7)
+    """Most seconds that a step waits for its episodes. Those that have not ended are cut and
+    counted, and their groups are trained without them."""
+    carry: int = Field(0, ge=0, le=1000)
+    """Instead of cutting them: most later steps to which groups that have not ended are carried
+    over (partial rollouts). They go on, and may be this much staler than trainer.max_staleness,
+    which must be at least 1."""
     retries: int = Field(2, ge=0, le=1000)
     """Repeats, with new seeds, of an episode that something outside of its code let down."""
     concurrency: int = Field(256, ge=1, le=10_000_000)
@@ -364,8 +371,10 @@ class Config(Section):
 
     @property
     def deterministic(self) -> bool:
-        chosen = self.trainer.deterministic
-        return self.trainer.max_staleness == 0 and self.is_exact if chosen is None else chosen
+        if self.trainer.deterministic is not None:
+            return self.trainer.deterministic
+        waits = self.trainer.max_staleness == 0 and self.rollout.deadline_s is None
+        return waits and self.is_exact
 
     @property
     def is_exact(self) -> bool:

@@ -38,6 +38,8 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
         "rollout/dropped_groups": rollout.num_dropped,
         "rollout/filtered_groups": rollout.num_filtered,
         "rollout/stale_groups": rollout.num_stale,
+        "rollout/cut_episodes": rollout.num_cut,
+        "rollout/carried_groups": rollout.num_carried,
         "rollout/failures": sum(rollout.failures.values()),
         "rollout/lost_episodes": sum(e.error is not None for e in rollout.unused),
     }

@@ -1,15 +1,11 @@
-"""Plays tasks as groups of scored episodes.
-
-`collect` consumes (task, attempt) pairs, produces episodes, and is unblocked by an episode's end;
-each finished episode is in the journal before anything else sees it.
-"""
+"""Plays one attempt at a task as a scored episode."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,7 +19,6 @@ from rolecall.interfaces.engine import ContextFullError
 from rolecall.interfaces.environment import Environment, Observation, World
 from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
 from rolecall.runtime import call_tree
-from rolecall.runtime.memory import seldom_collected
 from rolecall.runtime.user_lines import place_of
 from rolecall.seeding import seed_of
 from rolecall.tools.use import OpenTools
@@ -32,7 +27,6 @@ from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")
-MOST_TOLD = 5  # kinds of errors that a person is told of at once; the log has all
 # Errors of the code itself: the same words would raise them again, and with other words the team
 # would be trained on those episodes only that its code happens to bear.
 MISTAKES = (
@@ -120,12 +114,6 @@ class RolloutContext:
                 stack.push_async_callback(self.player.close)
 
 
-class Journal(Protocol):
-    path: Path
-
-    def append(self, episode: Episode) -> None: ...
-
-
 @dataclass(slots=True)
 class Rollout:
     """What a step collected."""
@@ -136,6 +124,8 @@ class Rollout:
     num_dropped: int = 0  # groups left with too few episodes
     num_filtered: int = 0  # groups that the algorithm filtered out
     num_stale: int = 0  # groups sampled by weights that were too old
+    num_cut: int = 0  # attempts that a step did not wait for
+    num_carried: int = 0  # groups of earlier steps
     unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
 
     @property
@@ -162,92 +152,9 @@ class Rollout:
         self.first_error = self.first_error or more.first_error
         self.num_dropped += more.num_dropped
         self.num_filtered += more.num_filtered
+        self.num_cut += more.num_cut
+        self.num_carried += more.num_carried
         self.unused += more.unused
-
-
-async def collect(
-    context: RolloutContext,
-    tasks: list[Task],
-    *,
-    step: int | str,
-    split: str = "train",
-    group_size: int,
-    min_group: int = 1,
-    journal: Journal | None = None,
-    finished: list[Episode] | None = None,
-) -> Rollout:
-    """Play `group_size` attempts at each task; `finished` ones (of a resumed step) are taken over.
-
-    An episode that something outside let down is repeated with a new seed `context.retries` times;
-    then, or at once if it raised one of MISTAKES, it is dropped and counted. A group left with
-    fewer than `min_group` episodes is dropped whole.
-    """
-    played: dict[tuple[int, int], Episode] = {}
-    place = {task.id: number for number, task in enumerate(tasks)}
-    assert len(place) == len(tasks), "a step drew the same task twice"
-    for episode in finished or []:
-        played[place[episode.task.id], episode.attempt] = episode
-    todo = deque(
-        (number, attempt)
-        for number in range(len(tasks))
-        for attempt in range(group_size)
-        if (number, attempt) not in played
-    )
-    rollout = Rollout(groups=[])
-
-    async def work() -> None:
-        # A worker stays a running scope from one episode to the next, so that a deterministic
-        # engine does not step between the end of one and the start of another.
-        with call_tree.entered((), barrier=context.barrier):
-            while todo:
-                number, attempt = todo.popleft()
-                found = await _attempted(
-                    context, tasks[number], step=step, split=split, attempt=attempt, journal=journal
-                )
-                for failed in found.failed:
-                    rollout.note(failed)
-                    log.warning("failed episode=%s error=%s", failed.id, failed.error)
-                    _tell(context, failed)
-                played[number, attempt] = found.episode
-
-    try:
-        with seldom_collected():
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(context.concurrency, len(todo))):
-                    workers.create_task(work())
-    except ExceptionGroup as errors:
-        raise first(errors) from errors
-    for number in range(len(tasks)):
-        attempts = [played[number, attempt] for attempt in range(group_size)]
-        group = [episode for episode in attempts if episode.error is None]
-        rollout.unused += [episode for episode in attempts if episode.error is not None]
-        if len(group) >= min_group:
-            rollout.groups.append(group)
-        else:
-            rollout.unused += group
-            rollout.num_dropped += 1
-    return rollout
-
-
-async def _attempted(
-    context: RolloutContext,
-    task: Task,
-    *,
-    step: int | str,
-    split: str,
-    attempt: int,
-    journal: Journal | None,
-) -> Played:
-    """Played where the context says."""
-    if context.player is not None:
-        return await context.player.play(
-            task, step=step, split=split, attempt=attempt, manner=context.manner,
-            journal=None if journal is None else journal.path,
-        )  # fmt: skip
-    found = await play_until_done(context, task, step=step, split=split, attempt=attempt)
-    if journal is not None:
-        journal.append(found.episode)
-    return found
 
 
 async def play_until_done(
@@ -263,15 +170,6 @@ async def play_until_done(
         if episode.metrics["mistake"]:
             break
     return Played(episode, failed)
-
-
-def _tell(context: RolloutContext, episode: Episode) -> None:
-    """The first error of each kind."""
-    assert episode.error is not None
-    kind = episode.error.partition(":")[0] + episode.error.rpartition("(")[2]
-    if kind not in context.told and len(context.told) < MOST_TOLD:
-        context.told.add(kind)
-        notices.warning("an episode failed: %s", episode.error)
 
 
 async def play(

@@ -9,7 +9,8 @@ from math import comb, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from rolecall.rollout.episodes import Manner, Rollout, RolloutContext, collect
+from rolecall.rollout.collection import collect
+from rolecall.rollout.episodes import Manner, Rollout, RolloutContext
 from rolecall.types import Group, Task
 
 

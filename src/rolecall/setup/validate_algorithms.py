@@ -183,7 +183,24 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
         )
 
 
+def _check_deadline(config: Config) -> Problems:
+    rollout, trainer = config.rollout, config.trainer
+    if rollout.deadline_s is not None and trainer.deterministic:
+        yield (
+            "trainer.deterministic: with rollout.deadline_s the clock decides which episodes are "
+            "trained; leave one of them out"
+        )
+    if rollout.carry and rollout.deadline_s is None:
+        yield "rollout.carry: without rollout.deadline_s a step waits for all; set it, or write 0"
+    if rollout.carry and not trainer.max_staleness:
+        yield (
+            "rollout.carry: what is carried over is sampled during updates; set "
+            "trainer.max_staleness=1, or write 0"
+        )
+
+
 def _check_staleness(config: Config) -> Problems:
+    yield from _check_deadline(config)
     if config.trainer.max_staleness == 0:
         return
     if not all(config.weights_are_apart(policy) for policy in config.trained):

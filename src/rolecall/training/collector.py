@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from typing import Any
 
-from rolecall.rollout.episodes import Rollout, collect, replay
+from rolecall.rollout.collection import Collection
+from rolecall.rollout.episodes import Rollout, replay
 from rolecall.rollout.task_sampler import drawn
 from rolecall.runtime import call_tree
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
@@ -20,18 +23,27 @@ MOST_ROUNDS = 10  # in which a step looks for groups that are kept
 
 
 class Collector:
-    """Collects the groups of any step."""
+    """Collects the groups of any step.
+
+    With `rollout.deadline_s` a step does not wait for its slowest episodes. With `rollout.carry`
+    their groups go on, sampled by newer weights as these are published, and are trained with the
+    first later step that finds them whole. Otherwise, and in the end, they are cut: what is missing
+    is counted, and is in no group.
+    """
 
     def __init__(self, run: Run, folder: RunFolder) -> None:
         self.run, self.folder = run, folder
+        self.carried: list[Collection] = []
+        self._carry = run.config.rollout.carry
 
     async def collect(self, step: int) -> Rollout:
         """Raises what the journal's disk raises; a failed episode is in `failures`."""
-        wanted = self.run.config.rollout.groups
+        wanted, deadline_s = self.run.config.rollout.groups, self.run.config.rollout.deadline_s
         if self.run.data:
             taken = [wanted] * (step - 1)
             seed = self.run.config.trainer.seed
             return Rollout(groups=drawn(self.run.data, wanted, seed=seed, taken=taken))
+        until = None if deadline_s is None else time.monotonic() + deadline_s
         journal = Journal(journal_path(self.folder, step))
         whole = Rollout(groups=[])
         try:
@@ -44,17 +56,21 @@ class Collector:
                 )
                 if not tasks:
                     break
-                whole.add(await self._round(step, tasks, journal))
-                if len(whole.groups) >= wanted or not self._refuses:
+                whole.add(await self._round(step, tasks, journal, until))
+                late = until is not None and time.monotonic() > until
+                if len(whole.groups) >= wanted or not self._refuses or late:
                     break
         finally:
             journal.close()
         if len(whole.groups) < wanted and self._refuses:
             log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), wanted)
+        whole.add(await self._of_earlier_steps(step))
         await self._prepare(whole.groups)
         return whole
 
-    async def _round(self, step: int, tasks: list[Task], journal: Journal) -> Rollout:
+    async def _round(
+        self, step: int, tasks: list[Task], journal: Journal, until: float | None
+    ) -> Rollout:
         config = self.run.config
         names = {task.id for task in tasks}
         finished = [episode for episode in journal.read() if episode.task.id in names]
@@ -65,20 +81,73 @@ class Collector:
             finished = []
         if config.deterministic:
             await self.run.engine.forget()  # a resumed round finds no cache of an earlier one
-        rollout = await collect(
+        collection = self._begun(step, tasks, journal, finished)
+        await collection.ended(within_s=None if until is None else until - time.monotonic())
+        last = step == config.trainer.steps
+        if collection.open and self._carry and not last:
+            self.carried.append(collection)
+            return self._filtered(collection.take())
+        return self._filtered(await collection.cut())
+
+    def _begun(
+        self, step: int, tasks: list[Task], journal: Journal, finished: list[Episode]
+    ) -> Collection:
+        return Collection(
             self.run.context,
             tasks,
             step=step,
-            group_size=config.rollout.group_size,
+            group_size=self.run.config.rollout.group_size,
             min_group=max(part.algorithm.min_group for part in self.run.algorithm_groups),
             journal=journal,
             finished=finished,
         )
+
+    async def _of_earlier_steps(self, step: int) -> Rollout:
+        """The groups that are whole by now; those that will be too old are cut."""
+        found = Rollout(groups=[])
+        for collection in list(self.carried):
+            assert isinstance(collection.step, int)
+            if collection.step >= step:
+                continue
+            await collection.ended(within_s=0)
+            late = collection.step + self._carry <= step or step == self.run.config.trainer.steps
+            taken = self._filtered(await collection.cut() if late else collection.take())
+            taken.num_carried = len(taken.groups)
+            found.add(taken)
+            if not collection.open:
+                self.carried.remove(collection)
+        return found
+
+    def _filtered(self, rollout: Rollout) -> Rollout:
+        """Without groups that the algorithm leaves out."""
         filtered = [group for group in rollout.groups if not self._keeps(group)]
         rollout.groups = [group for group in rollout.groups if group not in filtered]
         rollout.unused += [episode for group in filtered for episode in group]
-        rollout.num_filtered = len(filtered)
+        rollout.num_filtered += len(filtered)
         return rollout
+
+    @property
+    def open_steps(self) -> set[int]:
+        """Those that have groups which are carried over."""
+        return {int(collection.step) for collection in self.carried if collection.open}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The tasks of groups that are carried over, by their steps."""
+        return {"open": {str(each.step): list(each.open) for each in self.carried if each.open}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Groups of which an episode has ended go on; those without are not begun again."""
+        for step, names in state["open"].items():
+            journal = Journal(journal_path(self.folder, int(step)))
+            finished = [episode for episode in journal.read() if episode.task.id in names]
+            tasks = {episode.task.id: episode.task for episode in finished}
+            if tasks and self._carry:
+                self.carried.append(self._begun(int(step), list(tasks.values()), journal, finished))
+
+    async def close(self) -> None:
+        """End what is carried over."""
+        for collection in self.carried:
+            await collection.cut()
 
     @property
     def _refuses(self) -> bool:

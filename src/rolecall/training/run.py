@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.session import RaySession
@@ -73,8 +74,9 @@ class Run:
                 if hasattr(part, "close"):
                     stack.push_async_callback(part.close)
 
-    def restore(self, saved: Path) -> None:
-        """Take over a checkpoint's weights, critics and states."""
+    def restore(self, saved: Path) -> list[dict[str, Any]]:
+        """Take over a checkpoint's weights, critics and states. Returns the trainer's own."""
         states = checkpoint.load(saved, self.parts)
-        for part, state in zip(self.stateful, states, strict=True):
+        for part, state in zip(self.stateful, states, strict=False):
             part.load_state_dict(state)
+        return states[len(self.stateful) :]

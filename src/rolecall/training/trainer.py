@@ -116,20 +116,20 @@ class Trainer:
             for rollout in self.ahead:
                 rollout.cancel()
             await asyncio.gather(*self.ahead, return_exceptions=True)
+            await self.collector.close()
             for tracker in self.trackers:
                 self._track(tracker, tracker.close)
 
     async def _resume(self) -> None:
         found = self._newest_checkpoint()
         if found is not None:
-            self.run.restore(found)
+            carried = self.run.restore(found)
+            self.collector.load_state_dict(*carried)
             self.done = self.saved = checkpoint.step_of(found)
             log.info("resumed step=%d", self.done)
         self.moves = self._num_moves()
         self.folder.forget_after(self.done)
-        for step, path in journals(self.folder):
-            if step <= self.done:
-                path.unlink()
+        self._remove_journals()
         records = self.folder.read_metrics()
         recorded = {r["step"] for r in records if r["kind"] == "step"}
         if lost := [step for step in range(1, self.done + 1) if step not in recorded]:
@@ -242,7 +242,7 @@ class Trainer:
         rollout = await self.ahead[0]
         self.ahead.popleft()
         versions = {name: learner.version for name, learner in self.run.learners.items()}
-        rollout.drop_stale(versions, most=lag)
+        rollout.drop_stale(versions, most=lag + self.config.rollout.carry)
         return rollout
 
     def _check_progress(self, rollout: Rollout, updates: dict[str, Update]) -> None:
@@ -253,6 +253,8 @@ class Trainer:
         self.idle = 0 if updates else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
+            if rollout.num_cut:
+                error += f"; {rollout.num_cut} attempts took too long (rollout.deadline_s)"
             raise NothingTrainsError(
                 f"nothing to train on in {self.idle} steps in a row (up to step {self.done}): "
                 f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
@@ -309,12 +311,16 @@ class Trainer:
             self.folder.checkpoints,
             self.done,
             self.run.parts,
-            states=[part.state_dict() for part in self.run.stateful],
+            states=[part.state_dict() for part in (*self.run.stateful, self.collector)],
             keep=self.config.trainer.keep,
         )
         self.saved = self.done
+        self._remove_journals()
+
+    def _remove_journals(self) -> None:
+        """Of steps that are done and have no group which is still played."""
         for step, path in journals(self.folder):
-            if step <= self.done:
+            if step <= self.done and step not in self.collector.open_steps:
                 path.unlink()
 
     async def _evaluate(self, when: str) -> None:
