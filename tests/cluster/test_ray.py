@@ -223,3 +223,34 @@ def test_more_gpus_than_the_cluster_has_are_an_error(session, model_folder):
     config = config_of(model_folder, learner={"device": "cuda"})
     with pytest.raises(ConfigError, match=r"^engine\.replicas: 2 engines of 1 GPUs .* has 0"):
         replicated(session, config, ["a"])
+
+
+@pytest.mark.parametrize("mode", ["recompute", "finish"])
+def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
+    mode, session, loop, model_folder, tmp_path
+):
+    model = language_model(model_folder)
+    model.write_weights(tmp_path / "new")
+    session.section = RayClusterConfig(**SECTION, in_flight=mode)
+    one = {"name": "local", "replicas": 1, "cache_gb": 0.05}
+    engine = replicated(session, config_of(model_folder, engine=one), ["a"])
+
+    async def meanwhile():
+        await engine.start()
+        asked = [
+            asyncio.create_task(engine.generate(request(n, task=f"t{n}", max_tokens=200)))
+            for n in range(4)
+        ]
+        await asyncio.sleep(0.1)
+        await engine.load_files("a", 1, tmp_path / "new")
+        early = [task.done() for task in asked]
+        return early, [set(done[0].versions.tolist()) for done in await asyncio.gather(*asked)]
+
+    ended, versions = loop.run(asyncio.wait_for(meanwhile(), 120))
+    if mode == "finish":
+        assert ended == [True] * 4
+        assert versions == [{0}] * 4
+    else:
+        assert {0, 1} in versions
+    loop.run(engine.close())
+    session.section = RayClusterConfig(**SECTION)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
+from rolecall.cluster.gate import Gate
 from rolecall.cluster.places import Hosted, Place
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
@@ -17,8 +18,12 @@ Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
 class Replica(Hosted):
     """Passes calls on to an engine of this process."""
 
-    def __init__(self, name: str, make: Make, scratch: Path, gpus: str | None) -> None:
+    def __init__(
+        self, name: str, make: Make, scratch: Path, gpus: str | None, *, finishes: bool = False
+    ) -> None:
+        """`finishes`: requests under way end before the weights of their policy are replaced."""
         super().__init__(name, scratch, gpus)
+        self.gate = Gate() if finishes else None
         self.make = make
         self.engine: FileEngine | None = None
 
@@ -29,7 +34,10 @@ class Replica(Hosted):
         return self.place
 
     async def generate(self, request: Request) -> list[Completion]:
-        return await self._engine.generate(request)
+        if self.gate is None:
+            return await self._engine.generate(request)
+        async with self.gate.request(request.policy):
+            return await self._engine.generate(request)
 
     async def cancel(self, request_id: str) -> None:
         await self._engine.cancel(request_id)
@@ -38,7 +46,11 @@ class Replica(Hosted):
         return await self._engine.score(policy, prompt, tokens, temperature=temperature)
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        await self._engine.load_files(policy, version, folder)
+        if self.gate is None:
+            await self._engine.load_files(policy, version, folder)
+            return
+        async with self.gate.update(policy):
+            await self._engine.load_files(policy, version, folder)
 
     async def pause(self, keep: bool) -> None:
         await self._engine.pause(keep=keep)

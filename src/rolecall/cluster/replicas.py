@@ -76,7 +76,8 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
             options, gpus = seat.taken(again=bool(avoided))
         name = f"engine-{'-'.join(self.names)}-{number}"
         made = self.session.ray.remote(**ALWAYS, **options)(Replica)
-        return made.remote(name, self._make, self.session.scratch, gpus)
+        finishes = self.session.section.in_flight == "finish"
+        return made.remote(name, self._make, self.session.scratch, gpus, finishes=finishes)
 
     def _tell(self) -> None:
         for tell in self.watchers:

@@ -37,6 +37,10 @@ class RayClusterConfig(Section):
     workers: int = Field(0, ge=0, le=65_536)
     """Actors that play the episodes, with their workflows, environments, tools and rewards; 0: the
     trainer's process does."""
+    in_flight: Literal["recompute", "finish"] = "recompute"
+    """What becomes of answers under way when new weights come (`trainer.max_staleness`): they go on
+    with those, which read the conversation again (`recompute`), or end with the weights that they
+    began with while further ones wait (`finish`)."""
     restarts: int = Field(3, ge=0, le=1_000_000)
     """How often what has ended is started again before the run stops; each engine counts its own,
     and a step that is done sets the count of the learners back."""
