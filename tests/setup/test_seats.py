@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rolecall.cli.plan import plan
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.setup.devices import learner_devices, takes_turns
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.plan import validate
 from rolecall.setup.seats import Seats, num_gpus, seats_of
-from tests.toy import relay_config
+from tests.toy import relay_config, write
 
 FSDP = {"name": "fsdp", "ranks": 2}
 VLLM = {"name": "vllm", "replicas": 2, "tensor_parallel": 2}
@@ -103,3 +104,17 @@ def test_a_pool_without_a_cluster_has_no_effect(model_folder):
     config["policies"]["a"]["colocate"] = True
     with pytest.raises(ConfigError, match=r"policies\.a\.colocate has no effect: neither"):
         validate(Config.model_validate(config))
+
+
+def test_the_command_says_what_each_gpu_of_a_pool_holds(model_folder, tmp_path, capsys):
+    """GPUs that hold the same are one row."""
+    config = config_of(model_folder, {"main": 10}, a={"colocate": True})
+    file = write(tmp_path / "team.yaml", config.model_dump(mode="json"))
+    found = plan(str(file), [], gpus=16, memory_gb=80.0)
+    said = capsys.readouterr().out
+    assert "cuda:main/0-1" in said
+    assert "cuda:main/6-9" in said
+    assert set(found["devices"]) == {f"cuda:main/{number}" for number in range(10)}
+    assert all(peak["fits"] for peak in found["peaks"] if peak["room"])
+    with pytest.raises(ConfigError, match=r"^cluster: .* need 10 GPUs, and --gpus says 8"):
+        plan(str(file), [], gpus=8, memory_gb=80.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from rolecall.cli.run_paths import is_run
+from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
+from rolecall.config.schema import Config
+from rolecall.setup.devices import has_seats, is_gpu
 from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
 from rolecall.setup.remedies import enough, remedies
 from rolecall.setup.room import RESERVED, rooms
+from rolecall.setup.seats import num_gpus
 from rolecall.storage.run_folder import RunFolder
 
 GB = 1e9
@@ -31,9 +36,7 @@ def plan(
     config = load_plan(
         RunFolder.existing(path).config if is_run(path) else find(source), overrides
     ).config
-    if gpus is None and memory_gb is not None:
-        gpus = 1
-    machine = rooms() if gpus is None else _pretended(gpus, memory_gb)
+    machine = _machine(config, gpus=gpus, memory_gb=memory_gb)
     auto = next(iter(machine))
     needs = memory_of(config, auto=auto)
     found: dict[str, Any] = {
@@ -56,9 +59,26 @@ def plan(
     return found
 
 
-def _pretended(gpus: int, memory_gb: float | None) -> dict[str, int]:
+def _machine(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
+    """Bytes of each device: of those here, of those that were named, or of a cluster's pools.
+
+    Raises ConfigError where the pools have more GPUs than were named.
+    """
     each = int((memory_gb or 80.0) * GB)
-    return {f"cuda:{number}": each for number in range(gpus)}
+    if gpus is None and memory_gb is None:
+        here = rooms()
+        if not has_seats(config, auto=next(iter(here))):
+            return here
+        each = min(memory for name, memory in here.items()) if is_gpu(next(iter(here))) else each
+    elif not has_seats(config, auto="cuda"):
+        return {f"cuda:{number}": each for number in range(gpus or 1)}
+    pools = num_gpus(config)
+    if gpus is not None and gpus < sum(pools.values()):
+        raise ConfigError(
+            f"cluster: its engines and ranks need {sum(pools.values())} GPUs, and --gpus says "
+            f"{gpus}; write fewer engine.replicas or learner.ranks, or policies.NAME.colocate=true"
+        )
+    return {f"cuda:{pool}/{n}": each for pool, size in pools.items() for n in range(size)}
 
 
 def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
@@ -72,15 +92,15 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     """Tables of what `plan` found."""
     console = console or Console()
     parts = Table("whose", "what", "device", "when", "GB", title="Memory", title_justify="left")
-    for need in found["parts"]:
+    for device, need in _alike(found["parts"]):
         size = need["num_bytes"]
         when = need["phase"] + (f", else in {need['asleep']}" if need["asleep"] else "")
         told = "unknown" if size is None else f"{size / GB:,.3f}"
-        parts.add_row(need["owner"], need["part"], need["device"], when, told)
+        parts.add_row(need["owner"], need["part"], device, when, told)
     console.print(parts)
     console.print(f"Beside it, {RESERVED / GB:g} GB of each device are left to libraries.")
-    for peak in found["peaks"]:
-        most = f"{peak['device']}: at most {peak['num_bytes'] / GB:,.1f} GB ({peak['phase']})"
+    for device, peak in _alike(found["peaks"]):
+        most = f"{device}: at most {peak['num_bytes'] / GB:,.1f} GB ({peak['phase']})"
         room = peak["room"]
         has = f" of {room / GB:,.1f} GB" if room else ""
         verdict = {True: ": fits", False: ": does not fit", None: ""}[peak["fits"]]
@@ -94,6 +114,30 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         )
     if "remedies" in found:
         _show_remedies(found, console)
+
+
+def _alike(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Rows that differ in their device alone are one: cuda:main/0-7."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(repr(row | {"device": ""}), []).append(row)
+    return [(_span([row["device"] for row in same]), same[0]) for same in found.values()]
+
+
+def _span(devices: list[str]) -> str:
+    """Consecutive ones by the first and the last."""
+    spans: list[tuple[str, int, int]] = []
+    for device in devices:
+        name, number = re.fullmatch(r"(.*?)(\d*)", device).groups()  # type: ignore[union-attr]
+        last = spans[-1] if spans else ("", 0, 0)
+        if number and last[0] == name and int(number) == last[2] + 1:
+            spans[-1] = (name, last[1], int(number))
+        else:
+            spans.append((name, int(number or -1), int(number or -1)))
+    return ", ".join(
+        name + ("" if begin < 0 else f"{begin}" if begin == end else f"{begin}-{end}")
+        for name, begin, end in spans
+    )
 
 
 def _show_remedies(found: dict[str, Any], console: Console) -> None:
