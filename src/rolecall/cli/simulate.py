@@ -19,6 +19,9 @@ from rolecall.simulate.splits import STALENESS, Outcome, Search, outcome, with_f
 from rolecall.simulate.table import show
 from rolecall.storage.run_folder import RunFolder
 
+AS_PLACED = 8  # steps that are simulated of one placement
+WIDTH, FAULTS_WIDTH = 112, 20  # columns that the table needs
+
 
 def simulate(
     source: str,
@@ -36,7 +39,8 @@ def simulate(
     Raises ConfigError for what is missing or does not fit together.
     """
     numbers = None if gpus is None else sizes(gpus)
-    console = Console()
+    wide = WIDTH + (FAULTS_WIDTH if mtbf_hours is not None else 0)
+    console = Console(width=max(wide, Console().width))
     what = _what(
         source, overrides, measured=measured, environment_s=environment_s, cores=cores,
         console=console,
@@ -50,7 +54,7 @@ def simulate(
         number = max(place.engines * what.costs.engine.gpus, place.ranks)
         if not place.together:
             number = place.engines * what.costs.engine.gpus + place.ranks
-        found = [outcome(what.workload, what.costs, place, gpus=number)]
+        found = [outcome(what.workload, what.costs, place, gpus=number, num_steps=AS_PLACED)]
     else:
         what.costs = replace(what.costs, cores=Cores())
         found = _of_sizes(numbers, what)

@@ -90,13 +90,18 @@ class Router:
     def _chosen(self, group: Hashable, attempt: Hashable) -> SimulatedEngine | None:
         home = self._homes.get(attempt)
         if home is None or not home.serves:
-            serving = [engine for engine in self.engines if engine.serves]
-            if not serving:
-                return None
-            idlest = min(serving, key=lambda engine: engine.load)
             home = self._homes.get(group)
-            if home is None or not home.serves or home.load > idlest.load + AHEAD:
-                home = idlest
+            if home is None or not home.serves or home.load > AHEAD:
+                serving = [engine for engine in self.engines if engine.serves]
+                if not serving:
+                    return None
+                idlest = min(serving, key=_load)
+                if home is None or not home.serves or home.load > idlest.load + AHEAD:
+                    home = idlest
             self._homes[group] = home
         self._homes[attempt] = home
         return home
+
+
+def _load(engine: SimulatedEngine) -> int:
+    return engine.load

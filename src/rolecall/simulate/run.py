@@ -24,6 +24,7 @@ from rolecall.simulate.workload import (
     trained_tokens,
 )
 
+FIRST = 1000  # number of the first step that somebody looks at
 Process = Generator[simpy.Event, Any, Any]
 
 
@@ -94,12 +95,16 @@ class Simulation:
         placement: Placement,
         *,
         concurrency: int,
+        until: int | None = None,
         failures: Sequence[Failure] = (),
         unsaved: int = 0,
     ) -> None:
-        """`steps`: the groups of each; `unsaved`: steps before them that no checkpoint holds."""
+        """`steps`: the groups of each; `until`: the step after which nobody looks, if not the last;
+        `unsaved`: steps before them that no checkpoint holds.
+        """
         self.env = simpy.Environment()
         self.todo, self.costs, self.placement = steps, costs, placement
+        self.until = until or len(steps)
         self.concurrency, self.failures, self.unsaved = concurrency, failures, unsaved
         at_once = placement.engines + (placement.ranks if placement.staleness else 0)
         slow = costs.cores.slowdown(at_once)
@@ -126,7 +131,7 @@ class Simulation:
     # --- the trainer ---
 
     def _train(self) -> Process:
-        for step in range(1, len(self.todo) + 1):
+        for step in range(1, self.until + 1):
             yield from self._step(step)
 
     def _step(self, step: int) -> Process:
@@ -273,15 +278,21 @@ def simulate(
     placement: Placement,
     *,
     steps: int,
+    before: int = 0,
     failures: Sequence[Failure] = (),
     unsaved: int = 0,
 ) -> SimulatedRun:
-    """`steps` steps of a workload."""
+    """`steps` steps of a longer run: rollouts of those after them are under way at the end.
+
+    `before`: those that nobody looks at, so that others are the same wherever they are simulated.
+    """
+    numbers = range(FIRST - before, FIRST - before + steps + placement.staleness)
     return Simulation(
-        [workload.step(number) for number in range(1, steps + 1)],
+        [workload.step(number) for number in numbers],
         costs,
         placement,
         concurrency=workload.concurrency,
+        until=steps,
         failures=failures,
         unsaved=unsaved,
     ).run()

@@ -11,14 +11,16 @@ from statistics import median
 from typing import Any
 
 from rolecall.simulate.costs import Costs
-from rolecall.simulate.run import Failure, Placement, StepRecord, simulate
+from rolecall.simulate.run import FIRST, Failure, Placement, StepRecord, simulate
 from rolecall.simulate.workload import Workload, trained_tokens
 
 STALENESS = (0, 1, 4)
 SHARES = 16  # splits that are looked at: this many shares of the GPUs, and all of them where few
 TRIED = 2  # of the splits, those that are simulated in full
-MEASURED_STEPS = 3
-GIVEN_STEPS = 6  # for which a failure's cost is simulated
+MEASURED_STEPS, MOST_STEPS = 2, 8
+FILLING = 3  # steps until as many rollouts as may be are under way, and `staleness` more
+ENOUGH = 1024  # episodes, in steps that are looked at: lengths differ from step to step
+GIVEN_STEPS = 4  # for which a failure's cost is simulated
 ALONE = 0.5  # of a rollout, above which its longest episode is what it waits for
 
 
@@ -52,15 +54,29 @@ class Outcome:
         return found | {"real_step_s": real if math.isfinite(real) else None}
 
 
-def outcome(workload: Workload, costs: Costs, placement: Placement, *, gpus: int) -> Outcome:
-    """Simulate until steps are alike, and take the means of some."""
-    before = placement.staleness + 1
-    number = before + MEASURED_STEPS + placement.staleness
-    run = simulate(workload, costs, placement, steps=number)
-    places = range(before, before + MEASURED_STEPS)
+def outcome(
+    workload: Workload,
+    costs: Costs,
+    placement: Placement,
+    *,
+    gpus: int,
+    num_steps: int | None = None,
+) -> Outcome:
+    """Simulate until steps are alike, and take the means of `num_steps`, by default of some."""
+    if num_steps is None:
+        episodes = workload.num_groups * workload.group_size
+        num_steps = max(MEASURED_STEPS, min(MOST_STEPS, ENOUGH // episodes))
+    # Rollouts that began together end together, so that steps are long and short in turn.
+    turns = placement.staleness + 1
+    num_steps = turns * math.ceil(num_steps / turns)
+    before = placement.staleness + FILLING if placement.staleness else 1
+    run = simulate(workload, costs, placement, steps=before + num_steps, before=before)
+    places = range(before, before + num_steps)
     steps = [run.steps[place] for place in places]
     whole = sum(step.step_s for step in steps)
     update, publish = sum(s.update_s for s in steps), sum(s.publish_s for s in steps)
+    engines_busy = sum(run.engine_busy[place] for place in places) / len(steps)
+    learners_busy = update / whole if whole else 0.0
     return Outcome(
         gpus=gpus,
         placement=placement,
@@ -69,29 +85,35 @@ def outcome(workload: Workload, costs: Costs, placement: Placement, *, gpus: int
         update_s=update / len(steps),
         publish_s=publish / len(steps),
         tokens_per_s=sum(step.sampled_tokens for step in steps) / whole if whole else 0.0,
-        engines_busy=sum(run.engine_busy[place] for place in places) / len(steps),
-        learners_busy=update / whole if whole else 0.0,
-        bottleneck=bottleneck(steps, costs, placement, workload),
+        engines_busy=engines_busy,
+        learners_busy=learners_busy,
+        bottleneck=bottleneck(
+            {
+                "sampling": engines_busy if placement.staleness else 1 - (update + publish) / whole,
+                "update": learners_busy,
+                "publication": publish / whole,
+            },
+            steps,
+            workload,
+            costs,
+        ),
     )
 
 
 def bottleneck(
-    steps: list[StepRecord], costs: Costs, placement: Placement, workload: Workload
+    shares: dict[str, float], steps: list[StepRecord], workload: Workload, costs: Costs
 ) -> str:
-    """What the trainer waits for most: sampling, update, publication or the longest episode.
+    """What has most of the time: sampling, update, publication or the longest episode.
 
-    It is the longest episode where that one alone, on an engine of its own, would take more than
-    half of what the rollouts take: more engines would hardly help.
+    Without staleness they follow one another and add up to a step; with it they go on at the same
+    time, and what is busiest holds the others up. It is the longest episode where that one alone,
+    on an engine of its own, would take more than half as long as it takes: more engines would
+    hardly help.
     """
-    waits = {
-        "sampling": sum(step.rollout_s for step in steps),
-        "update": sum(step.update_s for step in steps),
-        "publication": sum(step.publish_s for step in steps),
-    }
-    most = max(waits, key=lambda name: waits[name])
+    most = max(shares, key=lambda name: shares[name])
     if most != "sampling":
         return most
-    alone = median(longest_alone(workload, costs, step) for step in range(1, len(steps) + 1))
+    alone = median(longest_alone(workload, costs, step) for step in range(len(steps)))
     rollout = sum(step.longest_s for step in steps) / len(steps)
     return "longest episode" if alone > ALONE * rollout else most
 
@@ -110,7 +132,7 @@ def longest_alone(workload: Workload, costs: Costs, step: int) -> float:
             for together in episode.rounds
         )
         + costs.environment_s * (len(episode.rounds) - 1)
-        for group in workload.step(step)
+        for group in workload.step(FIRST + step)
         for episode in group
     )
 
@@ -138,7 +160,7 @@ class Search:
     def __init__(self, workload: Workload, costs: Costs) -> None:
         self.workload, self.costs = workload, costs
         self._rollouts: dict[int, float] = {}
-        self._tokens = trained_tokens(workload.step(1))
+        self._tokens = trained_tokens(workload.step(FIRST))
 
     def best(self, gpus: int, staleness: int) -> Outcome | None:
         """The best split of these GPUs, engines and learners apart; None where none fits."""
