@@ -1,1 +1,1 @@
-"""A training run on engines and learners that only take time: what it takes, and waits for."""
+"""Simulates training on engines and learners that only take time: what it takes, and waits for."""

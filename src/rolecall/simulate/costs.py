@@ -1,4 +1,4 @@
-"""What each piece of a run's work takes, in seconds: fitted to a run, or given by a person."""
+"""Holds what each piece of a run's work takes, in seconds: fitted to a run or given by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that only takes time: it decodes in lockstep, and jumps from change to change.
+"""Simulates an engine, which decodes in lockstep: it jumps from change to change of its batch.
 
 Consumes rows with known lengths, and fires each one's `done` after the pass that gave its last
 token. Between two changes of its batch every pass takes equally long, so nothing happens there.

@@ -1,4 +1,4 @@
-"""Figures that somebody has measured and written down: a small YAML instead of a run."""
+"""Reads figures that somebody has measured and written down: a small YAML instead of a run."""
 
 from __future__ import annotations
 

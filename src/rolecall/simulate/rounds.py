@@ -1,4 +1,4 @@
-"""Which calls of an episode were made at once, from their places in the tree of its calls."""
+"""Finds which calls of an episode were made at once, by their places in the tree of its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which simulated engine a request goes to, as `cluster/replicas.py` chooses among real ones."""
+"""Says which simulated engine a request goes to, as `cluster/replicas.py` says of real ones."""
 
 from __future__ import annotations
 

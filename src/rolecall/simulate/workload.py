@@ -1,4 +1,4 @@
-"""What a step has to do: groups of episodes, each with turns of some lengths, drawn by a seed."""
+"""Draws what a step has to do, by a seed: groups of episodes whose turns have some lengths."""
 
 from __future__ import annotations
 
