@@ -51,9 +51,7 @@ def simulate(
         what.costs = replace(what.costs, environment_s=environment_s)
     if numbers is None:
         place = what.placement
-        number = max(place.engines * what.costs.engine.gpus, place.ranks)
-        if not place.together:
-            number = place.engines * what.costs.engine.gpus + place.ranks
+        number = place.gpus(what.costs.engine.gpus)
         found = [outcome(what.workload, what.costs, place, gpus=number, num_steps=AS_PLACED)]
     else:
         what.costs = replace(what.costs, cores=Cores())
@@ -87,7 +85,8 @@ def _what(
     if measured is not None:
         figures = read_measured(measured)
         config = load(folder.config if folder else find(source), overrides)
-        console.print(f"Figures of {measured}: {figures.source or 'no source is named'}")
+        source_of = " ".join(figures.source.split()) or "no source is named"
+        console.print(f"Figures of {measured}: {source_of}", highlight=False)
         return of_figures(config, figures, folder)
     if folder is None:
         raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from rolecall.config.errors import ConfigError
 from rolecall.monitor.metrics import WALL_SHARES
@@ -21,7 +22,9 @@ COLUMNS = (
     "task", "episode", "attempt", "turn", "agent", "policy", "path", "candidate", "trained",
     "prompt_token_ids", "token_ids", "advantages",
 )  # fmt: skip
-MOST_STEPS = 12  # the newest, which are most like those to come
+ARRAYS = ("prompt_token_ids", "token_ids", "advantages")
+MOST_STEPS, MOST_TURNS = 12, 40_000  # the newest, which are most like those to come
+LEAST_STEPS = 4  # however many turns they have
 
 
 @dataclass(slots=True)
@@ -48,9 +51,15 @@ def read_steps(folder: RunFolder) -> list[MeasuredStep]:
             f"{folder.path} has done no step yet: train it for some steps, or give figures with "
             "--measured"
         )
-    there = [step for step in sorted(records) if folder.episode_file(step).is_file()]
-    found = [_step(records[step], folder.episode_file(step)) for step in there[-MOST_STEPS:]]
-    found = [step for step in found if step.groups]
+    found: list[MeasuredStep] = []
+    turns = 0
+    for number in sorted(records, reverse=True):
+        file = folder.episode_file(number)
+        if len(found) == MOST_STEPS or (len(found) >= LEAST_STEPS and turns > MOST_TURNS):
+            break
+        if file.is_file() and (step := _step(records[number], file)).groups:
+            found.insert(0, step)
+            turns += sum(len(episode.turns) for group in step.groups for episode in group)
     if not found:
         raise ConfigError(
             f"{folder.path} has no episodes with tokens in {folder.episodes.name}/: a run on "
@@ -75,20 +84,32 @@ def _step(record: dict[str, Any], file: Path) -> MeasuredStep:
 
 def read_groups(file: Path) -> list[SimulatedGroup]:
     """The groups of a step, with what their prompts share."""
-    rows = [row for row in pq.read_table(file, columns=list(COLUMNS)).to_pylist() if row["turn"]]
-    rows = [row for row in rows if row["token_ids"] is not None]
-    for row in rows:
-        for name in ("prompt_token_ids", "token_ids"):
-            row[name] = np.array(row[name], dtype=np.int32)
+    table = pq.read_table(file, columns=list(COLUMNS))
+    rows = table.drop_columns(list(ARRAYS)).to_pylist()
+    for name in ARRAYS:
+        for row, values in zip(rows, _arrays(table.column(name)), strict=True):
+            row[name] = values
+    rows = [row for row in rows if row["turn"] and row["token_ids"] is not None]
     tasks: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
         tasks.setdefault(row["task"], {}).setdefault(row["attempt"], []).append(row)
     groups = [[attempts[number] for number in sorted(attempts)] for attempts in tasks.values()]
+    return [_group(number, groups) for number in range(len(groups))]
+
+
+def _group(number: int, groups: Sequence[Sequence[list[dict[str, Any]]]]) -> SimulatedGroup:
     return [
-        [_episode(turns, list(_shared(turns, number, place, groups))) for place, turns in these]
-        for number, these in ((number, list(enumerate(group))) for number, group in
-                              enumerate(groups))
-    ]  # fmt: skip
+        _episode(turns, list(_shared(turns, number, place, groups)))
+        for place, turns in enumerate(groups[number])
+    ]
+
+
+def _arrays(column: Any) -> list[NDArray[Any] | None]:
+    """A column of lists, without a Python number for each token."""
+    whole = column.combine_chunks()
+    values, ends = whole.values.to_numpy(), whole.offsets.to_numpy()
+    there = whole.is_valid().to_pylist()
+    return [values[ends[n] : ends[n + 1]] if valid else None for n, valid in enumerate(there)]
 
 
 def _episode(turns: list[dict[str, Any]], shared: list[tuple[int, int]]) -> SimulatedEpisode:
@@ -106,7 +127,7 @@ def _turn(row: dict[str, Any], own: int, shared: int) -> SimulatedTurn:
         tokens=len(row["token_ids"]),
         model=row["policy"],
         agent=row["agent"],
-        trained=bool(row["trained"]) and advantages is not None and any(advantages),
+        trained=bool(row["trained"]) and advantages is not None and bool(np.any(advantages)),
     )
 
 

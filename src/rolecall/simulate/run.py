@@ -39,6 +39,11 @@ class Placement:
     staleness: int = 0
     """Updates that a rollout may lag behind (`trainer.max_staleness`)."""
 
+    def gpus(self, each: int) -> int:
+        """How many it takes with engines of `each`."""
+        sampling = self.engines * each
+        return max(sampling, self.ranks) if self.together else sampling + self.ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
