@@ -249,3 +249,20 @@ def test_a_config_of_figures_may_have_any_team(model_folder, tmp_path, capsys):
     config = write(tmp_path / "team.yaml", solo_config(model_folder))
     told = found(capsys, config, "--measured", FIGURES, "--gpus", "32")
     assert len(told["placements"]) == 4
+
+
+def test_the_search_finds_what_trying_all_splits_finds():
+    work = Workload([[episode(5), episode(40), episode(11)]], 16, 3)
+    for row_s, token_s in ((0.5, 0.1), (0.1, 0.5), (0.02, 0.02)):
+        costs = Costs(EngineCosts(0.01, row_s), LearnerCosts(token_s, batch_tokens=20))
+        for staleness in (0, 1):
+            best = Search(work, costs).best(12, staleness)
+            tried = [
+                outcome(work, costs, Placement(n, 12 - n, staleness=staleness), gpus=12)
+                for n in range(1, 12)
+            ]
+            assert best.step_s <= 1.05 * min(one.step_s for one in tried)
+
+
+def test_the_page_shows_the_figures_as_they_are():
+    assert FIGURES.read_text().rstrip() in (ROOT / "docs/simulate.md").read_text()
