@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from rolecall.monitor.metrics import WALL_SHARES
-from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts
+from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall.simulate.records import MeasuredStep, read_groups
 from rolecall.simulate.run import Placement, Simulation
 from rolecall.storage.episode_io import write_parquet
@@ -18,7 +18,7 @@ from rolecall.types import Episode
 from tests.toy import episode, solo_config, turn
 
 TRUE = Costs(
-    EngineCosts(pass_s=0.004, row_s=0.0003, prompt_token_s=0.0001, request_s=0.0005),
+    EngineCosts(line(0.004, 0.0003), prompt_token_s=0.0001, episode_s=0.002),
     LearnerCosts(token_s=0.0002),
     publish=PublishCosts(fixed_s=0.125),
     step_s=0.05,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rolecall.simulate.calibration import calibrate, fit_learner, non_negative, steady
-from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts
+from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, line
 from rolecall.simulate.records import read_groups
 from rolecall.simulate.rounds import rounds
 from rolecall.simulate.run import Placement, Simulation
@@ -16,7 +16,7 @@ from rolecall.storage.episode_io import write_parquet
 from tests.simulate.runs_for_tests import STEPS, TRUE, played, simulated
 from tests.toy import episode, turn
 
-UNKNOWN = Costs(EngineCosts(0.0, 0.0), LearnerCosts(0.0))
+UNKNOWN = Costs(EngineCosts(line(0.0, 0.0)), LearnerCosts(0.0))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def steps(tmp_path_factory):
 
 def engine_values(costs: Costs) -> list[float]:
     engine = costs.engine
-    return [engine.pass_s, engine.row_s, engine.prompt_token_s, engine.request_s]
+    return [*engine.passes[0], *engine.passes[1], engine.prompt_token_s, engine.episode_s]
 
 
 def test_the_costs_behind_the_records_are_found(steps):

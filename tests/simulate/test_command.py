@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rolecall.config.errors import ConfigError
-from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts
+from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall.simulate.measured import read_measured
 from rolecall.simulate.run import Placement
 from rolecall.simulate.sizes import sizes
@@ -43,7 +43,7 @@ def complaint(capsys, *arguments: object) -> str:
 def test_a_run_is_simulated_as_it_was(run, capsys):
     told = found(capsys, run)
     assert told["simulated_step_s"] == pytest.approx(told["measured_step_s"], rel=0.02)
-    assert told["engine"]["pass_s"] == pytest.approx(TRUE.engine.pass_s, rel=0.05)
+    assert told["engine"]["passes"][0][1] == pytest.approx(TRUE.engine.passes[0][1], rel=0.05)
     [placed] = told["placements"]
     assert placed["placement"] == {"engines": 1, "ranks": 1, "together": True, "staleness": 0}
 
@@ -81,13 +81,13 @@ def test_failures_cost_time(run, capsys):
     assert {one["bottleneck"] for one in often} == {"faults"}
 
 
-COSTS = Costs(EngineCosts(pass_s=0.0, row_s=0.5), LearnerCosts(token_s=0.5, batch_tokens=1))
+COSTS = Costs(EngineCosts(line(0.0, 0.5)), LearnerCosts(token_s=0.5, batch_tokens=1))
 WORK = Workload([[episode(10)]], 24, 1)  # 120 s of sampling on one engine, 120 s of training
 
 
 def test_the_best_split_is_the_one_that_a_person_would_compute():
     """With three times as much sampling as training, six of eight GPUs sample."""
-    thrice = Costs(EngineCosts(pass_s=0.0, row_s=1.5), COSTS.learner)
+    thrice = Costs(EngineCosts(line(0.0, 1.5)), COSTS.learner)
     best = Search(WORK, thrice).best(8, 1)
     assert (best.placement.engines, best.placement.ranks) == (6, 2)
     assert best.step_s == pytest.approx(60.0, rel=0.05)
@@ -102,7 +102,7 @@ def test_taking_turns_beats_waiting_apart():
 
 
 def test_engines_of_several_gpus_and_learners_that_need_some_leave_fewer_splits():
-    costs = Costs(EngineCosts(1.0, 0.0, gpus=4), LearnerCosts(1.0, least_ranks=6))
+    costs = Costs(EngineCosts(line(1.0, 0.0), gpus=4), LearnerCosts(1.0, least_ranks=6))
     assert splits(8, costs) == []
     assert splits(16, costs) == [Placement(1, 12), Placement(2, 8)]
     assert Search(WORK, costs).taking_turns(4) is None
@@ -111,10 +111,10 @@ def test_engines_of_several_gpus_and_learners_that_need_some_leave_fewer_splits(
 @pytest.mark.parametrize(
     ("costs", "wanted"),
     [
-        (Costs(EngineCosts(0.0, 0.5), LearnerCosts(0.0)), "sampling"),
-        (Costs(EngineCosts(0.5, 0.0), LearnerCosts(0.0)), "longest episode"),
-        (Costs(EngineCosts(0.0, 0.1), LearnerCosts(1.0)), "update"),
-        (Costs(EngineCosts(0.0, 0.1), LearnerCosts(0.0), PublishCosts(1e3)), "publication"),
+        (Costs(EngineCosts(line(0.0, 0.5)), LearnerCosts(0.0)), "sampling"),
+        (Costs(EngineCosts(line(0.5, 0.0)), LearnerCosts(0.0)), "longest episode"),
+        (Costs(EngineCosts(line(0.0, 0.1)), LearnerCosts(1.0)), "update"),
+        (Costs(EngineCosts(line(0.0, 0.1)), LearnerCosts(0.0), PublishCosts(1e3)), "publication"),
     ],
 )
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -124,7 +124,7 @@ def test_what_is_waited_for_is_named(costs, wanted, staleness):
 
 
 def test_lost_time_is_what_a_failure_costs_as_often_as_gpus_fail():
-    costs = Costs(EngineCosts(0.0, 0.5), LearnerCosts(0.0), restart_s=100.0, save_every=1)
+    costs = Costs(EngineCosts(line(0.0, 0.5)), LearnerCosts(0.0), restart_s=100.0, save_every=1)
     turns = outcome(WORK, costs, Placement(1, 1, together=True), gpus=1)
     lost = with_failures(turns, WORK, costs, mtbf_hours=10.0)
     # Of the rollout under way half is lost at most: its rows begin again.
@@ -211,7 +211,7 @@ def test_figures_become_costs_that_give_them_back():
     figures = read_measured(FIGURES)
     engine = figures.costs.engine
     for rows, rate in figures.sampling.tokens_per_s.items():
-        assert rows / (engine.pass_s + rows * engine.row_s) == pytest.approx(rate)
+        assert rows / engine.pass_s(rows) == pytest.approx(rate)
     assert figures.costs.publish.seconds == pytest.approx(61 / 8.25)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_measured(Path("nowhere.yaml"))
@@ -254,7 +254,7 @@ def test_a_config_of_figures_may_have_any_team(model_folder, tmp_path, capsys):
 def test_the_search_finds_what_trying_all_splits_finds():
     work = Workload([[episode(5), episode(40), episode(11)]], 16, 3)
     for row_s, token_s in ((0.5, 0.1), (0.1, 0.5), (0.02, 0.02)):
-        costs = Costs(EngineCosts(0.01, row_s), LearnerCosts(token_s, batch_tokens=20))
+        costs = Costs(EngineCosts(line(0.01, row_s)), LearnerCosts(token_s, batch_tokens=20))
         for staleness in (0, 1):
             best = Search(work, costs).best(12, staleness)
             tried = [

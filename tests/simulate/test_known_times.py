@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import simpy
 
-from rolecall.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, PublishCosts
+from rolecall.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall.simulate.engine import Row, SimulatedEngine
 from rolecall.simulate.run import Failure, Placement, simulate
 from rolecall.simulate.workload import (
@@ -18,7 +18,7 @@ from rolecall.simulate.workload import (
     trained_tokens,
 )
 
-ENGINE = EngineCosts(pass_s=1.0, row_s=0.5)
+ENGINE = EngineCosts(line(1.0, 0.5))
 COSTS = Costs(ENGINE, LearnerCosts(token_s=0.0))
 
 
@@ -46,7 +46,7 @@ def test_rows_of_one_length_take_as_many_passes():
 
 
 def test_two_engines_halve_what_rows_take_and_not_what_passes_take():
-    costs = replace(COSTS, engine=EngineCosts(pass_s=0.0, row_s=0.5))
+    costs = replace(COSTS, engine=EngineCosts(line(0.0, 0.5)))
     ten = work(episode(10), groups=8)
     assert step_s(ten, costs, Placement(1, 1)) == 40.0
     assert step_s(ten, costs, Placement(2, 1)) == 20.0
@@ -64,10 +64,10 @@ def test_a_turn_begins_in_the_pass_after_the_one_before_it():
 
 
 def test_what_no_row_has_read_is_read_once_for_a_group():
-    costs = replace(COSTS, engine=replace(ENGINE, prompt_token_s=0.1, request_s=1.0))
+    costs = replace(COSTS, engine=replace(ENGINE, prompt_token_s=0.1))
     three = work(*[episode(1, own=2, shared=10)] * 3)
     assert step_s(three, costs, Placement(1, 1)) == pytest.approx(
-        0.1 * (10 + 3 * 2) + 3 * 1.0 + 1.0 + 3 * 0.5
+        0.1 * (10 + 3 * 2) + 1.0 + 3 * 0.5
     )
 
 
@@ -92,6 +92,18 @@ def test_rows_beyond_what_fits_wait():
 def test_no_more_episodes_are_under_way_than_told():
     one_by_one = work(episode(10), groups=4, concurrency=1)
     assert step_s(one_by_one, COSTS, Placement(1, 1)) == 4 * 10 * 1.5
+
+
+def test_an_episodes_end_takes_its_engines_time():
+    """The first ends after five passes of 2 s; it is scored and written before the sixth."""
+    costs = replace(COSTS, engine=replace(ENGINE, episode_s=3.0))
+    two = work(episode(5), episode(6, 4))
+    assert step_s(two, costs, Placement(1, 1)) == 5 * 2 + 3 + 5 * 1.5 + 3
+
+
+def test_passes_between_and_beyond_what_was_measured_are_on_straight_lines():
+    engine = EngineCosts(((1.0, 2.0), (3.0, 3.0), (5.0, 7.0)))
+    assert [engine.pass_s(rows) for rows in (1, 2, 3, 4, 5, 6)] == [2.0, 2.5, 3.0, 5.0, 7.0, 9.0]
 
 
 def test_tools_let_their_episode_wait():
@@ -145,7 +157,7 @@ def test_rollouts_are_at_most_as_many_steps_ahead_as_told():
 def test_a_publication_stops_engines_and_their_rows_are_read_again():
     costs = replace(
         COSTS,
-        engine=replace(ENGINE, row_s=0.0, prompt_token_s=1.0),
+        engine=EngineCosts(line(1.0, 0.0), prompt_token_s=1.0),
         learner=LearnerCosts(token_s=0.45),
         publish=PublishCosts(fixed_s=3.0),
     )
@@ -177,14 +189,14 @@ def test_processes_share_cores():
 
 def test_a_lost_engine_costs_what_its_rows_had_done():
     """Half of two rows is gone after 8 s; the other engine samples them from the beginning."""
-    costs = replace(COSTS, engine=EngineCosts(pass_s=1.0, row_s=0.0), restart_s=100.0)
+    costs = replace(COSTS, engine=EngineCosts(line(1.0, 0.0)), restart_s=100.0)
     two = work(episode(10), groups=2)
     run = simulate(two, costs, Placement(2, 1), steps=1, failures=[Failure(7.5, "engine")])
     assert run.whole_s == 8.0 + 10.0, "its row begins there after the pass under way"
 
 
 def test_a_lost_engine_that_was_alone_is_waited_for():
-    costs = replace(COSTS, engine=EngineCosts(pass_s=1.0, row_s=0.0), restart_s=100.0)
+    costs = replace(COSTS, engine=EngineCosts(line(1.0, 0.0)), restart_s=100.0)
     ten = work(episode(10))
     run = simulate(ten, costs, Placement(1, 1), steps=1, failures=[Failure(7.5, "engine")])
     assert run.whole_s == 7.5 + 100.0 + 10.0

@@ -1,8 +1,8 @@
 """Finds what a run's work takes, from how long its episodes and steps took.
 
 The run is simulated with the lengths that it had, which says how many passes, rows, prompt tokens
-and requests an engine saw while an episode was under way; seconds of each are then fitted to the
-episodes' measured seconds by least squares, none of them below zero.
+and ends of episodes an engine had while an episode was under way; seconds of each are then fitted
+to the episodes' measured seconds by least squares, none of them below zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts
+from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall.simulate.records import MeasuredStep
 from rolecall.simulate.run import EpisodeRecord, Placement, Simulation
 from rolecall.simulate.workload import trained_tokens
@@ -68,7 +68,7 @@ def _first_guess(steps: Sequence[MeasuredStep], engine: EngineCosts, engines: in
     longest = sum(max(step.walls.values(), default=step.rollout_s) for step in steps)
     passes = sum(max(sum(t.tokens for t in e.turns) for g in s.groups for e in g) for s in steps)
     half = max(longest, 1e-9) / 2
-    return replace(engine, pass_s=half / passes, row_s=half * engines / tokens)
+    return replace(engine, passes=line(half / passes, half * engines / tokens))
 
 
 def fit_learner(steps: Sequence[MeasuredStep], learner: LearnerCosts, ranks: int) -> LearnerCosts:
@@ -97,15 +97,15 @@ def fit_engine(
         # A run that has no seconds of episodes has those of whole rollouts.
         for share, wall in (step.walls or {100: step.rollout_s}).items():
             episode = ordered[max(0, ceil(len(ordered) * share / 100) - 1)]
-            work.append(episode.work.values)
+            work.append(episode.work)
             seconds.append(max(0.0, wall - episode.waited_s))
-    pass_s, row_s, prompt_token_s, request_s = non_negative(np.array(work), np.array(seconds))
+    found = non_negative(np.array(work), np.array(seconds))
+    pass_s, row_s, prompt_token_s, episode_s = map(float, found)
     return replace(
         engine,
-        pass_s=float(pass_s),
-        row_s=float(row_s),
-        prompt_token_s=float(prompt_token_s),
-        request_s=float(request_s),
+        passes=line(pass_s, row_s),
+        prompt_token_s=prompt_token_s,
+        episode_s=episode_s,
     )
 
 

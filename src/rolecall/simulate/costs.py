@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
+
+Curve = tuple[tuple[float, float], ...]
+
+
+def line(pass_s: float, row_s: float) -> Curve:
+    """The curve of passes that take `pass_s`, and `row_s` more for each row."""
+    return ((0.0, pass_s), (1.0, pass_s + row_s))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
     """Of one engine, which gives every row of its batch one more token in each decoding pass."""
 
-    pass_s: float
-    """Seconds of a pass that do not depend on its rows; each model with rows has passes of its
-    own."""
-    row_s: float
-    """Seconds that one row adds to a pass."""
+    passes: Curve
+    """(rows, seconds of a pass over them), two points at least, in the order of the rows; straight
+    lines are between them and beyond. Each model with rows has passes of its own."""
     prompt_token_s: float = 0.0
     """Seconds of a prompt's token that the engine has not read yet."""
-    request_s: float = 0.0
-    """Seconds that a request takes beside its tokens: it is written, sent and read."""
+    episode_s: float = 0.0
+    """Seconds that an episode's end takes: it is scored, paid and written down."""
     gpus: int = 1
     """GPUs of an engine (`tensor_parallel`)."""
     max_rows: int = 256
     """Most rows in its batch; others wait."""
+
+    def pass_s(self, rows: int) -> float:
+        """Seconds of a pass over rows of one model."""
+        points = self.passes
+        after = min(max(1, bisect_left(points, (float(rows),))), len(points) - 1)
+        (low, low_s), (high, high_s) = points[after - 1], points[after]
+        return max(0.0, low_s + (high_s - low_s) * (rows - low) / (high - low))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,29 +32,27 @@ class Row:
     """Those of them that the engine has not read yet."""
     model: str
     done: simpy.Event
+    last: bool = False
+    """With it its episode ends."""
     begun: int = 0
     """Passes of the engine before its first one."""
-    reads: int = 0
-    """Tokens that its next first pass reads."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What an engine has done; `seconds` by its costs is the time that it was busy."""
+    """What an engine has done: what its seconds are fitted to."""
 
     passes: float = 0.0
     """A pass over rows of two models is two."""
     rows: float = 0.0
     """Rows of all passes."""
     prompt_tokens: float = 0.0
-    requests: float = 0.0
-
-    def plus(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self.values, other.values, strict=True)))
+    episodes: float = 0.0
+    """That have ended."""
 
     @property
     def values(self) -> tuple[float, float, float, float]:
-        return self.passes, self.rows, self.prompt_tokens, self.requests
+        return self.passes, self.rows, self.prompt_tokens, self.episodes
 
 
 @dataclass(eq=False)
@@ -78,6 +76,7 @@ class SimulatedEngine:
         self._models: Counter[str] = Counter()
         self._order = count()
         self._passes = 0  # so far
+        self._closing: Counter[int] = Counter()  # pass -> episodes that end with it
         self._paused = self._reread = False
         self._boundary: simpy.Event | None = None  # that somebody waits for
         self._moving = False  # a part of the work is under way, or about to begin
@@ -118,7 +117,7 @@ class SimulatedEngine:
         """Everything under way is gone: the rows that somebody still waits for."""
         lost = [row for _, _, row in sorted(self._ends)] + list(self._waiting)
         self._account(0)
-        self._ends, self._models = [], Counter()
+        self._ends, self._models, self._closing = [], Counter(), Counter()
         self._waiting.clear()
         self.known.clear()
         self.load = 0
@@ -142,25 +141,24 @@ class SimulatedEngine:
             self._moving = False
             return
         reading_s = self._read_again() + self._take_in()
-        rows = len(self._ends)
-        alone = self.costs.pass_s * len(self._models) + self.costs.row_s * rows
+        alone = sum(map(self.costs.pass_s, self._models.values()))
         self._reading_s, self._pass_s = reading_s * self.slowdown, alone * self.slowdown
         self._since = self.env.now
         self._wait(self._ends[0][0] - self._passes)
 
     def _take_in(self) -> float:
         """Rows that wait stand in the batch; the seconds that reading them takes."""
-        tokens = number = 0
+        tokens = 0
         while self._waiting and len(self._ends) < self.costs.max_rows:
             row = self._waiting.popleft()
             row.begun = self._passes
             heapq.heappush(self._ends, (self._passes + row.tokens, next(self._order), row))
             self._models[row.model] += 1
+            if row.last:
+                self._closing[self._passes + row.tokens] += 1
             tokens += row.unread
-            number += 1
         self.counts.prompt_tokens += tokens
-        self.counts.requests += number
-        return tokens * self.costs.prompt_token_s + number * self.costs.request_s
+        return tokens * self.costs.prompt_token_s
 
     def _read_again(self) -> float:
         if not self._reread:
@@ -173,7 +171,8 @@ class SimulatedEngine:
     def _wait(self, number: int) -> None:
         self._number = number
         self._version += 1
-        ends = self._since + self._reading_s + number * self._pass_s
+        closing_s = self._closing[self._passes + number] * self.costs.episode_s * self.slowdown
+        ends = self._since + self._reading_s + number * self._pass_s + closing_s
         self._call_in(max(0.0, ends - self.env.now), self._end)
 
     def _cut(self) -> None:
@@ -188,6 +187,7 @@ class SimulatedEngine:
         self._account(self._number)
         self._passes += self._number
         self._number = 0
+        self.counts.episodes += self._closing.pop(self._passes, 0)
         while self._ends and self._ends[0][0] <= self._passes:
             row = heapq.heappop(self._ends)[2]
             self._models[row.model] -= 1

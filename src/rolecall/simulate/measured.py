@@ -12,7 +12,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from rolecall.config.errors import ConfigError, explain
 from rolecall.config.section import Section
-from rolecall.simulate.calibration import non_negative
 from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts
 from rolecall.simulate.workload import SimulatedEpisode, SimulatedGroup, SimulatedTurn
 
@@ -43,11 +42,9 @@ class MeasuredSampling(Section):
 
     tokens_per_s: dict[Count, Positive] = Field(min_length=2)
     """Tokens/s of one engine, by the rows in its batch: {1: 120, 64: 4200}. Two sizes are needed,
-    since a pass takes some time whatever its rows are."""
+    since a pass takes some time whatever its rows are; between more of them it is interpolated."""
     prompt_tokens_per_s: Positive | None = None
     """Prompt tokens/s that it reads; without it reading takes no time."""
-    request_s: Seconds = 0.0
-    """Seconds that a request takes beside its tokens."""
     gpus: Count = 1
     """GPUs of one engine."""
     max_sequences: Count = 256
@@ -55,14 +52,10 @@ class MeasuredSampling(Section):
 
     @property
     def costs(self) -> EngineCosts:
-        rows = np.array(sorted(self.tokens_per_s), dtype=float)
-        seconds = np.array([n / self.tokens_per_s[int(n)] for n in rows])
-        pass_s, row_s = non_negative(np.stack([np.ones_like(rows), rows], 1), seconds)
+        known = sorted(self.tokens_per_s.items())
         return EngineCosts(
-            pass_s=float(pass_s),
-            row_s=float(row_s),
+            tuple((float(rows), rows / rate) for rows, rate in known),
             prompt_token_s=1 / self.prompt_tokens_per_s if self.prompt_tokens_per_s else 0.0,
-            request_s=self.request_s,
             gpus=self.gpus,
             max_rows=self.max_sequences,
         )

@@ -24,11 +24,17 @@ class Router:
         self._asked: dict[Row, tuple[Hashable, Hashable]] = {}
 
     def sample(
-        self, turn: SimulatedTurn, *, place: int, group: Hashable, attempt: Hashable
+        self,
+        turn: SimulatedTurn,
+        *,
+        place: int,
+        group: Hashable,
+        attempt: Hashable,
+        last: bool = False,
     ) -> simpy.Event:
-        """The event of its end; `place`: of the turn among those of its episode."""
+        """The event of its end; `place`: of the turn among those of its episode, `last` of them."""
         done = self.env.event()
-        row = Row(max(1, turn.tokens), turn.context, 0, turn.model, done)
+        row = Row(max(1, turn.tokens), turn.context, 0, turn.model, done, last)
         engine = self._chosen(group, attempt)
         row.unread = turn.own
         if engine is not None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import simpy
 
 from rolecall.simulate.costs import Costs
-from rolecall.simulate.engine import Counts, SimulatedEngine
+from rolecall.simulate.engine import SimulatedEngine
 from rolecall.simulate.routing import Router
 from rolecall.simulate.workload import (
     SimulatedEpisode,
@@ -74,7 +74,8 @@ class EpisodeRecord:
 
     step: int
     wall_s: float
-    work: Counts
+    work: tuple[float, ...]
+    """`Counts.values` of its engine meanwhile."""
     waited_s: float
     """In tools and worlds."""
 
@@ -239,22 +240,26 @@ class Simulation:
     def _play(self, step: int, number: int, attempt: int, episode: SimulatedEpisode) -> Process:
         group, name = (step, number), (step, number, attempt)
         begun, waited = self.env.now, 0.0
-        before: Counts | None = None
+        before: tuple[float, ...] | None = None
         place = 0
         for together in episode.rounds:
             if place and self.costs.environment_s:
                 yield self.env.timeout(self.costs.environment_s)
                 waited += self.costs.environment_s
             asked = []
+            over = together is episode.rounds[-1]
             for turn in together:
-                asked.append(self.router.sample(turn, place=place, group=group, attempt=name))
+                last = over and turn is together[-1]
+                asked.append(
+                    self.router.sample(turn, place=place, group=group, attempt=name, last=last)
+                )
                 place += 1
             if before is None:
-                before = Counts(*self.router.home(name).counts.values)
+                before = self.router.home(name).counts.values
             yield self.env.all_of(asked) if len(asked) > 1 else asked[0]
         if before is not None:
             after = self.router.home(name).counts.values
-            work = Counts(*(b - a for a, b in zip(before.values, after, strict=True)))
+            work = tuple(b - a for a, b in zip(before, after, strict=True))
             wall = self.env.now - begun
             self.found.episodes.append(EpisodeRecord(step, wall, work, waited))
 

@@ -16,7 +16,7 @@ from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.simulate.calibration import calibrate, steady
-from rolecall.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts
+from rolecall.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, line
 from rolecall.simulate.measured import Measured
 from rolecall.simulate.records import MeasuredStep, read_steps
 from rolecall.simulate.run import Placement, Simulation
@@ -52,7 +52,7 @@ def of_run(
     placement = placement_of(was)
     shared = Cores(float(cores or os.cpu_count() or 1)) if on_cpu(was) else Cores()
     known = with_config(
-        Costs(EngineCosts(0.0, 0.0), LearnerCosts(0.0), environment_s=environment_s), was
+        Costs(EngineCosts(line(0.0, 0.0)), LearnerCosts(0.0), environment_s=environment_s), was
     )
     costs = calibrate(steps, known, placement, concurrency=was.rollout.concurrency)
     again = Simulation(
@@ -175,10 +175,9 @@ def as_alone(costs: Costs, placement: Placement, cores: Cores) -> Costs:
         cores=cores,
         engine=replace(
             engine,
-            pass_s=engine.pass_s / sampling,
-            row_s=engine.row_s / sampling,
+            passes=tuple((rows, seconds / sampling) for rows, seconds in engine.passes),
             prompt_token_s=engine.prompt_token_s / sampling,
-            request_s=engine.request_s / sampling,
+            episode_s=engine.episode_s / sampling,
         ),
         learner=replace(
             learner, token_s=learner.token_s / training, fixed_s=learner.fixed_s / training

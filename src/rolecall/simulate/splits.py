@@ -123,8 +123,7 @@ def longest_alone(workload: Workload, costs: Costs, step: int) -> float:
     engine = costs.engine
 
     def seconds(tokens: int, prompt: int) -> float:
-        each = engine.pass_s + engine.row_s
-        return tokens * each + prompt * engine.prompt_token_s + engine.request_s
+        return tokens * engine.pass_s(1) + prompt * engine.prompt_token_s
 
     return max(
         sum(
