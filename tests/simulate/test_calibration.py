@@ -41,6 +41,16 @@ def test_the_costs_behind_the_records_are_found(steps):
     assert found.step_s == pytest.approx(TRUE.step_s, rel=0.01)
 
 
+def test_requests_are_on_their_way_only_where_they_leave_the_process(steps):
+    truth = replace(TRUE, request_s=0.2)
+    for placement in (Placement(1, 1), Placement(1, 1, together=True)):
+        measured = simulated(steps, placement, truth)
+        found = calibrate(measured, UNKNOWN, placement, concurrency=256)
+        assert (found.request_s > 0.05) is not placement.together
+        again = Simulation(steps, found, placement, concurrency=256).run()
+        assert again.whole_s == pytest.approx(sum(step.step_s for step in measured), rel=0.05)
+
+
 @pytest.mark.parametrize("placement", [Placement(2, 2), Placement(1, 1, staleness=1)])
 def test_what_was_calibrated_takes_as_long_as_the_run_did(steps, placement):
     """Also where requests come within a pass, so that passes must be found with their costs."""

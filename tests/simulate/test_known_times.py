@@ -106,6 +106,18 @@ def test_passes_between_and_beyond_what_was_measured_are_on_straight_lines():
     assert [engine.pass_s(rows) for rows in (1, 2, 3, 4, 5, 6)] == [2.0, 2.5, 3.0, 5.0, 7.0, 9.0]
 
 
+def test_requests_are_on_their_way_while_engines_do_other_things():
+    """A turn of 2 passes, 7 s, the other 2; another row decodes through all of it, alone for 7 s.
+
+    It has 20 passes: with both rows for 2, alone for 5 (7.5 s), with both for 2, alone for 11.
+    """
+    costs = replace(COSTS, request_s=7.0)
+    alone = step_s(work(episode(2, 2)), costs, Placement(1, 1))
+    assert alone == 2 * (7.0 + 2 * 1.5)
+    beside = step_s(work(episode(2, 2), episode(20)), costs, Placement(1, 1))
+    assert beside == 7.0 + 2 * 2.0 + 5 * 1.5 + 2 * 2.0 + 11 * 1.5
+
+
 def test_tools_let_their_episode_wait():
     costs = replace(COSTS, environment_s=7.0)
     assert step_s(work(episode(2, 2)), costs, Placement(1, 1)) == 4 * 1.5 + 7.0

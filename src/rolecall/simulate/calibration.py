@@ -54,7 +54,7 @@ def calibrate(
         for episode in simulated.episodes:
             by_step[steps[episode.step - 1].number].append(episode)
         chosen = [(step, by_step[step.number]) for step in steps if step.number in numbers]
-        costs = replace(costs, engine=fit_engine(chosen, costs.engine))
+        costs = fit_sampling(chosen, costs, inside=placement.together)
         places = [place for place, step in enumerate(steps) if step.number in numbers]
         if placement.staleness == 0:
             left = [steps[p].rollout_s - simulated.steps[p].rollout_s for p in places]
@@ -86,10 +86,13 @@ def fit_learner(steps: Sequence[MeasuredStep], learner: LearnerCosts, ranks: int
     return replace(learner, token_s=float(np.median(each)) if len(each) else 0.0)
 
 
-def fit_engine(
-    steps: Sequence[tuple[MeasuredStep, list[EpisodeRecord]]], engine: EngineCosts
-) -> EngineCosts:
-    """From simulated episodes, the fastest first, beside the measured ones of the same places."""
+def fit_sampling(
+    steps: Sequence[tuple[MeasuredStep, list[EpisodeRecord]]], costs: Costs, *, inside: bool
+) -> Costs:
+    """From simulated episodes, the fastest first, beside the measured ones of the same places.
+
+    `inside`: requests do not leave the process, and are on their way for no time.
+    """
     work: list[tuple[float, ...]] = []
     seconds: list[float] = []
     for step, episodes in steps:
@@ -97,16 +100,17 @@ def fit_engine(
         # A run that has no seconds of episodes has those of whole rollouts.
         for share, wall in (step.walls or {100: step.rollout_s}).items():
             episode = ordered[max(0, ceil(len(ordered) * share / 100) - 1)]
-            work.append(episode.work)
+            work.append((*episode.work, 0.0 if inside else episode.rounds))
             seconds.append(max(0.0, wall - episode.waited_s))
     found = non_negative(np.array(work), np.array(seconds))
-    pass_s, row_s, prompt_token_s, episode_s = map(float, found)
-    return replace(
-        engine,
+    pass_s, row_s, prompt_token_s, episode_s, request_s = map(float, found)
+    engine = replace(
+        costs.engine,
         passes=line(pass_s, row_s),
         prompt_token_s=prompt_token_s,
         episode_s=episode_s,
     )
+    return replace(costs, engine=engine, request_s=request_s)
 
 
 def non_negative(columns: Floats, wanted: Floats) -> Floats:

@@ -101,6 +101,9 @@ class Costs:
     turn_taking_s: float = 0.0
     """Seconds that engines and learners on the same GPUs take to make room for one another, once
     a step."""
+    request_s: float = 0.0
+    """Seconds that a request and its answer are on their way to an engine in another process; the
+    engine does other things meanwhile."""
     environment_s: float = 0.0
     """Seconds of tools and worlds between two turns of an episode."""
     restart_s: float = 120.0

@@ -45,6 +45,8 @@ class MeasuredSampling(Section):
     since a pass takes some time whatever its rows are; between more of them it is interpolated."""
     prompt_tokens_per_s: Positive | None = None
     """Prompt tokens/s that it reads; without it reading takes no time."""
+    request_s: Seconds = 0.0
+    """Seconds that a request and its answer are on their way to another process."""
     gpus: Count = 1
     """GPUs of one engine."""
     max_sequences: Count = 256
@@ -174,6 +176,7 @@ class Measured(Section):
             learner=self.training.costs,
             publish=self.publication.costs,
             turn_taking_s=self.turn_taking_s,
+            request_s=self.sampling.request_s,
             environment_s=self.episodes.environment_s,
             restart_s=self.restart_s,
         )

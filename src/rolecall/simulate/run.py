@@ -78,6 +78,8 @@ class EpisodeRecord:
     """`Counts.values` of its engine meanwhile."""
     waited_s: float
     """In tools and worlds."""
+    rounds: int
+    """Times that it asked."""
 
 
 @dataclass(slots=True)
@@ -246,6 +248,8 @@ class Simulation:
             if place and self.costs.environment_s:
                 yield self.env.timeout(self.costs.environment_s)
                 waited += self.costs.environment_s
+            if self.costs.request_s:
+                yield self.env.timeout(self.costs.request_s)
             asked = []
             over = together is episode.rounds[-1]
             for turn in together:
@@ -261,7 +265,7 @@ class Simulation:
             after = self.router.home(name).counts.values
             work = tuple(b - a for a, b in zip(before, after, strict=True))
             wall = self.env.now - begun
-            self.found.episodes.append(EpisodeRecord(step, wall, work, waited))
+            self.found.episodes.append(EpisodeRecord(step, wall, work, waited, len(episode.rounds)))
 
     # --- what is lost ---
 

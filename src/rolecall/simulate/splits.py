@@ -131,6 +131,7 @@ def longest_alone(workload: Workload, costs: Costs, step: int) -> float:
             for together in episode.rounds
         )
         + costs.environment_s * (len(episode.rounds) - 1)
+        + costs.request_s * len(episode.rounds)
         for group in workload.step(FIRST + step)
         for episode in group
     )
