@@ -10,7 +10,7 @@ import yaml
 
 from rolecall.config.errors import ConfigError
 from rolecall.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
-from rolecall.simulate.measured import read_measured
+from rolecall.simulate.measured import Measured, read_measured
 from rolecall.simulate.run import Placement
 from rolecall.simulate.sizes import sizes
 from rolecall.simulate.splits import Search, outcome, splits, with_failures
@@ -266,3 +266,11 @@ def test_the_search_finds_what_trying_all_splits_finds():
 
 def test_the_page_shows_the_figures_as_they_are():
     assert FIGURES.read_text().rstrip() in (ROOT / "docs/simulate.md").read_text()
+
+
+def test_the_page_names_every_key_of_figures():
+    page = (ROOT / "docs/simulate.md").read_text()
+    for name, key in Measured.model_fields.items():
+        inner = getattr(key.annotation, "model_fields", {})
+        for full in [f"{name}.{part}" for part in inner] or [name]:
+            assert f"`{full}`" in page, full
