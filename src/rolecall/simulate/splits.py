@@ -21,6 +21,7 @@ MEASURED_STEPS, MOST_STEPS = 2, 8
 FILLING = 3  # steps until as many rollouts as may be are under way, and `staleness` more
 ENOUGH = 1024  # episodes, in steps that are looked at: lengths differ from step to step
 GIVEN_STEPS = 4  # for which a failure's cost is simulated
+NOTHING = 1e-12  # seconds of steps that take none
 ALONE = 0.5  # of a rollout, above which its longest episode is what it waits for
 
 
@@ -73,10 +74,10 @@ def outcome(
     run = simulate(workload, costs, placement, steps=before + num_steps, before=before)
     places = range(before, before + num_steps)
     steps = [run.steps[place] for place in places]
-    whole = sum(step.step_s for step in steps)
+    whole = max(sum(step.step_s for step in steps), NOTHING)
     update, publish = sum(s.update_s for s in steps), sum(s.publish_s for s in steps)
     engines_busy = sum(run.engine_busy[place] for place in places) / len(steps)
-    learners_busy = update / whole if whole else 0.0
+    learners_busy = update / whole
     return Outcome(
         gpus=gpus,
         placement=placement,
@@ -84,7 +85,7 @@ def outcome(
         rollout_s=sum(step.rollout_s for step in steps) / len(steps),
         update_s=update / len(steps),
         publish_s=publish / len(steps),
-        tokens_per_s=sum(step.sampled_tokens for step in steps) / whole if whole else 0.0,
+        tokens_per_s=sum(step.sampled_tokens for step in steps) / whole,
         engines_busy=engines_busy,
         learners_busy=learners_busy,
         bottleneck=bottleneck(
