@@ -132,6 +132,15 @@ def test_lost_time_is_what_a_failure_costs_as_often_as_gpus_fail():
     assert lost.real_step_s == pytest.approx(lost.step_s / (1 - lost.lost_share))
 
 
+def test_an_engine_is_missed_for_as_long_as_it_takes_to_restart():
+    """Steps of 0.3 s, four of which are simulated; each of four engines is a quarter of them."""
+    costs = Costs(EngineCosts(line(0.0, 0.005)), LearnerCosts(0.0), restart_s=100.0)
+    apart = outcome(WORK, costs, Placement(4, 1, staleness=1), gpus=5)
+    learner_s = 100.0  # and a little of sampling
+    lost = with_failures(apart, WORK, costs, mtbf_hours=10.0).lost_share
+    assert lost * 36_000 == pytest.approx(4 * 25.0 + learner_s, rel=0.02)
+
+
 def test_sizes_are_a_number_a_list_or_doublings():
     assert sizes("8") == [8]
     assert sizes("64,8,16") == [8, 16, 64]

@@ -222,7 +222,9 @@ def with_failures(
     learner_s = max(0.0, whole(Failure(middle, "learner"), unsaved=unsaved) - undisturbed)
     share = place.ranks * learner_s
     if not place.together:
-        engine_s = max(0.0, whole(Failure(middle, "engine")) - undisturbed)
+        # It is away for longer than the simulated steps may take: its share of sampling is missed.
+        away_s = costs.restart_s / place.engines
+        engine_s = max(away_s, whole(Failure(middle, "engine")) - undisturbed)
         share += place.engines * costs.engine.gpus * engine_s
     lost = min(1.0, share / (mtbf_hours * 3600))
     most = lost / (1 - lost) * found.step_s if lost < 1 else math.inf
