@@ -22,3 +22,13 @@ def test_an_action_without_a_coachs_score_is_in_no_mean_reward():
     assert found["agent/solver/reward"] == 0.7
     assert "agent/verifier/reward" not in found
     assert (found["coach/solver/errors"], found["coach/verifier/errors"]) == (1, 2)
+
+
+def test_how_long_episodes_took_is_told_from_the_fastest_to_the_slowest():
+    episodes = [episode("2+2", number, score=1.0) for number in range(5)]
+    for seconds, made in zip((5.0, 1.0, 3.0, 2.0, 4.0), episodes, strict=True):
+        made.metrics["wall_s"] = seconds
+    found = metrics.of_walls(episodes)
+    told = [found[f"time/episode_p{share}_s"] for share in (5, 25, 50, 75, 90, 100)]
+    assert told == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0]
+    assert metrics.of_walls([]) == {}

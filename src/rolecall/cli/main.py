@@ -105,6 +105,54 @@ def plan(
     emit(found, json_file)
 
 
+@app.command()
+def simulate(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N,N|N..N", help="8, 8,16,64, or doublings 8..1024; default: as placed."
+        ),
+    ] = None,
+    measured: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML with measured figures.")
+    ] = None,
+    mtbf_hours: Annotated[
+        float | None,
+        typer.Option(min=1e-3, max=1e12, help="Hours between two failures of one GPU."),
+    ] = None,
+    environment_s: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e7, help="Seconds of tools and worlds between two turns."),
+    ] = None,
+    restart_s: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e7, help="Seconds until what was lost works again."),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="Of the machine of a run without GPUs."),
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Say how to split GPUs between engines and learners, what is waited for, and step times."""
+    from rolecall.cli.simulate import simulate as command
+
+    with people_on_stderr(json_file):
+        found = command(
+            source,
+            overrides or [],
+            gpus=gpus,
+            measured=measured,
+            mtbf_hours=mtbf_hours,
+            environment_s=environment_s,
+            restart_s=restart_s,
+            cores=cores,
+        )
+    emit(found, json_file)
+
+
 @app.command("eval")
 def evaluate(
     source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],

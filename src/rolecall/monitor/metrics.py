@@ -5,6 +5,7 @@ Means are over episodes for rewards and over turns for the rest, unless a name s
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,8 @@ from rolecall.interfaces.learner import Update
 from rolecall.monitor.coached import is_dropped, of_coach
 from rolecall.rollout.episodes import Rollout
 from rolecall.types import Episode, Turn
+
+WALL_SHARES = (5, 10, 25, 50, 75, 90, 95, 100)  # percent of a step's episodes, the fastest first
 
 
 def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:
@@ -67,6 +70,21 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             for name, value in _of_agent(said, num_episodes=len(episodes)).items()
         }
     return found | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
+
+
+def of_walls(episodes: list[Episode]) -> dict[str, float]:
+    """`time/episode_p50_s`, `time/episode_p100_s`: the longest of the fastest half, and of all.
+
+    Seconds from an episode's start to its score; `rolecall simulate` learns from them what a
+    decoding pass takes.
+    """
+    walls = sorted(e.metrics["wall_s"] for e in episodes if "wall_s" in e.metrics)
+    if not walls:
+        return {}
+    return {
+        f"time/episode_p{share}_s": walls[max(0, math.ceil(len(walls) * share / 100) - 1)]
+        for share in WALL_SHARES
+    }
 
 
 def _of_usage(episodes: list[Episode]) -> dict[str, float]:

@@ -423,6 +423,7 @@ def _pace(
         "time/credit_share": (credited - collected) / whole,
         "time/update_share": (updated - credited) / whole,
         "time/publish_share": (ended - updated) / whole,
+        **metrics.of_walls([*rollout.episodes, *rollout.unused]),
         "pace/sampled_tokens_per_s": sampled / (collected - started),
         "pace/tokens_per_s": sampled / whole,
     }
