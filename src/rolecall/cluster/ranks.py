@@ -15,6 +15,7 @@ from rolecall.learners.ranks import child, wire
 from rolecall.runtime.logs import last_lines
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
+LOOK_S = 1.0  # after which it is looked whether ranks that have not called still live
 
 
 class RankHost:
@@ -62,7 +63,8 @@ class RankActors:
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
         """Their connections, and where they find one another.
 
-        Raises TimeoutError, and RuntimeError with the cause where one has ended.
+        Raises TimeoutError where they have no place in time, and RuntimeError with the cause where
+        one has ended or hangs.
         """
         ray, until = self.session.ray, time.monotonic() + timeout_s
         try:
@@ -80,10 +82,21 @@ class RankActors:
                 for rank, actor in enumerate(self.actors)
             ]
             while len(found) < len(self.actors):
-                connection = callers.next(timeout_s=until - time.monotonic())
-                found[wire.read(connection)] = connection
+                try:
+                    connection = callers.next(timeout_s=LOOK_S)
+                    found[wire.read(connection)] = connection
+                except (TimeoutError, EOFError, OSError):
+                    self._check_called(found, until)
         _, address, port = told[0]
         return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
+
+    def _check_called(self, found: dict[int, Connection], until: float) -> None:
+        """Raises RuntimeError where one that has not called will not."""
+        for rank in set(range(len(self.actors))) - found.keys():
+            ended, _ = self.session.ray.wait([self._serving[rank]], timeout=0)
+            why = self.how_ended(rank) if ended else "it did not call the trainer in time"
+            if ended or time.monotonic() > until:
+                raise RuntimeError(f"rank {rank}: {why}")
 
     def fetch(self, folder: Path) -> None:
         """Copy a folder that rank 0 has written to this machine, if it is another one."""

@@ -151,19 +151,28 @@ class ReplicatedEngine(FileEngine):
         try:
             await self._start(member)
         except LostError as error:
-            raise RunEndingError(f"{self._named(member)} did not start: {error}") from error
+            if error.actor is None:  # another one would have no place either
+                why = f"{self._named(member)} did not start: {error}"
+                raise RunEndingError(why) from error
+            await self._restart(member, str(error))
+            if member.why:
+                raise RunEndingError(member.why) from error
         member.serves = True
 
     async def _start(self, member: Member) -> None:
+        """Raises what the engine raises, and LostError, without an actor where it has no place."""
+        actor, within = member.actor, f"within {self.section.start_timeout_s:g} s"
+        placed = actor.ping.options(concurrency_group="watch").remote()
         try:
             async with asyncio.timeout(self.section.start_timeout_s):
                 member.place = await self._ask(member, "start")
         except TimeoutError:
+            there, _ = self.session.ray.wait([placed], timeout=0)
             self._kill(member)
-            raise LostError(
-                f"it had no place in the cluster, or did not start, within "
-                f"{self.section.start_timeout_s:g} s (cluster.start_timeout_s)"
-            ) from None
+            raise (
+                LostError(f"it did not start {within} (cluster.start_timeout_s)", actor) if there
+                else LostError(f"it had no place in the cluster {within} (cluster.start_timeout_s)")
+            ) from None  # fmt: skip
 
     async def generate(self, request: Request) -> list[Completion]:
         with call_tree.waiting():

@@ -28,6 +28,11 @@ BLAME_S = 1.0  # in which a rank that died is found, after another one has said 
 class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
 
+    def __init__(self, why: str, *, for_good: bool = False) -> None:
+        """`for_good`: others that are started in their place would come no further."""
+        super().__init__(why)
+        self.for_good = for_good
+
 
 class Hosts(Protocol):
     """Actors of a cluster that are ranks."""
@@ -158,7 +163,8 @@ class RankGroup:
         except TimeoutError:
             raise self._ended(
                 f"the {self.size} ranks of the learner had no place in the cluster, or did not "
-                f"start, within {timeout_s:g} s (cluster.start_timeout_s)"
+                f"start, within {timeout_s:g} s (cluster.start_timeout_s)",
+                for_good=True,
             ) from None
         except RuntimeError as error:
             raise self._ended(f"a rank of the learner ended while it started: {error}") from error
@@ -267,13 +273,13 @@ class RankGroup:
             return ""
         return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
 
-    def _ended(self, why: str) -> RankError:
+    def _ended(self, why: str, *, for_good: bool = False) -> RankError:
         """End all ranks, and the error that says why."""
         self._gone = why
         self._end()
         for connection in self.connections:
             connection.close()
-        return RankError(why)
+        return RankError(why, for_good=for_good)
 
     def fetch(self, folder: Path) -> None:
         """Let what rank 0 has written into a folder be there on this machine."""
