@@ -14,7 +14,7 @@ import torch
 
 from rolecall.api import train
 from tests.cluster.killing import KilledRun, all_gone, planned, records
-from tests.toy import language_model, relay_config, write
+from tests.toy import alike, language_model, relay_config, write
 
 KILLS = int(os.environ.get("ROLECALL_KILLS", "6"))
 SEED = int(os.environ.get("ROLECALL_KILLS_SEED", "1"))
@@ -55,6 +55,11 @@ def weights_of(run: Path, steps: int) -> torch.Tensor:
 
 
 def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path):
+    """And it comes to the weights of a run that nothing has happened to.
+
+    Not to the same bits: engines compute whichever requests have come together, and log-probs of a
+    row are rounded otherwise in another company. The tokens are the same.
+    """
     steps = KILLS + 3
     config = write(tmp_path / "team.yaml", config_of(model_folder, steps=steps))
     run, kills = tmp_path / "run", planned(SEED, KILLS, drivers=max(1, KILLS // 10))
@@ -69,21 +74,11 @@ def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path
     assert all_gone(within_s=180.0) == []
     for pid in killed.pids[-1:]:  # what others left is removed by a later run
         assert not list(Path("/dev/shm").glob(f"rolecall-{pid}-*"))
-    train(config, output=tmp_path / "calm")
-    differ = [
-        step
-        for step in range(1, steps + 1)
-        if tokens_of(run, step) != tokens_of(tmp_path / "calm", step)
-    ]
-    calm = weights_of(tmp_path / "calm", steps)
-    print(
-        "DIFFER",
-        differ,
-        "weights",
-        float((found - calm).abs().max()),
-        "of",
-        float(calm.abs().max()),
-    )
+    calm = tmp_path / "calm"
+    train(config, output=calm)
+    for step in range(1, steps + 1):
+        assert tokens_of(run, step) == tokens_of(calm, step), step
+    assert alike(found, weights_of(calm, steps))
 
 
 def assert_whole(run: Path, steps: int) -> None:

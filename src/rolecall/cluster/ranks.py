@@ -9,10 +9,10 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.replica import Place, kill, settled
-from rolecall.cluster.session import RaySession, told_of
+from rolecall.cluster.session import RaySession
 from rolecall.learners.ranks import child, wire
-from rolecall.runtime.logs import last_lines
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
 LOOK_S = 1.0  # after which it is looked whether ranks that have not called still live
@@ -120,15 +120,19 @@ class RankActors:
             why = "it closed its connection"
         except ray.exceptions.RayError as error:
             why = told_of(error)
-        return why
+        return with_cause(why, self._traces(rank))
 
     def last_lines(self, rank: int) -> list[str]:
+        found = self._traces(rank)
+        return ["its machine says nothing"] if found is None else found.lines
+
+    def _traces(self, rank: int) -> Traces | None:
         place = self.places[rank]
-        asked = self.session.run_on(place.node, last_lines, place.log)
+        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
         try:
-            found: list[str] = self.session.ray.get(asked, timeout=ASK_S)
+            found: Traces = self.session.ray.get(asked, timeout=ASK_S)
         except self.session.ray.exceptions.RayError:
-            return ["its machine says nothing"]
+            return None
         return found
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rolecall.cluster.endings import count_oom_kills
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.types import Floats, Ids
@@ -26,6 +27,7 @@ class Place:
     host: str
     node: str  # Ray's name of the machine
     log: Path
+    oom_kills: int  # that the machine has counted before
 
 
 def settled(name: str, scratch: Path) -> Place:
@@ -34,13 +36,14 @@ def settled(name: str, scratch: Path) -> Place:
 
     scratch.mkdir(parents=True, exist_ok=True)
     log = scratch / f"{name}.log"
+    log.unlink(missing_ok=True)  # of one that had this name before
     with log.open("ab") as opened:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for number in (1, 2):
             os.dup2(opened.fileno(), number)
     node = ray.get_runtime_context().get_node_id()
-    return Place(os.getpid(), socket.gethostname(), node, log)
+    return Place(os.getpid(), socket.gethostname(), node, log, count_oom_kills())
 
 
 class Replica:

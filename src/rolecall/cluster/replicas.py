@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
 from rolecall.cluster.replica import Make, Place, Replica, kill
-from rolecall.cluster.session import RaySession, told_of
+from rolecall.cluster.session import RaySession
 from rolecall.errors import RunEndingError, first_line
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.runtime import call_tree
-from rolecall.runtime.logs import last_lines
 from rolecall.types import Floats, Ids
 
 AHEAD = 8  # completions that an engine may be asked for more than another, to find a prefix read
@@ -341,7 +341,7 @@ class ReplicatedEngine(FileEngine):
 
     async def _restart(self, member: Member, why: str) -> None:
         while True:
-            why += await self._last_lines(member)
+            why = await self._ending(member, why)
             was_on = member.place.node if member.place else ""
             self._kill(member)
             if member.restarts >= self.section.restarts:
@@ -368,16 +368,18 @@ class ReplicatedEngine(FileEngine):
             break
         self._changed.set()
 
-    async def _last_lines(self, member: Member) -> str:
+    async def _ending(self, member: Member, why: str) -> str:
+        """Why it was lost, with what it has left on its machine."""
         if member.place is None:
-            return ""
-        asked = self.session.run_on(member.place.node, last_lines, member.place.log)
+            return why
+        place = member.place
+        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
         try:
             async with asyncio.timeout(ASK_S):
                 found = await self._result(asked)
         except (LostError, TimeoutError):
-            return "; its machine says nothing either"
-        return f"; its log ends: {' | '.join(found)}" if found else "; its log is empty"
+            found = None
+        return with_log(with_cause(why, found), found)
 
     async def _bring_up(self, member: Member) -> None:
         """Give it the newest weights. Raises LostError where it says something else with them."""

@@ -21,10 +21,13 @@ from rolecall.runtime.scratch import MEMORY, PREFIX
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
-MOST_TOLD = 600  # characters of an error of Ray
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
-QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Of actors and machines that are lost this package prints a line itself; Ray prints pages.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|Raylet is terminated",
+}
 
 
 class RaySession:
@@ -32,6 +35,8 @@ class RaySession:
 
     def __init__(self, section: RayClusterConfig) -> None:
         """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
+        for key, value in QUIET.items():
+            os.environ.setdefault(key, value)  # some are read when Ray is imported
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
         self.section = section
         # Of the run on each machine, for logs and weights; named so that a later run removes it,
@@ -39,7 +44,6 @@ class RaySession:
         self.scratch = MEMORY / f"{PREFIX}{os.getpid()}-ray-{uuid.uuid4().hex[:8]}"
         self._joined = not self.ray.is_initialized()
         if self._joined:
-            os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
             self._join()
         try:
             self._check_nodes()
@@ -174,8 +178,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "(none)"
-
-
-def told_of(error: BaseException) -> str:
-    """What Ray says of an actor's end, in one line."""
-    return " ".join(str(error).split())[:MOST_TOLD]
