@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -229,3 +231,28 @@ def test_more_gpus_than_the_cluster_has_are_an_error(session, model_folder):
     config = config_of(model_folder, learner={"device": "cuda"})
     with pytest.raises(ConfigError, match=r"^engine\.replicas: 2 engines of 1 GPUs .* has 0"):
         replicated(session, config, ["a"])
+
+
+JOINED = """
+import ray
+from ray._private.services import find_gcs_addresses
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
+there = find_gcs_addresses()
+session = RaySession(RayClusterConfig(name="ray", address="auto"))
+print("there:", *there, flush=True)
+print("joined:", ray.get_runtime_context().gcs_address, flush=True)
+session.close()
+"""
+
+
+def test_auto_does_not_join_what_another_run_has_started_for_itself(session):
+    """Nor what a killed run has left, which ends a minute or two later."""
+    found = subprocess.run(
+        [sys.executable, "-c", JOINED], capture_output=True, text=True, timeout=120, check=True
+    )
+    lines = [line.split() for line in found.stdout.splitlines()]
+    [there] = [set(words) for name, *words in filter(None, lines) if name == "there:"]
+    [joined] = [word for name, *words in filter(None, lines) if name == "joined:" for word in words]
+    assert session.ray.get_runtime_context().gcs_address in there
+    assert joined not in there

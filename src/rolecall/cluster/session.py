@@ -58,11 +58,14 @@ class RaySession:
         }  # fmt: skip
         try:
             if address == "auto":
-                try:
-                    self.ray.init(address="auto", **how)
-                    return
-                except ConnectionError:  # there is none
-                    address = "local"
+                address = "local"
+                if known := _cluster_of_this_machine():
+                    try:
+                        self.ray.init(address=known, **how)
+                        return
+                    except ConnectionError:  # it has been stopped
+                        if "RAY_ADDRESS" in os.environ:
+                            raise
             here = {"include_dashboard": False} if address == "local" else {}
             self.ray.init(address=address, **how, **here)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -142,6 +145,18 @@ class RaySession:
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
+
+
+def _cluster_of_this_machine() -> str | None:
+    """The one that `ray start` has joined here, or that RAY_ADDRESS names.
+
+    Not whichever is found, as Ray's own `auto` does: it would join what another run has started
+    for itself, or what a killed run has left and what is just ending.
+    """
+    from ray._private.utils import read_ray_address
+
+    known: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
+    return known
 
 
 def read_files(folder: Path) -> dict[str, Any]:
