@@ -28,10 +28,12 @@ BLAME_S = 1.0  # in which a rank that died is found, after another one has said 
 class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
 
-    def __init__(self, why: str, *, for_good: bool = False) -> None:
-        """`for_good`: others that are started in their place would come no further."""
+    def __init__(self, why: str, *, for_good: bool = False, raised: bool = False) -> None:
+        """`for_good`: others that are started in their place would come no further; `raised`: the
+        rank has not been lost, what it was asked for raised an error.
+        """
         super().__init__(why)
-        self.for_good = for_good
+        self.for_good, self.raised = for_good, raised
 
 
 class Hosts(Protocol):
@@ -222,7 +224,8 @@ class RankGroup:
                     failures[rank] = told
                     until = time.monotonic() + BLAME_S  # the first to say so is often not the cause
         if failures:
-            raise self._ended(self._blame(failures))
+            why, raised = self._blame(failures)
+            raise self._ended(why, raised=raised)
         if left:
             late = min(left.values())
             raise self._ended(
@@ -240,8 +243,11 @@ class RankGroup:
                 f"(cluster.heartbeat_s){self._last_lines(rank)}"
             )
 
-    def _blame(self, failures: dict[int, wire.Failure | None]) -> str:
-        """One line for the rank that failed first: one that died, else one that lost no other."""
+    def _blame(self, failures: dict[int, wire.Failure | None]) -> tuple[str, bool]:
+        """One line for the rank that failed first: one that died, else one that lost no other.
+
+        And whether that one is there, and an error was raised.
+        """
 
         def order(rank: int) -> tuple[bool, bool, int]:
             failure = failures[rank]
@@ -250,7 +256,8 @@ class RankGroup:
         rank = min(failures, key=order)
         failure = failures[rank]
         how = f"ended ({self._exit_of(rank)})" if failure is None else f"failed: {failure.text}"
-        return f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
+        why = f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
+        return why, failure is not None and not failure.of_others
 
     def _exit_of(self, rank: int) -> str:
         process = self.processes[rank]
@@ -273,13 +280,13 @@ class RankGroup:
             return ""
         return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
 
-    def _ended(self, why: str, *, for_good: bool = False) -> RankError:
+    def _ended(self, why: str, *, for_good: bool = False, raised: bool = False) -> RankError:
         """End all ranks, and the error that says why."""
         self._gone = why
         self._end()
         for connection in self.connections:
             connection.close()
-        return RankError(why, for_good=for_good)
+        return RankError(why, for_good=for_good, raised=raised)
 
     def fetch(self, folder: Path) -> None:
         """Let what rank 0 has written into a folder be there on this machine."""
