@@ -71,7 +71,7 @@ class Kill:
 
 
 def planned(seed: int, number: int, *, drivers: int) -> list[Kill]:
-    """Kills one step apart, at any moment of what follows; `drivers` of them hit the driver."""
+    """Two after each step, at any moment of what follows; `drivers` of them hit the driver."""
     chosen = random.Random(seed)
     kinds = [DRIVER] * drivers + [(ENGINE, RANK)[n % 2] for n in range(number - drivers)]
     chosen.shuffle(kinds)
@@ -79,7 +79,7 @@ def planned(seed: int, number: int, *, drivers: int) -> list[Kill]:
         Kill(
             kind,
             signal.SIGKILL if kind == DRIVER or chosen.random() < 0.7 else signal.SIGSTOP,
-            after_step=place + 1,
+            after_step=place // 2 + 1,
             delay_s=chosen.uniform(0, 4),
         )
         for place, kind in enumerate(kinds)
