@@ -103,48 +103,48 @@ class KilledRun:
     def train(self, *, within_s: float) -> int:
         """The status with which the last driver ended."""
         until = time.monotonic() + within_s
-        driver = self._driver(self.config, "--output", self.folder)
-        for kill in self.kills:
-            if not self._wait_for(kill, driver, until):
-                break
-            if kill.kind == DRIVER:
-                driver.kill()
-                driver.wait()
-                driver = self._driver(self.folder)
-            elif not self._end_one(kill, driver, until):
-                break
-            self.done.append(kill)
+        self.driver = self._started(self.config, "--output", self.folder)
         try:
-            return driver.wait(max(1.0, until - time.monotonic()))
+            for kill in self.kills:
+                if not self._wait_for(kill, until):
+                    break
+                if kill.kind == DRIVER:
+                    self.driver.kill()
+                    self.driver.wait()
+                    self.driver = self._started(self.folder)
+                elif not self._end_one(kill, until):
+                    break
+                self.done.append(kill)
+            return self.driver.wait(max(1.0, until - time.monotonic()))
         finally:
-            driver.kill()
+            self.driver.kill()
 
-    def _driver(self, *arguments: object) -> subprocess.Popen[bytes]:
+    def _started(self, *arguments: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "rolecall", "train", *map(str, arguments)]
         with self.output.open("ab") as output:
             driver = subprocess.Popen(command, stdout=output, stderr=output)
         self.pids.append(driver.pid)
         return driver
 
-    def _wait_for(self, kill: Kill, driver: subprocess.Popen[bytes], until: float) -> bool:
+    def _wait_for(self, kill: Kill, until: float) -> bool:
         """Whether the run is still there when the moment has come."""
         while self.num_steps() < kill.after_step:
-            if driver.poll() is not None or time.monotonic() > until:
+            if self.driver.poll() is not None or time.monotonic() > until:
                 return False
             time.sleep(0.05)
         time.sleep(kill.delay_s)
-        return driver.poll() is None
+        return self.driver.poll() is None
 
-    def _end_one(self, kill: Kill, driver: subprocess.Popen[bytes], until: float) -> bool:
+    def _end_one(self, kill: Kill, until: float) -> bool:
         """Of those that are there now; while there is none, wait."""
         while not (there := [pid for pid in actors(kill.kind) if not is_stopped(pid)]):
-            if driver.poll() is not None or time.monotonic() > until:
+            if self.driver.poll() is not None or time.monotonic() > until:
                 return False
             time.sleep(0.05)
         try:
             os.kill(self.random.choice(there), kill.how)
         except ProcessLookupError:  # it had just been ended
-            return self._end_one(kill, driver, until)
+            return self._end_one(kill, until)
         return True
 
 

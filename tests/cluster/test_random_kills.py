@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 from rolecall.api import train
@@ -20,7 +21,7 @@ KILLS = int(os.environ.get("ROLECALL_KILLS", "6"))
 SEED = int(os.environ.get("ROLECALL_KILLS_SEED", "1"))
 GROUPS, ATTEMPTS, AGENTS = 3, 4, {"left", "right", "last"}
 SLACK_S = 60.0  # for the start and the end
-EACH_S = 45.0  # for a kill, on a machine with other work
+EACH_S = 60.0  # for a kill, on a machine with other work
 
 
 def config_of(model: Path, *, steps: int) -> dict:
@@ -54,6 +55,7 @@ def weights_of(run: Path, steps: int) -> torch.Tensor:
     return torch.cat(parts)
 
 
+@pytest.mark.timeout(2 * (SLACK_S + EACH_S * KILLS) + 300)
 def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path):
     """And it comes to the weights of a run that nothing has happened to.
 
