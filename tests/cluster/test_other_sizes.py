@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 CHAPTERS = [  # each is one step more
     ["learner.ranks=3", "engine.replicas=1"],
     ["learner.ranks=1", "engine.replicas=3"],
-    ["cluster=local", "engine.replicas=1", "learner.ranks=2"],
+    ["cluster={name: local}", "engine.replicas=1", "learner.ranks=2"],
 ]
 
 
