@@ -11,7 +11,7 @@ from typing import Any
 
 from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.replica import Place, kill, settled
-from rolecall.cluster.session import RaySession
+from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child, wire
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
@@ -107,7 +107,11 @@ class RankActors:
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""
         asked = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
-        answered, _ = self.session.ray.wait(asked, num_returns=len(asked), timeout=within_s)
+        for _ in range(PARTS):
+            number = len(asked)
+            answered, _ = self.session.ray.wait(asked, num_returns=number, timeout=within_s / PARTS)
+            if len(answered) == number:
+                return None
         late = [rank for rank, reference in enumerate(asked) if reference not in answered]
         return late[0] if late else None
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
 from rolecall.cluster.replica import Make, Place, Replica, kill
-from rolecall.cluster.session import RaySession
+from rolecall.cluster.session import PARTS, RaySession
 from rolecall.errors import RunEndingError, first_line
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
@@ -414,12 +414,18 @@ class ReplicatedEngine(FileEngine):
     async def _listen(self, member: Member) -> None:
         actor = member.actor
         ping = actor.ping.options(concurrency_group="watch")
-        try:
-            async with asyncio.timeout(self.section.heartbeat_s):
-                await self._result(ping.remote(), actor)
-        except TimeoutError:
+        asked = asyncio.ensure_future(self._result(ping.remote(), actor))
+        for _ in range(PARTS):
+            done, _ = await asyncio.wait([asked], timeout=self.section.heartbeat_s / PARTS)
+            if done:
+                break
+        else:
+            asked.cancel()
             why = f"it said nothing for {self.section.heartbeat_s:g} s (cluster.heartbeat_s)"
             self._lost(member, LostError(why, actor))
+            return
+        try:
+            asked.result()
         except LostError as error:
             self._lost(member, error)
 

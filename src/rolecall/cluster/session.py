@@ -21,6 +21,9 @@ from rolecall.runtime.scratch import MEMORY, PREFIX
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
+# Of the time in which an actor must say that it lives. While this process is itself stopped (a
+# laptop is closed, a machine is moved), no more than one of them passes.
+PARTS = 10
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
 QUIET = {
