@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -57,10 +58,10 @@ def weights_of(run: Path, steps: int) -> torch.Tensor:
 
 @pytest.mark.timeout(2 * (SLACK_S + EACH_S * KILLS) + 300)
 def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path):
-    """And it comes to the weights of a run that nothing has happened to.
+    """And it goes the way of a run that nothing has happened to.
 
     Not to the same bits: engines compute whichever requests have come together, and log-probs of a
-    row are rounded otherwise in another company. The tokens are the same.
+    row are rounded otherwise in another company.
     """
     steps = KILLS // 2 + 3
     config = write(tmp_path / "team.yaml", config_of(model_folder, steps=steps))
@@ -78,9 +79,35 @@ def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path
         assert not list(Path("/dev/shm").glob(f"rolecall-{pid}-*"))
     calm = tmp_path / "calm"
     train(config, output=calm)
+    if not part_by_rounding(run, calm, steps):
+        assert alike(found, weights_of(calm, steps))
+
+
+def part_by_rounding(run: Path, calm: Path, steps: int) -> bool:
+    """Whether rounding has decided over a token, after which two runs are not the same any more.
+
+    Up to it all is the same: of a lost update, or of weights of another version, log-probs would
+    be off by a hundred times as much.
+    """
     for step in range(1, steps + 1):
-        assert tokens_of(run, step) == tokens_of(calm, step), step
-    assert alike(found, weights_of(calm, steps))
+        parted = 0
+        other = {row["turn"]: row for row in rows_of(calm, step)}
+        for row in rows_of(run, step):
+            wanted = other.pop(row["turn"])
+            if row["prompt_token_ids"] != wanted["prompt_token_ids"]:
+                assert parted, "an answer that it reads is another one"
+                continue
+            pairs = list(zip(row["token_ids"], wanted["token_ids"], strict=False))
+            same = [one == two for one, two in pairs]
+            number = same.index(False) if False in same else len(same)
+            parted += row["token_ids"] != wanted["token_ids"]
+            gaps = np.subtract(row["logprobs"][:number], wanted["logprobs"][:number])
+            assert np.abs(gaps).max(initial=0.0) < 1e-4, (step, row["turn"])
+        assert not other
+        assert parted <= 2, step
+        if parted:
+            return True
+    return False
 
 
 def assert_whole(run: Path, steps: int) -> None:

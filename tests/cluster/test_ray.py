@@ -26,10 +26,13 @@ from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.setup.replicas import replicated
+from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
 
 pytestmark = pytest.mark.slow
 SECTION = {"name": "ray", "address": "local", "heartbeat_s": 2.0}
+# One that is stopped is missed when `cluster.start_timeout_s` is over: ROLECALL_SLOW=1 waits.
+STARTS = ["SIGKILL", "SIGSTOP"] if os.environ.get("ROLECALL_SLOW") else ["SIGKILL"]
 TOKENS = (np.arange(12) * 7919 % 200).astype(np.int32)
 
 
@@ -193,6 +196,28 @@ def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
     assert len(loop.run(asked())) == 4
     assert [member.restarts for member in engine.members] == [0, 0]
     loop.run(engine.close())
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, loop, model_folder):
+    session.section = RayClusterConfig(**SECTION, start_timeout_s=60)
+    engine = replicated(session, config_of(model_folder), ["a"])
+
+    async def go() -> None:
+        starting = asyncio.create_task(engine.start())
+        while not actors(ENGINE):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)  # then it reads its packages
+        os.kill(actors(ENGINE)[0], signal.Signals[how])
+        await starting
+
+    try:
+        loop.run(asyncio.wait_for(go(), 200))
+        assert sorted(member.restarts for member in engine.members) == [0, 1]
+        assert len(loop.run(engine.score_each("a", TOKENS[:1], TOKENS[1:]))) == 2
+    finally:
+        loop.run(engine.close())
+        session.section = RayClusterConfig(**SECTION)
 
 
 def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, loop, model_folder):

@@ -169,10 +169,13 @@ class ReplicatedEngine(FileEngine):
         except TimeoutError:
             there, _ = self.session.ray.wait([placed], timeout=0)
             self._kill(member)
-            raise (
-                LostError(f"it did not start {within} (cluster.start_timeout_s)", actor) if there
-                else LostError(f"it had no place in the cluster {within} (cluster.start_timeout_s)")
-            ) from None  # fmt: skip
+            if there:
+                why = f"it did not start {within} (cluster.start_timeout_s)"
+                raise LostError(why, actor) from None
+            raise LostError(
+                f"it had no place in the cluster, or its process did not come up, {within} "
+                "(cluster.start_timeout_s)"
+            ) from None
 
     async def generate(self, request: Request) -> list[Completion]:
         with call_tree.waiting():
