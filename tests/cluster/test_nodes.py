@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -21,6 +22,7 @@ from tests.learners.test_ranks import spec_of
 from tests.toy import language_model
 
 pytestmark = pytest.mark.slow
+STORE = 80 * 2**20  # bytes, about the least that Ray takes
 
 
 @pytest.fixture
@@ -116,3 +118,29 @@ def test_a_node_with_other_versions_is_named(cluster, monkeypatch):
     monkeypatch.setattr(RaySession, "run_on", asked)
     with pytest.raises(ConfigError, match=r"^cluster: node .* has torch .* has 2\.0\.0"):
         RaySession(section)
+
+
+def test_weights_that_are_larger_than_the_object_store_reach_another_machine(tmp_path):
+    """Ray goes over the disk with them."""
+    from ray.cluster_utils import Cluster
+
+    sizes = {"num_cpus": 1, "object_store_memory": STORE}
+    cluster = Cluster(initialize_head=True, head_node_args=sizes)
+    cluster.add_node(**sizes)
+    cluster.wait_for_nodes()
+    session = RaySession(RayClusterConfig(**{**SECTION, "address": cluster.address}))
+    try:
+        weights = tmp_path / "weights"
+        weights.mkdir()
+        for number in (1, 2):
+            np.full(STORE, number, dtype=np.uint8).tofile(weights / f"{number}.safetensors")
+        [other] = {node["NodeID"] for node in session.nodes()} - {session.here}
+        to = tmp_path / "copied"
+        session.ray.get(session.copied(weights, source=session.here, target=other, to=to))
+        for number in (1, 2):
+            found = np.fromfile(to / f"{number}.safetensors", dtype=np.uint8)
+            assert len(found) == STORE
+            assert (found == number).all()
+    finally:
+        session.close()
+        cluster.shutdown()

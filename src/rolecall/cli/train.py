@@ -103,7 +103,7 @@ def _to_the_end(
     """
     config, restarts = plan.config, 0
     while True:
-        done = folder.num_steps()
+        done, run = folder.num_steps(), None
         try:
             run = build(plan)
             with running(run), folder.started(config, allow_changes=allow_changes):
@@ -112,7 +112,8 @@ def _to_the_end(
                 return _summary(folder, config)
         except RankError as error:
             restarts = 1 if folder.num_steps() > done else restarts + 1
-            if error.for_good or restarts > _most_restarts(config):
+            unbuilt = run is None and error.raised  # others would raise the same
+            if error.for_good or unbuilt or restarts > _most_restarts(config):
                 raise
             console.print(f"{error}. The run is started again", soft_wrap=True, highlight=False)
             plan = validate(config)

@@ -49,7 +49,7 @@ class RankActors:
 
     def __init__(self, session: RaySession, name: str, size: int, *, gpus: int = 0) -> None:
         """They begin to start. `name`: of their logs; `gpus`: of each."""
-        self.session = session
+        self.session, self.gpus = session, gpus  # without GPUs there is a place for all
         self.actors = [
             session.ray.remote(
                 max_restarts=0, max_concurrency=2, concurrency_groups={"watch": 1},
@@ -70,7 +70,9 @@ class RankActors:
         try:
             told = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
-            raise TimeoutError from error
+            if self.gpus:
+                raise TimeoutError from error
+            raise RuntimeError(f"it did not come up within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
             raise RuntimeError(told_of(error)) from error
         self.places = [place for place, _, _ in told]
@@ -125,6 +127,9 @@ class RankActors:
         except ray.exceptions.RayError as error:
             why = told_of(error)
         return with_cause(why, self._traces(rank))
+
+    def host(self, rank: int) -> str:
+        return self.places[rank].host
 
     def last_lines(self, rank: int) -> list[str]:
         found = self._traces(rank)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from rolecall.cluster.endings import count_oom_kills
+from rolecall.config.errors import ConfigError
 from rolecall.interfaces.engine import Completion, Request
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.types import Floats, Ids
@@ -58,7 +59,12 @@ class Replica:
     async def start(self) -> Place:
         """Load the models. Raises what makes that impossible."""
         if self.engine is None:
-            self.engine = await self.make()
+            try:
+                self.engine = await self.make()
+            except ConfigError as error:  # what the config names may be missing on this machine
+                raise ConfigError(
+                    *(f"{p} (on {self.place.host})" for p in error.problems)
+                ) from error
         return self.place
 
     async def ping(self) -> None:

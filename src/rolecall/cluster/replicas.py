@@ -169,7 +169,7 @@ class ReplicatedEngine(FileEngine):
         except TimeoutError:
             there, _ = self.session.ray.wait([placed], timeout=0)
             self._kill(member)
-            if there:
+            if there or not self._gpus:  # without GPUs there is a place for all
                 why = f"it did not start {within} (cluster.start_timeout_s)"
                 raise LostError(why, actor) from None
             raise LostError(

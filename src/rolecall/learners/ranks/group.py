@@ -55,6 +55,7 @@ class Hosts(Protocol):
         ...
 
     def how_ended(self, rank: int) -> str: ...
+    def host(self, rank: int) -> str: ...
     def last_lines(self, rank: int) -> list[str]: ...
     def end(self) -> None: ...
 
@@ -272,13 +273,14 @@ class RankGroup:
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
     def _last_lines(self, rank: int) -> str:
+        where = ""
         if self._hosts is not None:
-            last = self._hosts.last_lines(rank)
+            last, where = self._hosts.last_lines(rank), f" on {self._hosts.host(rank)}"
         elif (log := self.log(rank)).exists():
             last = last_lines(log)
         else:
             return ""
-        return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
+        return f"; its log{where} " + (f"ends: {' | '.join(last)}" if last else "is empty")
 
     def _ended(self, why: str, *, for_good: bool = False, raised: bool = False) -> RankError:
         """End all ranks, and the error that says why."""
