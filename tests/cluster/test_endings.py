@@ -114,6 +114,14 @@ def test_an_actor_that_cannot_be_made_says_why(session):
     assert told_of(raised.value) == "it could not be made: ImportError: no such thing"
 
 
+def test_an_actor_that_cannot_be_reached_is_said_to_be_so():
+    from ray.exceptions import ActorUnavailableError
+
+    why = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed"
+    told = told_of(ActorUnavailableError(why, b"3" * 16))
+    assert told == "it could not be reached: RpcError: RPC error: Socket closed"
+
+
 MONITORED = """
 import ray, sys
 from rolecall.cluster.endings import told_of

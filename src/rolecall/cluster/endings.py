@@ -21,6 +21,7 @@ CRASH = re.compile(r"\*\*\* (SIG[A-Z]+) received")  # as Ray's handler writes it
 EXIT = re.compile(r"Worker exits with an exit code (\d+)")
 WITHOUT_A_WORD = "Worker unexpectedly exits with a connection error"
 SIGTERM = "The process receives a SIGTERM"
+UNREACHED = "The actor is temporarily unavailable: "
 IN_CREATION = "because of an error raised in its creation task"
 MONITOR = "killed due to the node running low on memory"
 USED = re.compile(r"was ([\d.]+ ?[KMGT]?B) used / ([\d.]+ ?[KMGT]?B) limit")
@@ -43,6 +44,9 @@ def told_of(error: BaseException) -> str:
     if IN_CREATION in said:
         last = str(error).strip().splitlines()[-1]
         return f"it could not be made: {last.strip()}"[:MOST_TOLD]
+    if UNREACHED in said:
+        why = said.partition(UNREACHED)[2].partition(". The task may or may not")[0]
+        return f"it could not be reached: {why}"[:MOST_TOLD]
     return PREAMBLE.sub("", said)[:MOST_TOLD]
 
 
