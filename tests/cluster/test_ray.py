@@ -200,7 +200,7 @@ def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
 
 @pytest.mark.parametrize("how", STARTS)
 def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, loop, model_folder):
-    session.section = RayClusterConfig(**SECTION, start_timeout_s=60)
+    session.section = RayClusterConfig(**{**SECTION, "heartbeat_s": 10.0}, start_timeout_s=60)
     engine = replicated(session, config_of(model_folder), ["a"])
 
     async def go() -> None:
