@@ -14,7 +14,7 @@ from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
-from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, request
@@ -103,6 +103,20 @@ def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
     wanted = language_model(model_folder).weights()
     assert all(torch.equal(found[name], wanted[name]) for name in found)
     asyncio.run(learner.close())
+
+
+def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
+    cluster, session, tmp_path, monkeypatch
+):
+    options = RaySession.options_of
+    monkeypatch.setattr(
+        RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
+    )
+    group = RankGroup(1, hosts=RankActors(session, "rank", 1))
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    with pytest.raises(RankError, match=r"what learner rank 0 of 1 wrote could not be fetched: "):
+        group.fetch(tmp_path / "new")
+    group.close()
 
 
 def test_a_node_with_other_versions_is_named(cluster, monkeypatch):

@@ -101,10 +101,16 @@ class RankActors:
                 raise RuntimeError(f"rank {rank}: {why}")
 
     def fetch(self, folder: Path) -> None:
-        """Copy a folder that rank 0 has written to this machine, if it is another one."""
-        source, here = self.places[0].node, self.session.here
+        """Copy a folder that rank 0 has written to this machine, if it is another one.
+
+        Raises RuntimeError with the cause where its machine is gone.
+        """
+        ray, source, here = self.session.ray, self.places[0].node, self.session.here
         if source != here:
-            self.session.ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+            try:
+                ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+            except ray.exceptions.RayError as error:
+                raise RuntimeError(told_of(error)) from error
 
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""

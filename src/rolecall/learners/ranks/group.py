@@ -47,7 +47,10 @@ class Hosts(Protocol):
         ...
 
     def fetch(self, folder: Path) -> None:
-        """Copy a folder that rank 0 has written to this machine, if it is another one."""
+        """Copy a folder that rank 0 has written to this machine, if it is another one.
+
+        Raises RuntimeError with the cause where that machine is gone.
+        """
         ...
 
     def silent(self, *, within_s: float) -> int | None:
@@ -291,9 +294,14 @@ class RankGroup:
         return RankError(why, for_good=for_good, raised=raised)
 
     def fetch(self, folder: Path) -> None:
-        """Let what rank 0 has written into a folder be there on this machine."""
-        if self._hosts is not None:
+        """Let what rank 0 has written into a folder be there on this machine. Raises RankError."""
+        if self._hosts is None:
+            return
+        try:
             self._hosts.fetch(folder)
+        except RuntimeError as error:
+            why = f"what learner rank 0 of {self.size} wrote could not be fetched: {error}"
+            raise self._ended(why) from error
 
     def use(self, name: str) -> None:
         """A learner of this name lives here."""
