@@ -67,6 +67,15 @@ def test_a_part_with_a_name_is_given_anew_by_name_or_as_a_mapping():
     assert mapping.workflow.options == {"max_turns": 3}
 
 
+def test_another_kind_of_cluster_leaves_the_options_of_the_first(tmp_path, model_folder):
+    cluster = {"name": "ray", "address": "10.0.0.1:6379", "heartbeat_s": 3.0}
+    file = write(tmp_path / "c.yaml", relay_config(model_folder, cluster=cluster))
+    for changed in ("cluster=local", "cluster={name: local}"):
+        assert load(file, [changed]).cluster.name == "local"
+    again = load(file, ["cluster.heartbeat_s=4"]).cluster
+    assert (again.address, again.heartbeat_s) == ("10.0.0.1:6379", 4.0)
+
+
 def test_numbers_are_read_as_numbers(tmp_path, model_folder):
     config = load(
         write(tmp_path / "c.yaml", relay_config(model_folder)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,7 +14,7 @@ from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
-from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, request
@@ -21,6 +22,7 @@ from tests.learners.test_ranks import spec_of
 from tests.toy import language_model
 
 pytestmark = pytest.mark.slow
+STORE = 80 * 2**20  # bytes, about the least that Ray takes
 
 
 @pytest.fixture
@@ -103,6 +105,20 @@ def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
     asyncio.run(learner.close())
 
 
+def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
+    cluster, session, tmp_path, monkeypatch
+):
+    options = RaySession.options_of
+    monkeypatch.setattr(
+        RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
+    )
+    group = RankGroup(1, hosts=RankActors(session, "rank", 1))
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    with pytest.raises(RankError, match=r"what learner rank 0 of 1 wrote could not be fetched: "):
+        group.fetch(tmp_path / "new")
+    group.close()
+
+
 def test_a_node_with_other_versions_is_named(cluster, monkeypatch):
     mine = sessions._versions()
     monkeypatch.setattr(sessions, "_versions", lambda: mine | {"torch": "2.0.0"})
@@ -116,3 +132,29 @@ def test_a_node_with_other_versions_is_named(cluster, monkeypatch):
     monkeypatch.setattr(RaySession, "run_on", asked)
     with pytest.raises(ConfigError, match=r"^cluster: node .* has torch .* has 2\.0\.0"):
         RaySession(section)
+
+
+def test_weights_that_are_larger_than_the_object_store_reach_another_machine(tmp_path):
+    """Ray goes over the disk with them."""
+    from ray.cluster_utils import Cluster
+
+    sizes = {"num_cpus": 1, "object_store_memory": STORE}
+    cluster = Cluster(initialize_head=True, head_node_args=sizes)
+    cluster.add_node(**sizes)
+    cluster.wait_for_nodes()
+    session = RaySession(RayClusterConfig(**{**SECTION, "address": cluster.address}))
+    try:
+        weights = tmp_path / "weights"
+        weights.mkdir()
+        for number in (1, 2):
+            np.full(STORE, number, dtype=np.uint8).tofile(weights / f"{number}.safetensors")
+        [other] = {node["NodeID"] for node in session.nodes()} - {session.here}
+        to = tmp_path / "copied"
+        session.ray.get(session.copied(weights, source=session.here, target=other, to=to))
+        for number in (1, 2):
+            found = np.fromfile(to / f"{number}.safetensors", dtype=np.uint8)
+            assert len(found) == STORE
+            assert (found == number).all()
+    finally:
+        session.close()
+        cluster.shutdown()

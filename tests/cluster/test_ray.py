@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -25,11 +27,15 @@ from rolecall.errors import RunEndingError
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
+from rolecall.setup.pools import make_pools
 from rolecall.setup.replicas import replicated
+from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
 
 pytestmark = pytest.mark.slow
 SECTION = {"name": "ray", "address": "local", "heartbeat_s": 2.0}
+# One that is stopped is missed when `cluster.start_timeout_s` is over: ROLECALL_SLOW=1 waits.
+STARTS = ["SIGKILL", "SIGSTOP"] if os.environ.get("ROLECALL_SLOW") else ["SIGKILL"]
 TOKENS = (np.arange(12) * 7919 % 200).astype(np.int32)
 
 
@@ -187,6 +193,28 @@ def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
     loop.run(engine.close())
 
 
+@pytest.mark.parametrize("how", STARTS)
+def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, loop, model_folder):
+    session.section = RayClusterConfig(**{**SECTION, "heartbeat_s": 10.0}, start_timeout_s=60)
+    engine = replicated(session, config_of(model_folder), ["a"])
+
+    async def go() -> None:
+        starting = asyncio.create_task(engine.start())
+        while not actors(ENGINE):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)  # then it reads its packages
+        os.kill(actors(ENGINE)[0], signal.Signals[how])
+        await starting
+
+    try:
+        loop.run(asyncio.wait_for(go(), 200))
+        assert sorted(member.restarts for member in engine.members) == [0, 1]
+        assert len(loop.run(engine.score_each("a", TOKENS[:1], TOKENS[1:]))) == 2
+    finally:
+        loop.run(engine.close())
+        session.section = RayClusterConfig(**SECTION)
+
+
 def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, loop, model_folder):
     section = {**SECTION, "restarts": 0}
     session.section = RayClusterConfig(**section)
@@ -219,10 +247,14 @@ def _refused(error, **_):
     raise error
 
 
-def test_more_gpus_than_the_cluster_has_are_an_error(session, model_folder):
+def test_gpus_that_the_cluster_does_not_have_are_an_error(session, model_folder):
+    ranks = {"name": "fsdp", "ranks": 2, "device": "cuda"}
+    config = config_of(model_folder, learner=ranks)
+    with pytest.raises(ConfigError, match=r"^cluster: .* need 6 GPUs \(own 6\), and Ray has 0"):
+        make_pools(session, config)
     config = config_of(model_folder, learner={"device": "cuda"})
-    with pytest.raises(ConfigError, match=r"^engine\.replicas: 2 engines of 1 GPUs .* has 0"):
-        replicated(session, config, ["a"])
+    with pytest.raises(ConfigError, match=r"^policies\.a\.learner: the trainer's process would"):
+        make_pools(session, config)
 
 
 @pytest.mark.parametrize("mode", ["recompute", "finish"])
@@ -254,3 +286,28 @@ def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
         assert {0, 1} in versions
     loop.run(engine.close())
     session.section = RayClusterConfig(**SECTION)
+
+
+JOINED = """
+import ray
+from ray._private.services import find_gcs_addresses
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
+there = find_gcs_addresses()
+session = RaySession(RayClusterConfig(name="ray", address="auto"))
+print("there:", *there, flush=True)
+print("joined:", ray.get_runtime_context().gcs_address, flush=True)
+session.close()
+"""
+
+
+def test_auto_does_not_join_what_another_run_has_started_for_itself(session):
+    """Nor what a killed run has left, which ends a minute or two later."""
+    found = subprocess.run(
+        [sys.executable, "-c", JOINED], capture_output=True, text=True, timeout=120, check=True
+    )
+    lines = [line.split() for line in found.stdout.splitlines()]
+    [there] = [set(words) for name, *words in filter(None, lines) if name == "there:"]
+    [joined] = [word for name, *words in filter(None, lines) if name == "joined:" for word in words]
+    assert session.ray.get_runtime_context().gcs_address in there
+    assert joined not in there

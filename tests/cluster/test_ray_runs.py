@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from safetensors.torch import load_file
 
 from rolecall.api import train
 from rolecall.learners.ranks.group import RankError
+from tests.cluster.killing import ENGINE, RANK, Killer, actors, all_gone
 from tests.toy import alike, relay_config, write
 
 pytestmark = pytest.mark.slow
@@ -49,25 +48,6 @@ def tokens(run: Path) -> dict[str, list[int]]:
     return {row["turn"]: row["token_ids"] for row in rows}
 
 
-def actors(kind: str) -> list[int]:
-    """Processes of this machine that are actors of a class."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"ray::{kind}".encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:  # it has ended
-            continue
-    return sorted(found)
-
-
-def ray_is_gone(*, within_s: float = 20.0) -> bool:
-    until = time.monotonic() + within_s
-    while actors("") and time.monotonic() < until:
-        time.sleep(0.1)
-    return not actors("")
-
-
 def test_ray_equals_local(model_folder, tmp_path):
     """The same episodes, and weights but for the order in which ranks add up."""
     optimizer = {"lr": 1e-3, "eps": 1e-4}  # so that steps depend smoothly on gradients
@@ -75,7 +55,7 @@ def test_ray_equals_local(model_folder, tmp_path):
     config = relay_config(model_folder, policies=policies, trainer={"steps": 2}, **NO_TEST)
     train(config, output=tmp_path / "here")
     train(config | ON_RAY, output=tmp_path / "ray")
-    assert ray_is_gone()
+    assert all_gone(within_s=20.0) == []
     here, there = tmp_path / "here", tmp_path / "ray"
     assert tokens(here) == tokens(there)
     wanted, found = weights(here, 2), weights(there, 2)
@@ -83,37 +63,8 @@ def test_ray_equals_local(model_folder, tmp_path):
     assert alike(*flat)
 
 
-class Killer(threading.Thread):
-    """Ends one process of a kind after each of some steps of a run."""
-
-    def __init__(self, run: Path, kind: str, steps: set[int], how: signal.Signals) -> None:
-        super().__init__(daemon=True)
-        self.run_folder, self.kind, self.steps, self.how = run, kind, set(steps), how
-        self.over = threading.Event()
-        self.killed: list[int] = []
-
-    def run(self) -> None:
-        while self.steps and not self.over.wait(0.02):
-            metrics = self.run_folder / "metrics.jsonl"
-            done = metrics.read_text().count('"kind": "step"') if metrics.exists() else 0
-            there = actors(self.kind)
-            if min(self.steps) <= done and there:
-                self.steps.discard(min(self.steps))
-                victim = there[len(self.killed) % len(there)]
-                os.kill(victim, self.how)
-                self.killed.append(victim)
-
-    def __enter__(self) -> Killer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.join()
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("kind", ["RankHost", "Replica"])
+@pytest.mark.parametrize("kind", [RANK, ENGINE])
 def test_a_run_goes_on_when_an_actor_is_lost(kind, how, model_folder, tmp_path):
     """No episode is lost or counted twice; the run does all its steps, and no process stays."""
     settings = {"trainer": {"steps": 4, "save_every": 2}, **NO_TEST}
@@ -126,7 +77,7 @@ def test_a_run_goes_on_when_an_actor_is_lost(kind, how, model_folder, tmp_path):
     assert len(tokens(run)) >= 4 * 3 * 4
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [r["step"] for r in steps if r["kind"] == "step"] == [1, 2, 3, 4]
-    assert ray_is_gone()
+    assert all_gone(within_s=20.0) == []
 
 
 def test_ranks_that_are_lost_too_often_end_the_run_with_the_cause(model_folder, tmp_path):
@@ -134,11 +85,11 @@ def test_ranks_that_are_lost_too_often_end_the_run_with_the_cause(model_folder, 
     config = relay_config(model_folder, trainer={"steps": 50}, **NO_TEST) | on_ray
     run = tmp_path / "run"
     with (
-        Killer(run, "RankHost", {1}, signal.SIGKILL),
+        Killer(run, RANK, {1}, signal.SIGKILL),
         pytest.raises(RankError, match=r"learner rank \d of 2 ended"),
     ):
         train(config, output=run)
-    assert ray_is_gone()
+    assert all_gone(within_s=20.0) == []
 
 
 def test_a_driver_that_is_killed_leaves_nothing_and_its_run_goes_on(model_folder, tmp_path):
@@ -154,10 +105,10 @@ def test_a_driver_that_is_killed_leaves_nothing_and_its_run_goes_on(model_folder
             time.sleep(0.05)
         driver.kill()
     until = time.monotonic() + 20
-    while actors("RankHost") or actors("Replica"):
+    while actors(RANK) or actors(ENGINE):
         assert time.monotonic() < until
         time.sleep(0.1)
-    assert ray_is_gone(within_s=180), "Ray's own agents look for it for more than a minute"
+    assert all_gone(within_s=180) == [], "Ray's own agents look for it for more than a minute"
     done = metrics.read_text().count('"kind": "step"')
     summary = train(run, [f"trainer.steps={done + 1}"], allow_changes=True)
     assert summary["steps"] == done + 1

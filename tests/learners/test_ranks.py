@@ -39,6 +39,7 @@ from rolecall.models.skeleton import fill_buffers, skeleton_of
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import validate
 from rolecall.setup.ranks import Ranks
+from rolecall.storage import checkpoint
 from tests.conftest import make_model
 from tests.test_every_algorithm import Display, trainer_of
 from tests.test_packing import turns_of
@@ -542,6 +543,24 @@ def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, mode
     with pytest.raises(RankError, match=r"rank 1 of 2 ended \(SIGKILL\); .*a last word"):
         update(learner, batches, algorithm=Killing(turn=batches[1].turn_ids[0]))
     assert not any(map(is_running, pids))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_rank_that_is_lost_while_a_checkpoint_is_loaded_does_not_blame_the_checkpoint(
+    lost, ranks, model_folder, tmp_path
+):
+    """A checkpoint that ranks cannot read is blamed."""
+    group = ranks(2)
+    learner = ranked(group, spec_of(model_folder, "fsdp"))
+    folder = checkpoint.save(tmp_path, 1, {"p": learner}, states=[], keep=1)
+    if lost:
+        os.kill(processes_of(group)[1], signal.SIGKILL)
+    else:
+        (folder / "p/learner.pt").write_bytes(b"")
+    error = RankError if lost else checkpoint.CheckpointError
+    told = r"rank 1 of 2 ended \(SIGKILL\)" if lost else r"does not fit .* rank \d of 2 failed: EOF"
+    with pytest.raises(error, match=told):
+        checkpoint.load(folder, {"p": learner})
 
 
 DRIVER = "from rolecall.learners.ranks.group import RankGroup; RankGroup(2).call('drop', '')"

@@ -103,20 +103,24 @@ def _to_the_end(
     """
     config, restarts = plan.config, 0
     while True:
-        done = folder.num_steps()
-        run = build(plan)
+        done, run = folder.num_steps(), None
         try:
+            run = build(plan)
             with running(run), folder.started(config, allow_changes=allow_changes):
                 with logged(folder.log):
                     _train(plan, run, folder, stop=stop)
                 return _summary(folder, config)
         except RankError as error:
             restarts = 1 if folder.num_steps() > done else restarts + 1
-            cluster = config.cluster
-            if not isinstance(cluster, RayClusterConfig) or restarts > cluster.restarts:
+            unbuilt = run is None and error.raised  # others would raise the same
+            if unbuilt or restarts > _most_restarts(config):
                 raise
             console.print(f"{error}. The run is started again", soft_wrap=True, highlight=False)
             plan = validate(config)
+
+
+def _most_restarts(config: Config) -> int:
+    return config.cluster.restarts if isinstance(config.cluster, RayClusterConfig) else 0
 
 
 def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
 from rolecall.cluster.places import Place, kill
-from rolecall.cluster.session import RaySession, told_of
+from rolecall.cluster.session import PARTS, RaySession
 from rolecall.errors import RunEndingError, first_line
 from rolecall.runtime import call_tree
-from rolecall.runtime.logs import last_lines
 
 ASK_S = 5.0  # in which a machine must say what an actor's last lines are
 MOST_CALLS = 100_000  # of an actor at once
@@ -138,19 +138,24 @@ class Members:
             await self._start(member)
             await self._bring_up(member)
         except LostError as error:
-            raise RunEndingError(f"{self._named(member)} did not start: {error}") from error
-        self._serves(member)
+            await self._restart(member, str(error))
+            if member.why:
+                raise RunEndingError(member.why) from error
+        else:
+            self._serves(member)
 
     async def _start(self, member: Member) -> None:
+        """Raises what the actor raises, and LostError. Its machine has room for it: what needs a
+        GPU has that before (`cluster/pool.py`).
+        """
+        actor = member.actor
         try:
             async with asyncio.timeout(self.section.start_timeout_s):
                 member.place = await ask(member, "start")
         except TimeoutError:
             self._kill(member)
-            raise LostError(
-                f"it had no place in the cluster, or did not start, within "
-                f"{self.section.start_timeout_s:g} s (cluster.start_timeout_s)"
-            ) from None
+            seconds = f"{self.section.start_timeout_s:g} s (cluster.start_timeout_s)"
+            raise LostError(f"it did not start within {seconds}", actor) from None
 
     async def some(self) -> list[Member]:
         """Those that serve, when there is one. Raises RunEndingError where none will."""
@@ -184,7 +189,7 @@ class Members:
 
     async def _restart(self, member: Member, why: str) -> None:
         while True:
-            why += await self._last_lines(member)
+            why = await self._ending(member, why)
             name, was_on = self._named(member), member.place.node if member.place else ""
             self._kill(member)
             if member.restarts >= self.section.restarts:
@@ -220,16 +225,18 @@ class Members:
         self._changed.set()
         self._tell()
 
-    async def _last_lines(self, member: Member) -> str:
+    async def _ending(self, member: Member, why: str) -> str:
+        """Why it was lost, with what it has left on its machine."""
         if member.place is None:
-            return ""
-        asked = self.session.run_on(member.place.node, last_lines, member.place.log)
+            return why
+        place = member.place
+        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
         try:
             async with asyncio.timeout(ASK_S):
                 found = await result_of(asked)
         except (LostError, TimeoutError):
-            return "; its machine says nothing either"
-        return f"; its log ends: {' | '.join(found)}" if found else "; its log is empty"
+            found = None
+        return with_log(with_cause(why, found), found)
 
     async def _until_its_end(self, member: Member) -> None:
         """Learn of its end from Ray, also where nobody asks it for anything."""
@@ -247,12 +254,18 @@ class Members:
     async def _listen(self, member: Member) -> None:
         actor = member.actor
         ping = actor.ping.options(concurrency_group="watch")
-        try:
-            async with asyncio.timeout(self.section.heartbeat_s):
-                await result_of(ping.remote(), actor)
-        except TimeoutError:
+        asked = asyncio.ensure_future(result_of(ping.remote(), actor))
+        for _ in range(PARTS):
+            done, _ = await asyncio.wait([asked], timeout=self.section.heartbeat_s / PARTS)
+            if done:
+                break
+        else:
+            asked.cancel()
             why = f"it said nothing for {self.section.heartbeat_s:g} s (cluster.heartbeat_s)"
             self.lost(member, LostError(why, actor))
+            return
+        try:
+            asked.result()
         except LostError as error:
             self.lost(member, error)
 

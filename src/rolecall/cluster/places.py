@@ -7,8 +7,13 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from rolecall.cluster.endings import count_oom_kills
+from rolecall.config.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,7 @@ class Place:
     host: str
     node: str  # Ray's name of the machine
     log: Path
+    oom_kills: int  # that the machine has counted before
     gpus: str | None = None  # those of the machine that it sees
 
 
@@ -33,13 +39,14 @@ def settled(name: str, scratch: Path, gpus: str | None) -> Place:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # nothing of CUDA has been asked yet
     scratch.mkdir(parents=True, exist_ok=True)
     log = scratch / f"{name}.log"
+    log.unlink(missing_ok=True)  # of one that had this name before
     with log.open("ab") as opened:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for number in (1, 2):
             os.dup2(opened.fileno(), number)
     node = ray.get_runtime_context().get_node_id()
-    return Place(os.getpid(), socket.gethostname(), node, log, gpus)
+    return Place(os.getpid(), socket.gethostname(), node, log, count_oom_kills(), gpus)
 
 
 class Hosted:
@@ -48,6 +55,15 @@ class Hosted:
     def __init__(self, name: str, scratch: Path, gpus: str | None = None) -> None:
         """`name`: of its log, in `scratch`; `gpus`: as of `settled`."""
         self.place = settled(name, scratch, gpus)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """What the config names may be missing on this machine."""
+        try:
+            yield
+        except ConfigError as error:
+            where = (f"{problem} (on {self.place.host})" for problem in error.problems)
+            raise ConfigError(*where) from error
 
     async def ping(self) -> None:
         """In a thread of its own, so that it is answered while the actor computes."""

@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rolecall.cluster.session import RaySession, at, told_of
+from rolecall.cluster.endings import told_of
+from rolecall.cluster.session import RaySession, at
 from rolecall.config.errors import ConfigError
 
 LOOK_S = 10.0  # between two looks whether Ray has found all GPUs

@@ -10,13 +10,14 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.places import Place, kill, settled
 from rolecall.cluster.pool import Seat
-from rolecall.cluster.session import RaySession, told_of
+from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child, wire
-from rolecall.runtime.logs import last_lines
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
+LOOK_S = 1.0  # after which it is looked whether ranks that have not called still live
 
 
 class RankHost:
@@ -67,13 +68,14 @@ class RankActors:
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
         """Their connections, and where they find one another.
 
-        Raises TimeoutError, and RuntimeError with the cause where one has ended.
+        Raises RuntimeError with the cause where one has ended or hangs. Their machines have room
+        for them: what needs a GPU has that before (`cluster/pool.py`).
         """
         ray, until = self.session.ray, time.monotonic() + timeout_s
         try:
             told = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
-            raise TimeoutError from error
+            raise RuntimeError(f"it did not come up within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
             raise RuntimeError(told_of(error)) from error
         self.places = [place for place, _, _ in told]
@@ -85,21 +87,42 @@ class RankActors:
                 for rank, actor in enumerate(self.actors)
             ]
             while len(found) < len(self.actors):
-                connection = callers.next(timeout_s=until - time.monotonic())
-                found[wire.read(connection)] = connection
+                try:
+                    connection = callers.next(timeout_s=LOOK_S)
+                    found[wire.read(connection)] = connection
+                except (TimeoutError, EOFError, OSError):
+                    self._check_called(found, until)
         _, address, port = told[0]
         return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
 
+    def _check_called(self, found: dict[int, Connection], until: float) -> None:
+        """Raises RuntimeError where one that has not called will not."""
+        for rank in set(range(len(self.actors))) - found.keys():
+            ended, _ = self.session.ray.wait([self._serving[rank]], timeout=0)
+            why = self.how_ended(rank) if ended else "it did not call the trainer in time"
+            if ended or time.monotonic() > until:
+                raise RuntimeError(f"rank {rank}: {why}")
+
     def fetch(self, folder: Path) -> None:
-        """Copy a folder that rank 0 has written to this machine, if it is another one."""
-        source, here = self.places[0].node, self.session.here
+        """Copy a folder that rank 0 has written to this machine, if it is another one.
+
+        Raises RuntimeError with the cause where its machine is gone.
+        """
+        ray, source, here = self.session.ray, self.places[0].node, self.session.here
         if source != here:
-            self.session.ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+            try:
+                ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+            except ray.exceptions.RayError as error:
+                raise RuntimeError(told_of(error)) from error
 
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""
         asked = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
-        answered, _ = self.session.ray.wait(asked, num_returns=len(asked), timeout=within_s)
+        for _ in range(PARTS):
+            number = len(asked)
+            answered, _ = self.session.ray.wait(asked, num_returns=number, timeout=within_s / PARTS)
+            if len(answered) == number:
+                return None
         late = [rank for rank, reference in enumerate(asked) if reference not in answered]
         return late[0] if late else None
 
@@ -112,15 +135,22 @@ class RankActors:
             why = "it closed its connection"
         except ray.exceptions.RayError as error:
             why = told_of(error)
-        return why
+        return with_cause(why, self._traces(rank))
+
+    def host(self, rank: int) -> str:
+        return self.places[rank].host
 
     def last_lines(self, rank: int) -> list[str]:
+        found = self._traces(rank)
+        return ["its machine says nothing"] if found is None else found.lines
+
+    def _traces(self, rank: int) -> Traces | None:
         place = self.places[rank]
-        asked = self.session.run_on(place.node, last_lines, place.log)
+        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
         try:
-            found: list[str] = self.session.ray.get(asked, timeout=ASK_S)
+            found: Traces = self.session.ray.get(asked, timeout=ASK_S)
         except self.session.ray.exceptions.RayError:
-            return ["its machine says nothing"]
+            return None
         return found
 
     def end(self) -> None:

@@ -30,7 +30,8 @@ class Replica(Hosted):
     async def start(self) -> Place:
         """Load the models. Raises what makes that impossible."""
         if self.engine is None:
-            self.engine = await self.make()
+            with self.named():
+                self.engine = await self.make()
         return self.place
 
     async def generate(self, request: Request) -> list[Completion]:

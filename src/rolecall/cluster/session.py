@@ -21,10 +21,16 @@ from rolecall.runtime.scratch import MEMORY, PREFIX
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
-MOST_TOLD = 600  # characters of an error of Ray
+# Of the time in which an actor must say that it lives. While this process is itself stopped (a
+# laptop is closed, a machine is moved), no more than one of them passes.
+PARTS = 10
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
-QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Of actors and machines that are lost this package prints a line itself; Ray prints pages.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|Raylet is terminated",
+}
 
 
 class RaySession:
@@ -32,6 +38,8 @@ class RaySession:
 
     def __init__(self, section: RayClusterConfig) -> None:
         """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
+        for key, value in QUIET.items():
+            os.environ.setdefault(key, value)  # some are read when Ray is imported
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
         self.section = section
         # Of the run on each machine, for logs and weights; named so that a later run removes it,
@@ -40,7 +48,6 @@ class RaySession:
         self.on_close: list[Callable[[], None]] = []
         self._joined = not self.ray.is_initialized()
         if self._joined:
-            os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
             self._join()
         try:
             self._check_nodes()
@@ -55,11 +62,14 @@ class RaySession:
         }  # fmt: skip
         try:
             if address == "auto":
-                try:
-                    self.ray.init(address="auto", **how)
-                    return
-                except ConnectionError:  # there is none
-                    address = "local"
+                address = "local"
+                if known := _cluster_of_this_machine():
+                    try:
+                        self.ray.init(address=known, **how)
+                        return
+                    except ConnectionError:  # it has been stopped
+                        if "RAY_ADDRESS" in os.environ:
+                            raise
             here = {"include_dashboard": False} if address == "local" else {}
             self.ray.init(address=address, **how, **here)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -141,6 +151,18 @@ class RaySession:
             self.ray.shutdown()
 
 
+def _cluster_of_this_machine() -> str | None:
+    """The one that `ray start` has joined here, or that RAY_ADDRESS names.
+
+    Not whichever is found, as Ray's own `auto` does: it would join what another run has started
+    for itself, or what a killed run has left and what is just ending.
+    """
+    from ray._private.utils import read_ray_address
+
+    known: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
+    return known
+
+
 def read_files(folder: Path) -> dict[str, Any]:
     """The files of a folder of this machine, by name."""
     return {file.name: np.fromfile(file, dtype=np.uint8) for file in folder.iterdir()}
@@ -175,8 +197,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "(none)"
-
-
-def told_of(error: BaseException) -> str:
-    """What Ray says of an actor's end, in one line."""
-    return " ".join(str(error).split())[:MOST_TOLD]

@@ -89,7 +89,8 @@ class EpisodeWorker(Hosted):
         """Make what episodes are played with. Raises what makes that impossible."""
         asyncio.get_running_loop().set_task_factory(task_factory)
         if not self.contexts:
-            context, self.engines = await self.make()
+            with self.named():
+                context, self.engines = await self.make()
             self.contexts[context.manner] = context
         return self.place
 

@@ -18,7 +18,7 @@ from rolecall.config.places import Places, places_of
 from rolecall.config.schema import Config
 from rolecall.errors import first_line
 
-NAMED = ("workflow", "environment", "algorithm", "engine", "learner")
+NAMED = ("workflow", "environment", "algorithm", "engine", "learner", "cluster")
 MOST_FILES = 8  # that extend one another
 RECIPES = Path(str(files("rolecall.recipes")))
 

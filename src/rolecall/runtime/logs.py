@@ -10,9 +10,13 @@ BYTES = 65_536  # of a log that are looked at
 
 def last_lines(log: Path) -> list[str]:
     """The last lines that say something; none of a file that is not there."""
+    return [line.strip() for line in tail(log).splitlines() if line.strip(" ^~")][-LINES:]
+
+
+def tail(log: Path) -> str:
+    """Its last bytes; nothing of a file that is not there."""
     if not log.is_file():
-        return []
+        return ""
     with log.open("rb") as opened:
         opened.seek(max(0, log.stat().st_size - BYTES))
-        lines = opened.read().decode(errors="replace").splitlines()
-    return [line.strip() for line in lines if line.strip(" ^~")][-LINES:]
+        return opened.read().decode(errors="replace")

@@ -167,6 +167,8 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
     for name, part in parts.items():
         try:
             part.load(checkpoint / name)
+        except RunEndingError:  # a learner is gone
+            raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
                 f"{checkpoint / name} does not fit this config: {first_line(error)}"

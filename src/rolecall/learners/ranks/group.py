@@ -28,6 +28,11 @@ BLAME_S = 1.0  # in which a rank that died is found, after another one has said 
 class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
 
+    def __init__(self, why: str, *, raised: bool = False) -> None:
+        """`raised`: the rank has not been lost, what it was asked for raised an error."""
+        super().__init__(why)
+        self.raised = raised
+
 
 class Hosts(Protocol):
     """Actors of a cluster that are ranks."""
@@ -35,12 +40,15 @@ class Hosts(Protocol):
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
         """Their connections by rank, and the URL at which they find one another.
 
-        Raises TimeoutError, and RuntimeError with the cause where one has ended.
+        Raises RuntimeError with the cause where one has ended or hangs.
         """
         ...
 
     def fetch(self, folder: Path) -> None:
-        """Copy a folder that rank 0 has written to this machine, if it is another one."""
+        """Copy a folder that rank 0 has written to this machine, if it is another one.
+
+        Raises RuntimeError with the cause where that machine is gone.
+        """
         ...
 
     def silent(self, *, within_s: float) -> int | None:
@@ -48,6 +56,7 @@ class Hosts(Protocol):
         ...
 
     def how_ended(self, rank: int) -> str: ...
+    def host(self, rank: int) -> str: ...
     def last_lines(self, rank: int) -> list[str]: ...
     def end(self) -> None: ...
 
@@ -155,11 +164,6 @@ class RankGroup:
     def _join_hosts(self, hosts: Hosts, *, timeout_s: float) -> str:
         try:
             connections, rendezvous = hosts.connect(timeout_s=timeout_s)
-        except TimeoutError:
-            raise self._ended(
-                f"the {self.size} ranks of the learner had no place in the cluster, or did not "
-                f"start, within {timeout_s:g} s (cluster.start_timeout_s)"
-            ) from None
         except RuntimeError as error:
             raise self._ended(f"a rank of the learner ended while it started: {error}") from error
         self.connections.extend(connections)
@@ -216,7 +220,8 @@ class RankGroup:
                     failures[rank] = told
                     until = time.monotonic() + BLAME_S  # the first to say so is often not the cause
         if failures:
-            raise self._ended(self._blame(failures))
+            why, raised = self._blame(failures)
+            raise self._ended(why, raised=raised)
         if left:
             late = min(left.values())
             raise self._ended(
@@ -234,8 +239,11 @@ class RankGroup:
                 f"(cluster.heartbeat_s){self._last_lines(rank)}"
             )
 
-    def _blame(self, failures: dict[int, wire.Failure | None]) -> str:
-        """One line for the rank that failed first: one that died, else one that lost no other."""
+    def _blame(self, failures: dict[int, wire.Failure | None]) -> tuple[str, bool]:
+        """One line for the rank that failed first: one that died, else one that lost no other.
+
+        And whether that one is there, and an error was raised.
+        """
 
         def order(rank: int) -> tuple[bool, bool, int]:
             failure = failures[rank]
@@ -244,7 +252,8 @@ class RankGroup:
         rank = min(failures, key=order)
         failure = failures[rank]
         how = f"ended ({self._exit_of(rank)})" if failure is None else f"failed: {failure.text}"
-        return f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
+        why = f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
+        return why, failure is not None and not failure.of_others
 
     def _exit_of(self, rank: int) -> str:
         process = self.processes[rank]
@@ -259,26 +268,32 @@ class RankGroup:
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
     def _last_lines(self, rank: int) -> str:
+        where = ""
         if self._hosts is not None:
-            last = self._hosts.last_lines(rank)
+            last, where = self._hosts.last_lines(rank), f" on {self._hosts.host(rank)}"
         elif (log := self.log(rank)).exists():
             last = last_lines(log)
         else:
             return ""
-        return f"; its log ends: {' | '.join(last)}" if last else "; its log is empty"
+        return f"; its log{where} " + (f"ends: {' | '.join(last)}" if last else "is empty")
 
-    def _ended(self, why: str) -> RankError:
+    def _ended(self, why: str, *, raised: bool = False) -> RankError:
         """End all ranks, and the error that says why."""
         self._gone = why
         self._end()
         for connection in self.connections:
             connection.close()
-        return RankError(why)
+        return RankError(why, raised=raised)
 
     def fetch(self, folder: Path) -> None:
-        """Let what rank 0 has written into a folder be there on this machine."""
-        if self._hosts is not None:
+        """Let what rank 0 has written into a folder be there on this machine. Raises RankError."""
+        if self._hosts is None:
+            return
+        try:
             self._hosts.fetch(folder)
+        except RuntimeError as error:
+            why = f"what learner rank 0 of {self.size} wrote could not be fetched: {error}"
+            raise self._ended(why) from error
 
     def use(self, name: str) -> None:
         """A learner of this name lives here."""

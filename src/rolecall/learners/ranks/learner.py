@@ -14,7 +14,7 @@ from rolecall.interfaces.algorithm import Objective
 from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, row_of
-from rolecall.learners.ranks.group import RankGroup
+from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
@@ -141,14 +141,19 @@ class RankedLearner(Learner):
     def load(self, folder: Path) -> None:
         """Continue from `save`, on another number of ranks too.
 
-        Raises ValueError where the folder is of a learner of another kind.
+        Raises ValueError where the folder is of a learner of another kind or model.
         """
         if (folder / SHARDS).is_dir() != (self.spec.kind == "fsdp"):
             raise ValueError(
                 f"{folder} is no checkpoint of a learner with the name {self.spec.kind}; "
                 "continue with the learner that wrote it"
             )
-        [*_, told] = self.group.call("load", self.name, folder)
+        try:
+            [*_, told] = self.group.call("load", self.name, folder)
+        except RankError as error:
+            if error.raised:
+                raise ValueError(str(error)) from error
+            raise
         self.version, self.num_skipped, self._num_steps = told
 
     def _deal(self, batches: list[Batch]) -> Dealt:
