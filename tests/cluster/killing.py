@@ -17,7 +17,7 @@ from pathlib import Path
 # Inherited by all that Ray starts for this process, so that nobody else's processes are met.
 NAME, MARK = "ROLECALL_TEST", uuid.uuid4().hex
 os.environ[NAME] = MARK
-ENGINE, RANK, DRIVER = "engine", "rank", "driver"
+ENGINE, RANK, WORKER, DRIVER = "engine", "rank", "worker", "driver"
 
 
 def marked() -> list[Path]:
@@ -33,7 +33,7 @@ def marked() -> list[Path]:
 
 
 def actors(kind: str) -> list[int]:
-    """Engines or ranks, which are known by the log that they write to."""
+    """Engines, ranks or workers, which are known by the log that they write to."""
     found = []
     for folder in marked():
         try:
@@ -73,7 +73,7 @@ class Kill:
 def planned(seed: int, number: int, *, drivers: int) -> list[Kill]:
     """Two after each step, at any moment of what follows; `drivers` of them hit the driver."""
     chosen = random.Random(seed)
-    kinds = [DRIVER] * drivers + [(ENGINE, RANK)[n % 2] for n in range(number - drivers)]
+    kinds = [DRIVER] * drivers + [(ENGINE, RANK, WORKER)[n % 3] for n in range(number - drivers)]
     chosen.shuffle(kinds)
     return [
         Kill(

@@ -92,7 +92,7 @@ def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
         return copied(self, folder, source=source, target=target, to=to)
 
     monkeypatch.setattr(RaySession, "copied", noted)
-    hosts = RankActors(session, "rank", 1)
+    hosts = RankActors(session, "rank", [None])
     group = RankGroup(1, hosts=hosts)
     learner = RankedLearner(group, "a", spec_of(model_folder, "replicated"))
     asyncio.run(learner.write_weights(tmp_path / "new"))
@@ -112,7 +112,7 @@ def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
     monkeypatch.setattr(
         RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
     )
-    group = RankGroup(1, hosts=RankActors(session, "rank", 1))
+    group = RankGroup(1, hosts=RankActors(session, "rank", [None]))
     cluster.remove_node(cluster.second, allow_graceful=False)
     with pytest.raises(RankError, match=r"what learner rank 0 of 1 wrote could not be fetched: "):
         group.fetch(tmp_path / "new")

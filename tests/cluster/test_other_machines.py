@@ -37,7 +37,7 @@ def test_a_base_that_a_machine_lacks_is_named_with_the_machine(
     told = f"policies.a.base: base '{base}': there is no such model folder (on {here})"
     assert str(raised.value) == told
     asyncio.run(engine.close())
-    group = RankGroup(1, hosts=RankActors(session, "rank", 1))
+    group = RankGroup(1, hosts=RankActors(session, "rank", [None]))
     with pytest.raises(RankError, match=rf"there is no such model folder; its log on {here} "):
         RankedLearner(group, "a", spec_of(base, "replicated"))
 

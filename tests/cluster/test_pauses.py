@@ -118,7 +118,7 @@ def test_ranks_of_a_machine_that_hangs_are_ended_and_do_not_come_back(
     session,
     model_folder,
 ):
-    hosts = RankActors(session, "rank", 2)
+    hosts = RankActors(session, "rank", [None, None])
     group = RankGroup(2, hosts=hosts, heartbeat_s=HEARTBEAT_S)
     learner = RankedLearner(group, "a", spec_of(model_folder, "replicated"))
     pids = [place.pid for place in hosts.places]

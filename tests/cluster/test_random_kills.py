@@ -1,4 +1,4 @@
-"""A run over Ray in which engines, ranks and the trainer are ended at random loses nothing.
+"""A run over Ray whose engines, ranks, workers and trainer are ended at random loses nothing.
 
 ROLECALL_KILLS=100 makes it a long one; ROLECALL_KILLS_SEED chooses other moments.
 """
@@ -38,7 +38,7 @@ def config_of(model: Path, *, steps: int) -> dict:
     ) | {
         "cluster": {
             "name": "ray", "address": "local", "heartbeat_s": 3.0, "restarts": 1000,
-            "start_timeout_s": 60.0,
+            "start_timeout_s": 60.0, "workers": 2,
         },
         "engine": {"name": "local", "replicas": 2, "cache_gb": 0.05},
         "learner": {"name": "fsdp", "ranks": 2, "device": "cpu"},

@@ -1,4 +1,4 @@
-"""Says which simulated engine a request goes to, as `cluster/replicas.py` says of real ones."""
+"""Says which simulated engine a request goes to, as `cluster/routing.py` says of real ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import simpy
 
+from rolecall.cluster.routing import AHEAD
 from rolecall.simulate.engine import Row, SimulatedEngine
 from rolecall.simulate.workload import SimulatedTurn
-
-AHEAD = 8  # rows that a group's engine may have more than the idlest one, to find its prompt read
 
 
 class Router:
