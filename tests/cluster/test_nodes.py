@@ -26,18 +26,6 @@ STORE = 80 * 2**20  # bytes, about the least that Ray takes
 
 
 @pytest.fixture
-def cluster():
-    """Two nodes on this machine, of which the driver's is the first."""
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    made.second = made.add_node(num_cpus=2)
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
-
-
-@pytest.fixture
 def session(cluster):
     made = RaySession(RayClusterConfig(**{**SECTION, "address": cluster.address}))
     yield made
