@@ -40,7 +40,7 @@ def actors(kind: str) -> list[int]:
             log = (folder / "fd/1").readlink()
         except OSError:
             continue
-        if log.name.startswith(f"{kind}-"):
+        if log.name.startswith(f"{kind}-") and log.suffix == ".log":  # Ray's own end on .out
             found.append(int(folder.name))
     return sorted(found)
 

@@ -202,7 +202,6 @@ def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, l
         starting = asyncio.create_task(engine.start())
         while not actors(ENGINE):
             await asyncio.sleep(0.01)
-        await asyncio.sleep(1.0)  # then it reads its packages
         os.kill(actors(ENGINE)[0], signal.Signals[how])
         await starting
 
