@@ -113,7 +113,7 @@ class Members:
         Raises what an actor raises that cannot start, and RunEndingError where its process ends.
         """
         if self._closed:
-            raise RunEndingError(f"{self.kind.format('')}: it was closed")
+            raise RunEndingError("the actors of the cluster were closed")
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # with the last one its tasks have ended
             self._loop, self._changed = loop, asyncio.Event()
