@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 
 import pytest
@@ -122,3 +123,15 @@ def test_a_least_common_multiple_is_refused_before_it_is_complete():
 def test_wrong_arguments_are_named(arguments):
     with pytest.raises(ToolError, match=r"argument '(expression|more)'"):
         asyncio.run(calculator.call(**arguments))
+
+
+def test_how_deep_operations_may_be_does_not_depend_on_pythons_limit():
+    """Some libraries raise it for the whole process."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        with pytest.raises(ToolError, match="not an arithmetic expression"):
+            said("-" * 990 + "1")
+        assert said("+".join(["1"] * 390)) == "390"
+    finally:
+        sys.setrecursionlimit(before)

@@ -17,6 +17,7 @@ from rolecall.interfaces.tool import ToolError
 from rolecall.tools.functions import tool
 
 Number = Fraction | float
+MAX_DEPTH = 400  # operations inside one another
 MAX_CHARS = 1_000
 MAX_BITS = 20_000  # of a number on the way; the result of 2**20000 is the largest power of two
 MAX_RESULT_BITS = 3_320  # of a whole result: a thousand digits
@@ -49,6 +50,7 @@ def value_of(expression: str) -> Number:
         text = text.replace(sign, ours)
     try:
         tree = ast.parse(text, mode="eval")
+        _check_depth(tree)
         return _value(tree.body, text)
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ToolError(f"not an arithmetic expression: {expression.strip()!r}") from error
@@ -56,6 +58,15 @@ def value_of(expression: str) -> Number:
         raise ToolError("division by zero") from error
     except (OverflowError, TypeError, ValueError) as error:
         raise ToolError(str(error)) from error
+
+
+def _check_depth(tree: ast.AST) -> None:
+    """Raises RecursionError; Python's own limit is moved by some libraries."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+        if depth > MAX_DEPTH:
+            raise RecursionError(f"more than {MAX_DEPTH} operations inside one another")
 
 
 def shown(value: Number) -> str:

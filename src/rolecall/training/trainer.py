@@ -123,8 +123,8 @@ class Trainer:
     async def _resume(self) -> None:
         found = self._newest_checkpoint()
         if found is not None:
-            carried = self.run.restore(found)
-            self.collector.load_state_dict(*carried)
+            for state in self.run.restore(found):
+                self.collector.load_state_dict(state)
             self.done = self.saved = checkpoint.step_of(found)
             log.info("resumed step=%d", self.done)
         self.moves = self._num_moves()
@@ -307,11 +307,12 @@ class Trainer:
     def _save(self) -> None:
         if self.saved == self.done:
             return
+        carried = [self.collector] if self.config.rollout.carry else []
         checkpoint.save(
             self.folder.checkpoints,
             self.done,
             self.run.parts,
-            states=[part.state_dict() for part in (*self.run.stateful, self.collector)],
+            states=[part.state_dict() for part in (*self.run.stateful, *carried)],
             keep=self.config.trainer.keep,
         )
         self.saved = self.done
