@@ -30,7 +30,7 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.rewards.correct import correct
-from rolecall.rollout.collection import collect
+from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, RolloutContext
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import write_parquet
@@ -119,7 +119,9 @@ async def played(episodes: int, workers: int, folder: Path) -> None:
             store.start()
         journal = Journal(folder / "step-000001.jsonl")
         before, cpu, started = resident_bytes(), time.process_time(), time.monotonic()
-        rollout = await collect(context, tasks, step=1, group_size=1, journal=journal)
+        collection = Collection(context, tasks, step=1, group_size=1, journal=journal)
+        await collection.ended()
+        rollout = collection.take()
         took, busy = time.monotonic() - started, time.process_time() - cpu
         told(rollout, took=took, busy=busy, grown=resident_bytes() - before)
         if store is not None:
