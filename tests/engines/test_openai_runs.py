@@ -117,8 +117,16 @@ def test_a_stopped_run_takes_the_judges_words_from_its_journal(model_folder, tmp
 
 
 def test_a_spent_budget_ends_the_run_and_a_larger_one_continues_it(model_folder, tmp_path, capsys):
-    """Also across a resume: 36 answers of 104 tokens are needed, and 20 are granted at first."""
+    """Also across a resume: 36 answers of 104 tokens are needed, and 20 are granted at first.
+
+    Two are asked for at once, so when the budget ends the run the answer to one more may be under
+    way, which nobody waits for.
+    """
     file, folder = tmp_path / "c.yaml", tmp_path / "run"
+
+    def spent() -> int:
+        return json.loads((folder / "spent-b.json").read_text())["tokens"]
+
     with serving(letters) as server:
         settings = {"evaluation": {"tasks": 0}, "rollout": {"concurrency": 2}}
         config = judged(relay_config(model_folder, **settings), server.url, budget_tokens=2000)
@@ -130,12 +138,13 @@ def test_a_spent_budget_ends_the_run_and_a_larger_one_continues_it(model_folder,
         assert "Traceback" not in told
         asked = len(server.of(CHAT))
         assert 20 <= asked <= 22
+        abandoned = asked - spent() // 104
+        assert abandoned in (0, 1)
         assert command("train", folder) != 0
         assert len(server.of(CHAT)) == asked
         assert command("train", folder, "policies.b.engine.budget_tokens=10000") == 0
         assert 36 <= len(server.of(CHAT)) <= 38
-    spent = json.loads((folder / "spent-b.json").read_text())
-    assert spent["tokens"] == len(server.of(CHAT)) * 104
+    assert spent() == (len(server.of(CHAT)) - abandoned) * 104
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,13 @@ def test_the_command_says_what_each_gpu_of_a_pool_holds(model_folder, tmp_path, 
     assert all(peak["fits"] for peak in found["peaks"] if peak["room"])
     with pytest.raises(ConfigError, match=r"^cluster: .* need 10 GPUs, and --gpus says 8"):
         plan(str(file), [], gpus=8, memory_gb=80.0)
+
+
+def test_what_a_processor_holds_several_times_is_told_each_time(model_folder, tmp_path, capsys):
+    config = relay_config(
+        model_folder, cluster={"name": "ray"}, engine={"name": "local", "replicas": 2}
+    )
+    plan(str(write(tmp_path / "team.yaml", config)), [], gpus=None, memory_gb=None)
+    said = capsys.readouterr().out
+    assert "cpu, cpu" not in said
+    assert said.count("keys and values") == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
 from rolecall.setup.remedies import enough, remedies
 from rolecall.setup.room import RESERVED, rooms
-from rolecall.setup.seats import num_gpus
+from rolecall.setup.seats import device_of, num_gpus
 from rolecall.storage.run_folder import RunFolder
 
 GB = 1e9
@@ -67,9 +68,10 @@ def _machine(config: Config, *, gpus: int | None, memory_gb: float | None) -> di
     each = int((memory_gb or 80.0) * GB)
     if gpus is None and memory_gb is None:
         here = rooms()
-        if not has_seats(config, auto=next(iter(here))):
+        first = next(iter(here))
+        if not has_seats(config, auto=first):
             return here
-        each = min(memory for name, memory in here.items()) if is_gpu(next(iter(here))) else each
+        each = min(here.values()) if is_gpu(first) else each
     elif not has_seats(config, auto="cuda"):
         return {f"cuda:{number}": each for number in range(gpus or 1)}
     pools = num_gpus(config)
@@ -78,7 +80,7 @@ def _machine(config: Config, *, gpus: int | None, memory_gb: float | None) -> di
             f"cluster: its engines and ranks need {sum(pools.values())} GPUs, and --gpus says "
             f"{gpus}; write fewer engine.replicas or learner.ranks, or policies.NAME.colocate=true"
         )
-    return {f"cuda:{pool}/{n}": each for pool, size in pools.items() for n in range(size)}
+    return {device_of(pool, n): each for pool, size in pools.items() for n in range(size)}
 
 
 def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
@@ -117,10 +119,12 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
 
 
 def _alike(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Rows that differ in their device alone are one: cuda:main/0-7."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Rows that differ in their device alone are one: cuda:main/0-7. Several on one device stay."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    seen: Counter[str] = Counter()
     for row in rows:
-        found.setdefault(repr(row | {"device": ""}), []).append(row)
+        found.setdefault((repr(row | {"device": ""}), seen[repr(row)]), []).append(row)
+        seen[repr(row)] += 1
     return [(_span([row["device"] for row in same]), same[0]) for same in found.values()]
 
 

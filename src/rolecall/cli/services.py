@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rolecall.config.errors import ConfigError
 from rolecall.errors import InfrastructureError
+from rolecall.setup.open import check_environment
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run
 
@@ -33,11 +34,7 @@ async def _check(run: Run) -> None:
         await run.engine.check()
     except (InfrastructureError, ValueError) as error:
         raise ConfigError(f"engine: {error}") from error
-    if hasattr(environment, "check"):
-        try:
-            await environment.check()
-        except (InfrastructureError, OSError) as error:
-            raise ConfigError(f"environment: {error}") from error
+    await check_environment(environment)
     if run.context.player is not None:
         await run.context.player.start()
     await check_kits(uses, world=lambda: environment.open(part[0], seed=0))

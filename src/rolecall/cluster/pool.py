@@ -10,7 +10,6 @@ from typing import Any
 
 from rolecall.cluster.endings import told_of
 from rolecall.cluster.session import RaySession, at
-from rolecall.config.errors import ConfigError
 
 LOOK_S = 10.0  # between two looks whether Ray has found all GPUs
 log = logging.getLogger("rolecall")
@@ -38,14 +37,10 @@ class Pool:
     """
 
     def __init__(self, session: RaySession, name: str, size: int) -> None:
-        """Begin to reserve. Raises ConfigError where the cluster has fewer GPUs."""
+        """Begin to reserve `size` GPUs, which the cluster has."""
         from ray.util.placement_group import placement_group
 
         self.session, self.name, self.size = session, name, size
-        if size > (there := session.gpus()):
-            raise ConfigError(
-                f"cluster.pools.{name}: {size} GPUs are needed, and the cluster has {there}"
-            )
         self.group = placement_group([{"GPU": 1}] * size, strategy="PACK")
         self._gpus: list[Gpu] = []
         session.on_close.append(self._close)
@@ -122,6 +117,18 @@ class Seat:
             )
         visible = ",".join(gpu.number for gpu in mine)
         return {"num_cpus": 0, "scheduling_strategy": at(mine[0].node)}, visible
+
+
+def placed(
+    session: RaySession, seat: Seat | None, number: int, *, avoided: str = ""
+) -> tuple[dict[str, Any], str | None]:
+    """Ray's options for the actor of this number among its like, and the GPUs that it sees.
+
+    Without a seat it has none. `avoided`: a machine that may be gone. Raises NoRoomError.
+    """
+    if seat is None:
+        return session.options_of(number, avoided=avoided), None
+    return seat.taken(again=bool(avoided))
 
 
 def _order(gpu: Gpu) -> tuple[str, str, int, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.places import Place, kill, settled
-from rolecall.cluster.pool import Seat
+from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child, wire
 
@@ -57,9 +57,7 @@ class RankActors:
         self._serving: list[Any] = []
 
     def _actor(self, name: str, rank: int, seat: Seat | None) -> Any:
-        options, gpus = self.session.options_of(rank), None
-        if seat is not None:
-            options, gpus = seat.taken()
+        options, gpus = placed(self.session, seat, rank)
         always = {"max_restarts": 0, "max_concurrency": 2, "concurrency_groups": {"watch": 1}}
         return self.session.ray.remote(**always, **options)(RankHost).remote(
             name, self.session.scratch, gpus

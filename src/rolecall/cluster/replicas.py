@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
-from rolecall.cluster.pool import Seat
+from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
@@ -71,9 +71,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         )
 
     def _actor(self, number: int, avoided: str) -> Any:
-        options, gpus = self.session.options_of(number, avoided=avoided), None
-        if (seat := self._seats[number]) is not None:
-            options, gpus = seat.taken(again=bool(avoided))
+        options, gpus = placed(self.session, self._seats[number], number, avoided=avoided)
         name = f"engine-{'-'.join(self.names)}-{number}"
         made = self.session.ray.remote(**ALWAYS, **options)(Replica)
         finishes = self.session.section.in_flight == "finish"

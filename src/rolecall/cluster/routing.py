@@ -8,14 +8,17 @@ engine go to another one with the same seed.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from rolecall.cluster.members import LostError, Member, ask
 from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.runtime import call_tree
 from rolecall.types import Floats, Ids
 
+Answer = TypeVar("Answer")
 AHEAD = 8  # completions that an engine may be asked for more than another, to find a prefix read
 REMEMBERED = 100_000  # episodes whose engine is known
 
@@ -47,39 +50,62 @@ class Homes:
             self._found.popitem(last=False)
 
 
-class RoutedEngine(Engine):
-    """Samples with whichever of several engines serves best."""
+class Router(ABC):
+    """Gives each call of an episode to a member, and to another one when that is lost."""
 
     def __init__(self) -> None:
         self._homes = Homes()
-        self._asked: dict[str, Member] = {}  # by request id
 
+    @abstractmethod
     async def some(self) -> list[Member]:
         """Those that serve. Raises RunEndingError where none will."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self, member: Member, error: LostError) -> None:
         """Take note that an actor has not answered."""
-        raise NotImplementedError
+
+    async def _answered(
+        self,
+        task: str,
+        attempt: int,
+        asked: Callable[[Member], Coroutine[Any, Any, Answer]],
+        *,
+        load: int = 1,
+    ) -> Answer:
+        """What the first member says that is not lost; `load`: of the call, in completions."""
+        while True:
+            member = self._homes.choose(task, attempt, await self.some())
+            member.load += load
+            try:
+                return await asked(member)
+            except LostError as error:
+                self.lost(member, error)
+            finally:
+                member.load -= load
+
+
+class RoutedEngine(Router, Engine):
+    """Samples with whichever of several engines serves best."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[str, Member] = {}  # by request id
 
     async def generate(self, request: Request) -> list[Completion]:
+        async def asked(member: Member) -> list[Completion]:
+            self._asked[request.id] = member
+            try:
+                found: list[Completion] = await ask(member, "generate", request)
+                return found
+            except asyncio.CancelledError:
+                await self.cancel(request.id)
+                raise
+            finally:
+                self._asked.pop(request.id, None)
+
+        task, attempt, _ = request.order
         with call_tree.waiting():
-            while True:
-                task, attempt, _ = request.order
-                member = self._homes.choose(task, attempt, await self.some())
-                self._asked[request.id] = member
-                member.load += request.n
-                try:
-                    found: list[Completion] = await ask(member, "generate", request)
-                    return found
-                except LostError as error:
-                    self.lost(member, error)
-                except asyncio.CancelledError:
-                    member.actor.cancel.remote(request.id)
-                    raise
-                finally:
-                    member.load -= request.n
-                    self._asked.pop(request.id, None)
+            return await self._answered(task, attempt, asked, load=request.n)
 
     async def cancel(self, request_id: str) -> None:
         if member := self._asked.get(request_id):

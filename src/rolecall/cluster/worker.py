@@ -82,16 +82,15 @@ class EpisodeWorker(Hosted):
         super().__init__(f"worker-{number}", scratch)
         self.number, self.make = number, make
         self.engines: list[SharedEngine] = []
-        self.contexts: dict[Manner, RolloutContext] = {}
+        self.context: RolloutContext | None = None
         self.journal: Journal | None = None
 
     async def start(self) -> Place:
         """Make what episodes are played with. Raises what makes that impossible."""
         asyncio.get_running_loop().set_task_factory(task_factory)
-        if not self.contexts:
+        if self.context is None:
             with self.named():
-                context, self.engines = await self.make()
-            self.contexts[context.manner] = context
+                self.context, self.engines = await self.make()
         return self.place
 
     async def meet(self, engines: list[Engines]) -> None:
@@ -117,14 +116,12 @@ class EpisodeWorker(Hosted):
     async def close(self) -> None:
         if self.journal is not None:
             self.journal.close()
-        for context in self.contexts.values():
-            await context.close()
-            break  # the others have the same parts
+        if self.context is not None:
+            await self.context.close()
 
     def _context(self, manner: Manner) -> RolloutContext:
-        if manner not in self.contexts:
-            self.contexts[manner] = next(iter(self.contexts.values())).in_manner(manner)
-        return self.contexts[manner]
+        assert self.context is not None, "it has been started"
+        return self.context.in_manner(manner)
 
     def _journal(self, path: Path) -> Journal:
         """This worker's part of the journal of a step."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
 from rolecall.cluster.replicas import ReplicatedEngine
-from rolecall.cluster.routing import Homes
+from rolecall.cluster.routing import Router
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import Engines, EpisodeWorker, Make
 from rolecall.rollout.episodes import Manner, Played
 from rolecall.types import Episode, Swap, Task
 
 
-class Workers:
+class Workers(Router):
     """The attempts at a task are played by one worker, while it has no more to do than others."""
 
     def __init__(
@@ -24,8 +24,8 @@ class Workers:
         """The actors begin to start, each with one of `makes`, which gives a context and a
         SharedEngine for each of `engines`.
         """
-        self.session, self.engines = session, engines
-        self._makes, self._homes = makes, Homes()
+        super().__init__()
+        self.session, self.engines, self._makes = session, engines, makes
         self.workers = Members(
             session, "worker {}", len(makes), self._actor, bring_up=self._introduce
         )
@@ -74,22 +74,24 @@ class Workers:
         )
         return found
 
-    async def _asked(self, task: str, attempt: int, method: str, *arguments: Any) -> Any:
+    async def some(self) -> list[Member]:
         await self.start()
-        while True:
-            member = self._homes.choose(task, attempt, await self.workers.some())
+        return await self.workers.some()
+
+    def lost(self, member: Member, error: LostError) -> None:
+        self.workers.lost(member, error)
+
+    async def _asked(self, task: str, attempt: int, method: str, *arguments: Any) -> Any:
+        async def asked(member: Member) -> Any:
             actor = member.actor
             reference = getattr(actor, method).remote(*arguments)
-            member.load += 1
             try:
                 return await result_of(reference, actor)
-            except LostError as error:
-                self.workers.lost(member, error)
             except asyncio.CancelledError:
                 self.session.ray.cancel(reference)
                 raise
-            finally:
-                member.load -= 1
+
+        return await self._answered(task, attempt, asked)
 
     async def close(self) -> None:
         await self.workers.close()

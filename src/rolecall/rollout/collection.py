@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from rolecall.errors import first
 from rolecall.rollout.episodes import Played, Rollout, RolloutContext, play_until_done
 from rolecall.runtime import call_tree
 from rolecall.runtime.memory import seldom_collected
@@ -98,16 +97,18 @@ class Collection:
 
     async def ended(self, *, within_s: float | None = None) -> None:
         """Wait until all has been played, or so long. Raises what ends the run."""
-        with seldom_collected():
-            try:
+        if not self._workers:
+            return
+        try:
+            with seldom_collected():
                 done, _ = await asyncio.wait(
                     self._workers, timeout=within_s, return_when=asyncio.FIRST_EXCEPTION
-                ) if self._workers else (set(), set())  # fmt: skip
-                for worker in done:
-                    worker.result()
-            except BaseException as error:
-                await self.cut()
-                raise first(error) from error
+                )
+            for worker in done:
+                worker.result()
+        except BaseException:
+            await self.cut()
+            raise
 
     def take(self) -> Rollout:
         """The groups whose attempts have all ended, in the order of the tasks; each once."""

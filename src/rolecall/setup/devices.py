@@ -8,7 +8,7 @@ from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.models.devices import device_named
-from rolecall.setup.seats import seats_of
+from rolecall.setup.seats import device_of, seats_of
 
 
 def full_name(device: str, *, auto: str) -> str:
@@ -54,7 +54,7 @@ def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
         return [first]
     if has_seats(config, auto=auto):
         seats = seats_of(config)[policy]
-        return [f"cuda:{seats.pool}/{number}" for number in seats.ranks]
+        return [device_of(seats.pool, number) for number in seats.ranks]
     return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.ranks)]
 
 
@@ -65,7 +65,7 @@ def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]
         if not has_seats(config, auto=auto):
             return [[first]] * getattr(engine, "replicas", 1)
         seats = seats_of(config)[policy]
-        return [[f"cuda:{seats.pool}/{number}" for number in each] for each in seats.engines]
+        return [[device_of(seats.pool, number) for number in each] for each in seats.engines]
     if not isinstance(engine, VllmEngineConfig):
         return [[first]]
     first = full_name(engine.device or first, auto=auto)

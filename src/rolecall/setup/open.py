@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.config.errors import ConfigError
+from rolecall.errors import InfrastructureError
 from rolecall.interfaces.environment import Environment
 from rolecall.rollout.episodes import Reward
 from rolecall.setup.agents import make_tools
@@ -51,6 +52,15 @@ def open_surroundings(plan: Plan) -> Surroundings:
     if attempts.problems:
         raise plan.config.located(attempts.problems)
     return Surroundings(**made)
+
+
+async def check_environment(environment: Environment) -> None:
+    """Raises ConfigError where what it asks cannot be reached."""
+    if hasattr(environment, "check"):
+        try:
+            await environment.check()
+        except (InfrastructureError, OSError) as error:
+            raise ConfigError(f"environment: {error}") from error
 
 
 def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.setup.devices import full_name, has_seats, is_gpu
 from rolecall.setup.room import check_room
-from rolecall.setup.seats import num_gpus
+from rolecall.setup.seats import device_of, num_gpus
 
 
 def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
@@ -33,7 +33,7 @@ def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
     except NoRoomError as error:
         raise ConfigError(f"cluster: {error}") from error
     known = {
-        f"cuda:{name}/{number}": room
+        device_of(name, number): room
         for name, room in rooms.items()
         if room is not None
         for number in range(wanted[name])

@@ -32,6 +32,11 @@ class _Taken:
     engines: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
 
+def device_of(pool: str, number: int) -> str:
+    """What a GPU of a pool is called."""
+    return f"cuda:{pool}/{number}"
+
+
 def seats_of(config: Config) -> dict[str, Seats]:
     """By policy. Raises ConfigError where a pool has too few.
 

@@ -10,16 +10,14 @@ from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import SharedEngine
 from rolecall.cluster.workers import Workers
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
-from rolecall.errors import InfrastructureError
 from rolecall.interfaces.engine import Engine
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.context import make_context
 from rolecall.setup.engines import served_engine, sharing
-from rolecall.setup.open import open_surroundings
+from rolecall.setup.open import check_environment, open_surroundings
 from rolecall.setup.plan import validate
 from rolecall.setup.weights import load_tokenizers
 
@@ -60,9 +58,5 @@ async def hosted_context(
             section = section.model_copy(update={"concurrency": part})
             engines |= dict.fromkeys(names, served_engine(config, names, section, tokenizers))
     context = make_context(plan, opened, tokenizers, engines, IdleBarrier())
-    if hasattr(opened.environment, "check"):
-        try:
-            await opened.environment.check()
-        except (InfrastructureError, OSError) as error:
-            raise ConfigError(f"environment: {error}") from error
+    await check_environment(opened.environment)
     return context, asked

@@ -283,8 +283,11 @@ def _read(path: Path) -> list[Episode]:
 
 def _end_the_last_line(path: Path) -> None:
     """A process that was killed may have cut it short: what is added must not be part of it."""
-    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
-        path.write_bytes(text + b"\n")
+    if path.exists() and path.stat().st_size:
+        with path.open("rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
