@@ -17,7 +17,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
-from tests.cluster.test_ray import SECTION, assert_sampled, config_of, request
+from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request
 from tests.learners.test_ranks import spec_of
 from tests.toy import language_model
 
@@ -46,6 +46,7 @@ def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
         loop.run(engine.start())
         assert len({member.place.node for member in engine.members}) == 2
         loop.run(engine.load_files("a", 1, tmp_path / "new"))
+        loop.run(engine.prove(probe_of(model)))
         assert_sampled(model, engine, loop)
         wanted = [loop.run(engine.generate(each))[0].tokens.tolist() for each in requests]
 

@@ -19,7 +19,7 @@ from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
 from tests.cluster.killing import all_gone, records
-from tests.cluster.test_ray import SECTION, TOKENS, config_of, request
+from tests.cluster.test_ray import SECTION, TOKENS, config_of, request, said_by_each
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of
 from tests.toy import relay_config, write
@@ -106,8 +106,7 @@ def test_a_short_pause_of_a_machine_costs_nothing_and_a_long_one_its_actors(
             await asyncio.sleep(0.05)
         assert there.place.pid != first
         await until_gone(first, within_s=60)
-        said = await engine.score_each("a", TOKENS[:1], TOKENS[1:])
-        assert len(said) == 2
+        assert len(await said_by_each(engine)) == 2
         await engine.close()
 
     asyncio.run(asyncio.wait_for(go(), 200))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.cluster.members import LostError
+from rolecall.cluster.members import LostError, ask
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Homes
 from rolecall.cluster.session import RaySession
@@ -25,10 +26,12 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Config
 from rolecall.errors import RunEndingError
 from rolecall.interfaces.engine import Request, Sampling
+from rolecall.interfaces.publisher import Probe, PublishError
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.setup.pools import make_pools
 from rolecall.setup.replicas import replicated
+from rolecall.types import Floats
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
 
@@ -77,11 +80,32 @@ def request(number: int, *, task: str = "t", attempt: int = 0, max_tokens: int =
 
 def assert_sampled(model: LanguageModel, engine: ReplicatedEngine, loop) -> None:
     """All engines say what the model says."""
-    learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
-    wanted = asyncio.run(learner.probe(TOKENS))
-    said = loop.run(engine.score_each("a", TOKENS[:1], TOKENS[1:]))
+    wanted = probe_of(model).wanted
+    said = loop.run(said_by_each(engine))
     assert len(said) == len(engine.members)
     assert all(np.allclose(one, wanted, atol=1e-4) for one in said)
+
+
+def probe_of(model: LanguageModel, version: int = 1) -> Probe:
+    learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1)
+    return Probe("a", version, TOKENS, asyncio.run(learner.probe(TOKENS)), rounded=False)
+
+
+async def said_by_each(engine: ReplicatedEngine) -> list[Floats]:
+    members = await engine.some()
+    found = await engine.engines.each(members, "score", "a", TOKENS[:1], TOKENS[1:], 1.0)
+    return list(found.values())
+
+
+async def changed_model(folder: Path, engine: ReplicatedEngine, *, to: Path) -> LanguageModel:
+    """A model with other weights, which all engines have."""
+    model = language_model(folder)
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    model.write_weights(to)
+    await engine.load_files("a", 1, to)
+    return model
 
 
 def until(condition, *, within_s: float = 60.0) -> None:
@@ -124,6 +148,7 @@ def test_published_weights_are_on_every_engine(engine, loop, model_folder, tmp_p
                 parameter += 0.1 * torch.randn_like(parameter)
         model.write_weights(tmp_path / str(version))
         loop.run(engine.load_files("a", version, tmp_path / str(version)))
+        loop.run(engine.prove(probe_of(model, version)))
         assert_sampled(model, engine, loop)
     [said] = loop.run(engine.generate(request(0)))
     assert set(said.versions) == {2}
@@ -134,12 +159,8 @@ def test_a_lost_engine_costs_no_request_and_comes_back_with_the_newest_weights(
     how, engine, loop, model_folder, tmp_path, caplog
 ):
     """Killed, or silent for longer than its heartbeat."""
-    model = language_model(model_folder)
-    with torch.no_grad():
-        for _, parameter in model.named_parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    model.write_weights(tmp_path / "new")
-    loop.run(engine.load_files("a", 1, tmp_path / "new"))
+    model = loop.run(changed_model(model_folder, engine, to=tmp_path / "new"))
+    loop.run(engine.prove(probe_of(model)))
     assert_sampled(model, engine, loop)
     requests = [request(n, task=f"t{n}", max_tokens=60) for n in range(8)]
     wanted = [loop.run(engine.generate(each))[0].tokens.tolist() for each in requests]
@@ -164,6 +185,66 @@ def test_a_lost_engine_costs_no_request_and_comes_back_with_the_newest_weights(
     assert "\n" not in told
 
 
+async def prove_with_wrong(engine: ReplicatedEngine, right: Probe, wrong: Path, numbers) -> list:
+    """Some have got other weights than the learner's; answers that were asked for before that."""
+    for number in numbers:
+        await ask(engine.members[number], "load_files", "a", 1, wrong)
+    asked = [asyncio.create_task(engine.generate(request(n, task=f"t{n}"))) for n in range(8)]
+    done, _ = await asyncio.wait(asked, timeout=1.0)
+    assert not done
+    await engine.prove(right)
+    return [(await task)[0] for task in asked]
+
+
+def test_an_engine_with_wrong_weights_gives_no_answer_and_is_started_again(
+    engine, loop, model_folder, tmp_path, caplog
+):
+    """What it has sampled is asked of another one, and is what right weights sample."""
+    language_model(model_folder).write_weights(tmp_path / "wrong")  # an update was lost
+    model = loop.run(changed_model(model_folder, engine, to=tmp_path / "new"))
+    found = loop.run(prove_with_wrong(engine, probe_of(model), tmp_path / "wrong", [0]))
+
+    async def come_back() -> None:
+        while not engine.members[0].serves:
+            await asyncio.sleep(0.05)
+
+    loop.run(asyncio.wait_for(come_back(), 60))
+    assert [member.restarts for member in engine.members] == [1, 0]
+    assert_sampled(model, engine, loop)
+    for number, answer in enumerate(found):
+        [wanted] = loop.run(engine.generate(request(number, task=f"t{number}")))
+        assert answer.tokens.tolist() == wanted.tokens.tolist()
+        assert np.allclose(answer.logprobs, wanted.logprobs, atol=1e-5)
+    [told] = [r.getMessage() for r in caplog.records if "was lost" in r.getMessage()]
+    assert re.search(r"engine 0 .* version 1 .* are off by \S+ nats from the learner's", told)
+
+
+def test_where_all_engines_have_wrong_weights_the_run_ends(engine, loop, model_folder, tmp_path):
+    language_model(model_folder).write_weights(tmp_path / "wrong")
+    model = loop.run(changed_model(model_folder, engine, to=tmp_path / "new"))
+    with pytest.raises(PublishError, match=r"^after publishing 'a' version 1 .* are off by"):
+        loop.run(prove_with_wrong(engine, probe_of(model), tmp_path / "wrong", [0, 1]))
+    assert [member.restarts for member in engine.members] == [0, 0]
+
+
+def test_an_engine_that_comes_between_publication_and_probe_waits_for_it(
+    engine, loop, model_folder, tmp_path
+):
+    async def go() -> None:
+        model = await changed_model(model_folder, engine, to=tmp_path / "new")
+        member, old = engine.members[0], engine.members[0].actor
+        os.kill(member.place.pid, signal.SIGKILL)
+        while member.actor is old or not member.serves:
+            await asyncio.sleep(0.05)
+        asked = [asyncio.create_task(engine.generate(request(n, task=f"t{n}"))) for n in range(8)]
+        done, _ = await asyncio.wait(asked, timeout=1.0)
+        assert not done
+        await engine.prove(await asyncio.to_thread(probe_of, model))
+        await asyncio.gather(*asked)
+
+    loop.run(asyncio.wait_for(go(), 120))
+
+
 def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_place(engine, loop):
     """Many requests lose one actor, and some of them learn of it late."""
     member, old = engine.members[0], engine.members[0].actor
@@ -171,7 +252,7 @@ def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_plac
 
     async def until_it_serves_again():
         while member.actor is old or not member.serves:
-            await engine.score_each("a", TOKENS[:1], TOKENS[1:])
+            await said_by_each(engine)
             await asyncio.sleep(0.05)
 
     loop.run(asyncio.wait_for(until_it_serves_again(), 60))
@@ -208,7 +289,7 @@ def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, l
     try:
         loop.run(asyncio.wait_for(go(), 200))
         assert sorted(member.restarts for member in engine.members) == [0, 1]
-        assert len(loop.run(engine.score_each("a", TOKENS[:1], TOKENS[1:]))) == 2
+        assert len(loop.run(said_by_each(engine))) == 2
     finally:
         loop.run(engine.close())
         session.section = RayClusterConfig(**SECTION)
@@ -275,6 +356,7 @@ def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
         await asyncio.sleep(0.1)
         await engine.load_files("a", 1, tmp_path / "new")
         early = [task.done() for task in asked]
+        await engine.trust("a")
         return early, [set(done[0].versions.tolist()) for done in await asyncio.gather(*asked)]
 
     ended, versions = loop.run(asyncio.wait_for(meanwhile(), 120))

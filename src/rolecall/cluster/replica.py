@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,11 @@ Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
 
 
 class Replica(Hosted):
-    """Passes calls on to an engine of this process."""
+    """Passes calls on to an engine of this process.
+
+    Answers leave it when the weights that may have sampled them are known to be right: after
+    `load_files` those of the policy wait here for `serve`, or end with this process.
+    """
 
     def __init__(
         self, name: str, make: Make, scratch: Path, gpus: str | None, *, finishes: bool = False
@@ -26,6 +31,7 @@ class Replica(Hosted):
         self.gate = Gate() if finishes else None
         self.make = make
         self.engine: FileEngine | None = None
+        self._unproven: dict[str, asyncio.Event] = {}  # policies; set when answers may leave
 
     async def start(self) -> Place:
         """Load the models. Raises what makes that impossible."""
@@ -35,6 +41,12 @@ class Replica(Hosted):
         return self.place
 
     async def generate(self, request: Request) -> list[Completion]:
+        found = await self._sampled(request)
+        while request.policy in self._unproven:
+            await self._unproven[request.policy].wait()
+        return found
+
+    async def _sampled(self, request: Request) -> list[Completion]:
         if self.gate is None:
             return await self._engine.generate(request)
         async with self.gate.request(request.policy):
@@ -47,11 +59,21 @@ class Replica(Hosted):
         return await self._engine.score(policy, prompt, tokens, temperature=temperature)
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
+        """The policy has weights that are unproven until `serve`."""
         if self.gate is None:
-            await self._engine.load_files(policy, version, folder)
+            await self._load(policy, version, folder)
             return
         async with self.gate.update(policy):
-            await self._engine.load_files(policy, version, folder)
+            await self._load(policy, version, folder)
+
+    async def _load(self, policy: str, version: int, folder: Path) -> None:
+        self._unproven.setdefault(policy, asyncio.Event())
+        await self._engine.load_files(policy, version, folder)
+
+    async def serve(self, policy: str) -> None:
+        """The policy's weights are right."""
+        if policy in self._unproven:
+            self._unproven.pop(policy).set()
 
     async def pause(self, keep: bool) -> None:
         await self._engine.pause(keep=keep)

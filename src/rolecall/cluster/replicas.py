@@ -1,39 +1,37 @@
 """Samples with several engines in processes of a cluster, all of which have the newest weights.
 
-An engine that is started again gets the newest weights of every policy, and samples once it says
-of some tokens what the others say.
+Each gives answers once it says of some tokens what the learner says of them. One that says
+something else is started again, and what it has sampled meanwhile is lost with it. An engine that
+is started again gets the newest weights of every policy first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
 from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
-from rolecall.interfaces.publisher import FileEngine
-from rolecall.types import Floats, Ids
+from rolecall.interfaces.publisher import FileEngine, Probe, PublishError
+from rolecall.types import Floats
 
-SAME = 1e-3  # nats that two engines may say apart of the same weights, in float32
-SAME_ROUNDED = 0.2
 BUSY_S = 0.2  # until weights that are just being written are looked for again
 
 
 @dataclass
 class Published:
-    """The newest weights of a policy, and what engines say of some tokens with them."""
+    """The newest weights of a policy."""
 
     version: int
     folder: Path
-    probe: tuple[Ids, Ids, Floats] | None = None
+    known: bool = False  # what they are is proven or trusted, where an engine has them
+    probe: Probe | None = None  # by which that is proven
 
 
 class ReplicatedEngine(RoutedEngine, FileEngine):
@@ -47,18 +45,16 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         *,
         seats: Sequence[Seat | None],
         can: Iterable[str],
-        rounded: bool = False,
     ) -> None:
         """The actors begin to start, each of which makes an engine.
 
         `seats`: the GPUs of each, or None where it computes on any machine's processors; `can`:
-        what the engines are able to do; `rounded`: they compute in bfloat16.
+        what the engines are able to do.
         """
         super().__init__()
         self.session, self.names = session, names
         self.can = frozenset(can) - {"exact"}
         self._make, self._seats = make, seats
-        self._largest_gap = SAME_ROUNDED if rounded else SAME
         self._published: dict[str, Published] = {}
         self.watchers: list[Callable[[], None]] = []  # are told when an engine comes or goes
         self.engines = Members(
@@ -99,21 +95,44 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
     def lost(self, member: Member, error: LostError) -> None:
         self.engines.lost(member, error)
 
-    async def score_each(self, policy: str, prompt: Ids, tokens: Ids) -> list[Floats]:
-        """What every engine says at temperature 1; those that start later must say it too."""
-        said: dict[Any, Floats] = {}  # by actor
-        while new := [member for member in await self.some() if member.actor not in said]:
-            said |= await self.engines.each(new, "score", policy, prompt, tokens, 1.0)
-        found = list(said.values())
-        if policy in self._published:
-            self._published[policy].probe = (prompt, tokens, found[0])
-        return found
-
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
         await self.start()
         self._published[policy] = Published(version, folder)
         serving = self.engines.serving
         await asyncio.gather(*(self._give(m, policy, version, folder) for m in serving))
+
+    async def prove(self, probe: Probe) -> None:
+        """As `Replicas` says. Engines that start from now on do it by themselves."""
+        newest = self._published[probe.policy]
+        newest.known, newest.probe = True, probe
+        members = await self.some()
+        wrong: dict[Member, PublishError] = {}
+
+        async def one(member: Member) -> None:
+            try:
+                await self._prove(member, probe)
+            except LostError as error:
+                self.lost(member, error)
+            except PublishError as error:
+                wrong[member] = error
+
+        actors = {member: member.actor for member in members}
+        await asyncio.gather(*map(one, members))
+        if len(wrong) == len(members):
+            raise next(iter(wrong.values()))
+        for member, error in wrong.items():
+            self.lost(member, LostError(str(error), actors[member]))
+
+    async def trust(self, policy: str) -> None:
+        self._published[policy].known = True
+        await self.engines.each(await self.some(), "serve", policy)
+
+    async def _prove(self, member: Member, probe: Probe) -> None:
+        """Raises PublishError where it says something else."""
+        first, others = probe.tokens[:1], probe.tokens[1:]
+        said: Floats = await ask(member, "score", probe.policy, first, others, 1.0)
+        probe.check(said)
+        await ask(member, "serve", probe.policy)
 
     async def _give(self, member: Member, policy: str, version: int, folder: Path) -> None:
         """A member that is lost meanwhile gets them when it is started again."""
@@ -132,28 +151,26 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         await ask(member, "load_files", policy, version, folder)
 
     async def _bring_up(self, member: Member) -> None:
-        """Give it the newest weights. Raises LostError where it says something else with them."""
-        has: dict[str, Published] = {}
-        while missing := [p for p, newest in self._published.items() if has.get(p) is not newest]:
+        """Give it the newest weights, and prove them where they are known.
+
+        Raises PublishError where it says something else with them.
+        """
+        has: dict[str, Published] = {}  # copies of what it has been given
+        while missing := [p for p, newest in self._published.items() if has.get(p) != newest]:
             policy, newest = missing[0], self._published[missing[0]]
+            given = replace(newest)
             try:
                 await self._load(member, policy, newest.version, newest.folder)
-                if newest.probe is not None:
-                    await self._compare(member, policy, *newest.probe)
+                if given.probe is not None:
+                    await self._prove(member, given.probe)
+                elif given.known:
+                    await ask(member, "serve", policy)
             except Exception:
                 if newest is self._published[policy] and newest.folder.is_dir():
                     raise
                 await asyncio.sleep(BUSY_S)  # others are just being written
                 continue
-            has[policy] = newest
-
-    async def _compare(
-        self, member: Member, policy: str, prompt: Ids, tokens: Ids, wanted: Floats
-    ) -> None:
-        said = await ask(member, "score", policy, prompt, tokens, 1.0)
-        gap = float(np.abs(said - wanted).max())
-        if not gap <= self._largest_gap:
-            raise LostError(f"its log-probs of {policy!r} are off by {gap:.3g} nats")
+            has[policy] = given
 
     async def pause(self, *, keep: bool) -> None:
         await self._all("pause", keep)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
 
 from rolecall.interfaces.engine import Engine
 from rolecall.types import Floats, Ids
@@ -13,8 +16,33 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+LARGEST_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
+LARGEST_ROUNDED = 0.2  # nats in the mean, where one of them computes in bfloat16
+
+
 class PublishError(RuntimeError):
     """The engine does not say what the learner's weights say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """What a learner says of some tokens with the weights that it has published."""
+
+    policy: str
+    version: int
+    tokens: Ids  # [T]
+    wanted: Floats  # [T-1] log-probs at temperature 1, of all tokens but the first
+    rounded: bool  # learner or engine computes in bfloat16
+
+    def check(self, said: Floats) -> None:
+        """Raises PublishError where an engine says something else, `said` [T-1]."""
+        gaps = np.abs(said - self.wanted)
+        gap = float(gaps.mean() if self.rounded else gaps.max())
+        if not gap <= (LARGEST_ROUNDED if self.rounded else LARGEST_GAP):
+            raise PublishError(
+                f"after publishing {self.policy!r} version {self.version} the sampler's "
+                f"log-probs are off by {gap:.3g} nats from the learner's"
+            )
 
 
 class Publisher(Protocol):
@@ -65,8 +93,18 @@ class ModelEngine(FileEngine, Protocol):
 
 @runtime_checkable
 class Replicas(FileEngine, Protocol):
-    """Several engines that share the requests."""
+    """Several engines that share the requests.
 
-    async def score_each(self, policy: str, prompt: Ids, tokens: Ids) -> list[Floats]:
-        """What each of them says of `tokens` [T] after `prompt` [P], at temperature 1."""
+    What they sample of a policy after its `load_files` they give away once it is proven or trusted.
+    """
+
+    async def prove(self, probe: Probe) -> None:
+        """Let each that says what the learner says give its answers, and start the others again.
+
+        Raises PublishError where all say something else: then it is not one engine's fault.
+        """
+        ...
+
+    async def trust(self, policy: str) -> None:
+        """Let all give their answers: no learner has these weights, and can say what is right."""
         ...

@@ -57,7 +57,6 @@ def replicated(
         names,
         seats=seats,
         can=OF_VLLM if isinstance(section, VllmEngineConfig) else HostedEngine.can,
-        rounded=any(config.is_rounded(name) for name in names),
     )
 
 

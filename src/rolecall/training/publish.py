@@ -14,17 +14,14 @@ from rolecall.interfaces.publisher import (
     EmbeddedEngine,
     FileEngine,
     ModelEngine,
-    PublishError,
+    Probe,
     Replicas,
 )
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.scratch import scratch_folder
-from rolecall.types import Floats, Ids
 
 PROBE = 16  # tokens whose log-probs are compared after a publication
-LARGEST_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
-LARGEST_ROUNDED = 0.2  # nats in the mean, where one of them computes in bfloat16
 
 
 class WeightPublisher:
@@ -78,24 +75,14 @@ class WeightPublisher:
         """Compare what sampler and learner say of some fixed tokens, where they are apart."""
         if policy not in self.apart:
             return
-        learner = self.learners[policy]
+        engine, learner = self.engines[policy], self.learners[policy]
         tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
         wanted = await learner.probe(tokens)
-        for said in await self._said(policy, tokens):
-            gaps = np.abs(said - wanted)
-            gap = float(gaps.mean() if policy in self.rounded else gaps.max())
-            if not gap <= (LARGEST_ROUNDED if policy in self.rounded else LARGEST_GAP):
-                raise PublishError(
-                    f"after publishing {policy!r} version {learner.version} the sampler's "
-                    f"log-probs are off by {gap:.3g} nats from the learner's"
-                )
-
-    async def _said(self, policy: str, tokens: Ids) -> list[Floats]:
-        """What each engine of a policy says of the tokens."""
-        engine = self.engines[policy]
+        probe = Probe(policy, learner.version, tokens, wanted, policy in self.rounded)
         if isinstance(engine, Replicas):
-            return await engine.score_each(policy, tokens[:1], tokens[1:])
-        return [await engine.score(policy, tokens[:1], tokens[1:], temperature=1.0)]
+            await engine.prove(probe)
+        else:
+            probe.check(await engine.score(policy, tokens[:1], tokens[1:], temperature=1.0))
 
     async def _publish_kept(self, policy: str, step: int) -> None:
         """The weights that a pool kept after a step."""
@@ -105,6 +92,8 @@ class WeightPublisher:
             folder = self._folder(policy, room=sum(t.nbytes for t in weights.values()))
             pool.model.write_weights(folder, weights)
             await engine.load_files(policy, step, folder)
+            if isinstance(engine, Replicas):
+                await engine.trust(policy)
         else:
             _embedded(engine).load(policy, step, weights)
 
