@@ -146,6 +146,10 @@ class PolicyConfig(Section):
     colocate: bool = False
     """Share GPUs of the pool with all other policies that say so, and take turns on them: engines
     sleep while weights are updated. Otherwise its engines and ranks have GPUs of their own."""
+    max_staleness: int | None = Field(None, ge=0, le=1000)
+    """Updates that its own turns may lag behind, where that is less than the others may
+    (trainer.max_staleness): older ones are not trained, and count only where others are compared
+    with them."""
     engine: EngineConfig | None = None
     """What samples it, where not all policies have the same: what differs from `engine`."""
     learner: LearnerConfig | None = None

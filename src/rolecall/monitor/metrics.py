@@ -41,6 +41,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
         "rollout/dropped_groups": rollout.num_dropped,
         "rollout/filtered_groups": rollout.num_filtered,
         "rollout/stale_groups": rollout.num_stale,
+        "rollout/stale_turns": rollout.num_stale_turns,
         "rollout/cut_episodes": rollout.num_cut,
         "rollout/carried_groups": rollout.num_carried,
         "rollout/failures": sum(rollout.failures.values()),

@@ -124,6 +124,7 @@ class Rollout:
     num_dropped: int = 0  # groups left with too few episodes
     num_filtered: int = 0  # groups that the algorithm filtered out
     num_stale: int = 0  # groups sampled by weights that were too old
+    num_stale_turns: int = 0  # in the other groups, those too old for their own policy
     num_cut: int = 0  # attempts that a step did not wait for
     num_carried: int = 0  # groups of earlier steps
     unused: list[Episode] = field(default_factory=list)  # errored, or of a group left out
@@ -305,15 +306,15 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _staleness(group: Group, versions: dict[str, int]) -> int:
-    return max(
-        (
-            versions[turn.policy] - int(turn.versions.min())
-            for episode in group
-            for turn in episode.turns
-            if turn.policy in versions and turn.versions is not None
-        ),
-        default=0,
-    )
+    turns = (turn for episode in group for turn in episode.turns)
+    return max((staleness_of(turn, versions) for turn in turns), default=0)
+
+
+def staleness_of(turn: Turn, versions: dict[str, int]) -> int:
+    """Updates of its policy since its oldest token was sampled; 0 where nothing is updated."""
+    if turn.policy not in versions or turn.versions is None:
+        return 0
+    return versions[turn.policy] - int(turn.versions.min())
 
 
 def _order_turns(episode: Episode) -> None:

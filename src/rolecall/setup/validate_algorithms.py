@@ -199,8 +199,24 @@ def _check_deadline(config: Config) -> Problems:
         )
 
 
+def _check_staleness_by_policy(config: Config) -> Problems:
+    allowed = config.trainer.max_staleness + config.rollout.carry
+    for name, policy in config.policies.items():
+        if policy.max_staleness is None:
+            continue
+        key = f"policies.{name}.max_staleness"
+        if name not in config.trained:
+            yield f"{key}: {name} is not trained; remove it"
+        elif policy.max_staleness >= allowed:
+            yield (
+                f"{key}: no turn is trained that is staler than {allowed} (trainer.max_staleness, "
+                "rollout.carry); write less, or remove it"
+            )
+
+
 def _check_staleness(config: Config) -> Problems:
     yield from _check_deadline(config)
+    yield from _check_staleness_by_policy(config)
     if config.trainer.max_staleness == 0:
         return
     if not all(config.weights_are_apart(policy) for policy in config.trained):

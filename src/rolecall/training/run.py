@@ -44,6 +44,11 @@ class Run:
         team = ", ".join(f"{name}: {agent.policy}" for name, agent in self.config.team.items())
         return f"<Run of {team}; {self.config.workflow.name}, {self.config.environment.name}>"
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """How often the weights of each trained policy were updated."""
+        return {name: learner.version for name, learner in self.learners.items()}
+
     def group_of(self, policy: str) -> AlgorithmGroup:
         """Agents that share a policy have one loss, so any of their algorithms will do."""
         agents = {name for name, agent in self.config.team.items() if agent.policy == policy}

@@ -19,6 +19,7 @@ from rolecall.algorithms.whitening import whiten_families
 from rolecall.interfaces.learner import Annotation, Learner, Update
 from rolecall.learners.packing import pack, split
 from rolecall.learners.updates import merged
+from rolecall.rollout.episodes import Rollout, staleness_of
 from rolecall.seeding import seed_of
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
@@ -54,6 +55,20 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
         turns = trained_turns(episodes, policy, algorithm)
         if algorithm.per_family and turns:
             whiten_families(turns, families)
+
+
+def leave_out_stale(run: Run, rollout: Rollout) -> None:
+    """Take the credit from turns that are older than `policies.NAME.max_staleness` allows."""
+    most = {name: run.config.policies[name].max_staleness for name in run.learners}
+    versions = run.versions
+    for episode in rollout.episodes:
+        for turn in episode.turns:
+            limit = most.get(turn.policy)
+            if turn.advantages is None or limit is None:
+                continue
+            if staleness_of(turn, versions) > limit:
+                turn.advantages = None
+                rollout.num_stale_turns += 1
 
 
 async def update(

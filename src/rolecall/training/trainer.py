@@ -183,6 +183,7 @@ class Trainer:
         rollout = await self._rollout(step)
         collected = time.monotonic()
         await train_step.credit(run, rollout.episodes)
+        train_step.leave_out_stale(run, rollout)
         played = [*rollout.episodes, *rollout.unused]
         write_parquet(self.folder.episode_file(step), played, step=step)
         for tracker in self.trackers:
@@ -241,8 +242,7 @@ class Trainer:
             self.ahead.append(asyncio.create_task(collecting))
         rollout = await self.ahead[0]
         self.ahead.popleft()
-        versions = {name: learner.version for name, learner in self.run.learners.items()}
-        rollout.drop_stale(versions, most=lag + self.config.rollout.carry)
+        rollout.drop_stale(self.run.versions, most=lag + self.config.rollout.carry)
         return rollout
 
     def _check_progress(self, rollout: Rollout, updates: dict[str, Update]) -> None:
