@@ -1,4 +1,4 @@
-"""A policy may refuse turns that others still train: the older ones are compared and not trained."""
+"""A policy may refuse turns that are too old for it, while others train theirs."""
 
 from __future__ import annotations
 

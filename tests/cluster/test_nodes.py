@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from rolecall.algorithms.drmas import DrMas
 from rolecall.cluster import session as sessions
+from rolecall.cluster.copying import fetched
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
+from rolecall.runtime.scratch import shared_folder
 from rolecall.setup.replicas import replicated
+from rolecall.training.publish import WeightPublisher
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request
-from tests.learners.test_ranks import spec_of
+from tests.learners.test_ranks import batches_of, spec_of
 from tests.toy import language_model
 
 pytestmark = pytest.mark.slow
@@ -67,30 +72,79 @@ def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
     assert any("was lost and is started again" in r.getMessage() for r in caplog.records)
 
 
+def noted_copies(monkeypatch) -> list[tuple[str, str]]:
+    """From which node to which one: all see one disk here."""
+    run_on, found = RaySession.run_on, []
+
+    def noted(self, node, function, *arguments):
+        if function is fetched:
+            source = arguments[1]
+            found.append((source, node))
+        return run_on(self, node, function, *arguments)
+
+    monkeypatch.setattr(RaySession, "run_on", noted)
+    return found
+
+
 def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
     session, model_folder, tmp_path, monkeypatch
 ):
-    """Both nodes see one disk here, so that they are copied is asked of Ray."""
-    options, copied, asked = RaySession.options_of, RaySession.copied, []
+    options, copies = RaySession.options_of, noted_copies(monkeypatch)
     monkeypatch.setattr(
-        RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
+        RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
     )
-
-    def noted(self, folder, *, source, target, to):
-        asked.append((source, target, to))
-        return copied(self, folder, source=source, target=target, to=to)
-
-    monkeypatch.setattr(RaySession, "copied", noted)
     hosts = RankActors(session, "rank", [None])
     group = RankGroup(1, hosts=hosts)
     learner = RankedLearner(group, "a", spec_of(model_folder, "replicated"))
+    (tmp_path / "new").mkdir()
     asyncio.run(learner.write_weights(tmp_path / "new"))
     [place] = hosts.places
-    assert asked == [(place.node, session.here, tmp_path / "new")]
+    assert copies == [(place.node, session.here)]
     assert place.node != session.here
     found = load_file(tmp_path / "new/model.safetensors")
     wanted = language_model(model_folder).weights()
     assert all(torch.equal(found[name], wanted[name]) for name in found)
+    asyncio.run(learner.close())
+
+
+@pytest.mark.parametrize("kind", ["replicated", "fsdp"])
+def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_trainers(
+    kind, session, model_folder, monkeypatch
+):
+    """Ranks and engines are on both machines; rank 0 is on the other one."""
+    options = RaySession.options_of
+    nodes = sorted(node["NodeID"] for node in session.nodes())
+    others_first = 1 + nodes.index(session.here)
+    monkeypatch.setattr(
+        RaySession, "options_of", lambda self, n, **more: options(self, n + others_first, **more)
+    )
+    hosts = RankActors(session, "rank", [None, None])
+    group = RankGroup(2, hosts=hosts)
+    assert [place.node == session.here for place in hosts.places] == [False, True]
+    learner = RankedLearner(group, "a", spec_of(model_folder, kind))
+    copies = noted_copies(monkeypatch)
+
+    async def go() -> None:
+        engine = replicated(session, config_of(model_folder), ["a"])
+        await engine.start()
+        [number_here] = [m.number for m in engine.members if m.place.node == session.here]
+        publisher = WeightPublisher(
+            {"a": engine}, {}, {"a": learner}, {}, vocabulary={"a": 200}, apart={"a"}
+        )
+        for version in (1, 2, 3):
+            await learner.update([batches_of([20])], DrMas(), per_agent=False)
+            assert learner.version == version
+            await publisher.publish("a", version)
+            await publisher.check("a")
+            assert {folder.name for folder in session.scratch.iterdir() if folder.is_dir()} == {
+                "a", f"a.{number_here}",  # at the ranks, and at the engine that is elsewhere
+            }  # fmt: skip
+        [completion] = await engine.generate(request(0))
+        assert set(completion.versions.tolist()) == {3}
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(go(), 200))
+    assert copies == [(hosts.places[0].node, session.here)] * 3  # for the engine that is here
     asyncio.run(learner.close())
 
 
@@ -99,7 +153,7 @@ def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
 ):
     options = RaySession.options_of
     monkeypatch.setattr(
-        RaySession, "options_of", lambda *a, **more: options(*a, **more, avoided=session.here)
+        RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
     )
     group = RankGroup(1, hosts=RankActors(session, "rank", [None]))
     cluster.remove_node(cluster.second, allow_graceful=False)
@@ -123,8 +177,8 @@ def test_a_node_with_other_versions_is_named(cluster, monkeypatch):
         RaySession(section)
 
 
-def test_weights_that_are_larger_than_the_object_store_reach_another_machine(tmp_path):
-    """Ray goes over the disk with them."""
+def test_weights_reach_another_machine_past_rays_object_stores(tmp_path):
+    from ray._private.internal_api import memory_summary
     from ray.cluster_utils import Cluster
 
     sizes = {"num_cpus": 1, "object_store_memory": STORE}
@@ -136,14 +190,25 @@ def test_weights_that_are_larger_than_the_object_store_reach_another_machine(tmp
         weights = tmp_path / "weights"
         weights.mkdir()
         for number in (1, 2):
-            np.full(STORE, number, dtype=np.uint8).tofile(weights / f"{number}.safetensors")
+            np.full(STORE + number, number, dtype=np.uint8).tofile(weights / f"{number}.bin")
+        (weights / "empty").touch()
         [other] = {node["NodeID"] for node in session.nodes()} - {session.here}
-        to = tmp_path / "copied"
-        session.ray.get(session.copied(weights, source=session.here, target=other, to=to))
-        for number in (1, 2):
-            found = np.fromfile(to / f"{number}.safetensors", dtype=np.uint8)
-            assert len(found) == STORE
-            assert (found == number).all()
+        place = partial(shared_folder, session.scratch.name, "copied", room=0)
+        for source, target in ((session.here, other), (other, session.here)):
+            to = session.ray.get(
+                session.run_on(target, fetched, weights, source, lambda size: place())
+            )
+            (to / "old").touch()
+            for number in (1, 2):
+                found = np.fromfile(to / f"{number}.bin", dtype=np.uint8)
+                assert len(found) == STORE + number
+                assert (found == number).all()
+            assert {file.name for file in to.iterdir()} == {"1.bin", "2.bin", "empty", "old"}
+        told = memory_summary(stats_only=True)
+        assert "Plasma memory usage 0 MiB" in told
+        assert "Spilled" not in told
+        with pytest.raises(session.ray.exceptions.RayError, match="FileNotFoundError"):
+            session.ray.get(session.run_on(other, fetched, tmp_path / "no", session.here, place))
     finally:
         session.close()
         cluster.shutdown()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,13 @@ from rolecall.config.load import load
 from rolecall.engines.parts import EngineParts
 from rolecall.engines.several import SeveralEngines
 from rolecall.interfaces.publisher import PublishError
-from rolecall.runtime.scratch import PREFIX, scratch_folder
+from rolecall.runtime.scratch import (
+    PREFIX,
+    SHARED,
+    remove_shared,
+    scratch_folder,
+    shared_folder,
+)
 from rolecall.setup.build import build
 from rolecall.setup.devices import takes_turns
 from rolecall.setup.plan import validate
@@ -227,6 +235,42 @@ def test_a_folder_of_shared_memory_ends_with_its_process_or_the_next_one(tmp_pat
         assert Path(folder).parent == tmp_path / "shm"
         assert not left.exists()
     assert not Path(folder).exists()
+
+
+def test_a_shared_folder_stays_while_a_process_holds_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("rolecall.runtime.scratch.MEMORY", tmp_path)
+    folder = tmp_path / f"{SHARED}run"
+    code = (
+        "import pathlib, sys\nfrom rolecall.runtime.scratch import hold\n"
+        "hold(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        (folder / "log").touch()
+        scratch_folder(room=1).cleanup()
+        assert (folder / "log").exists()
+        process.kill()
+        process.wait()
+        scratch_folder(room=1).cleanup()
+        assert not folder.exists()
+
+
+def test_a_part_of_a_shared_folder_is_empty_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("rolecall.runtime.scratch.MEMORY", tmp_path / "shm")
+    monkeypatch.setattr("rolecall.runtime.scratch.tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "shm").mkdir()
+    name, most = f"{SHARED}run", shutil.disk_usage(tmp_path).free
+    for _ in range(2):
+        folder = shared_folder(name, "a", room=1)
+        assert list(folder.iterdir()) == []
+        assert folder == tmp_path / "shm" / name / "a"
+        (folder / "weights").touch()
+    with pytest.raises(OSError, match="GB free and weights"):
+        shared_folder(name, "b", room=2 * most)
+    remove_shared(name)
+    assert not (tmp_path / "shm" / name).exists()
 
 
 def test_weights_that_shared_memory_cannot_hold_lie_on_the_disk(tmp_path, monkeypatch):

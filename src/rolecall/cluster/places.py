@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rolecall.cluster.endings import count_oom_kills
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.scratch import hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def settled(name: str, scratch: Path, gpus: str | None) -> Place:
 
     if gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # nothing of CUDA has been asked yet
-    scratch.mkdir(parents=True, exist_ok=True)
+    hold(scratch)
     log = scratch / f"{name}.log"
     log.unlink(missing_ok=True)  # of one that had this name before
     with log.open("ab") as opened:

@@ -10,6 +10,7 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from rolecall.cluster.copying import fetched
 from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.places import Place, kill, settled
 from rolecall.cluster.pool import Seat, placed
@@ -24,7 +25,7 @@ class RankHost:
     """An actor that is one rank."""
 
     def __init__(self, name: str, scratch: Path, gpus: str | None) -> None:
-        self.place = settled(name, scratch, gpus)
+        self.place, self.scratch = settled(name, scratch, gpus), scratch
 
     def where(self) -> tuple[Place, str, int]:
         """Its place, the address of its machine, and a port that is free there."""
@@ -40,7 +41,7 @@ class RankHost:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         connection = Client(address, authkey=key)
         wire.send(connection, rank)
-        child.serve(connection)
+        child.serve(connection, scratch=self.scratch.name)
 
     def ping(self) -> None:
         """In a thread of its own, so that it is answered while the rank computes."""
@@ -109,9 +110,13 @@ class RankActors:
         ray, source, here = self.session.ray, self.places[0].node, self.session.here
         if source != here:
             try:
-                ray.get(self.session.copied(folder, source=source, target=here, to=folder))
+                ray.get(self.session.run_on(here, fetched, folder, source, lambda size: folder))
             except ray.exceptions.RayError as error:
                 raise RuntimeError(told_of(error)) from error
+
+    @property
+    def machine(self) -> str:
+        return self.places[0].node
 
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""

@@ -8,20 +8,23 @@ is started again gets the newest weights of every policy first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from rolecall.cluster.copying import fetched
+from rolecall.cluster.endings import told_of
 from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
 from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
+from rolecall.interfaces.learner import Written
 from rolecall.interfaces.publisher import FileEngine, Probe, PublishError
+from rolecall.runtime.scratch import shared_folder
 from rolecall.types import Floats
-
-BUSY_S = 0.2  # until weights that are just being written are looked for again
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Published:
     """The newest weights of a policy."""
 
     version: int
-    folder: Path
+    written: Written
     known: bool = False  # what they are is proven or trusted, where an engine has them
     probe: Probe | None = None  # by which that is proven
 
@@ -56,6 +59,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         self.can = frozenset(can) - {"exact"}
         self._make, self._seats = make, seats
         self._published: dict[str, Published] = {}
+        self._writing: dict[str, asyncio.Event] = {}  # policies whose next weights are written
         self.watchers: list[Callable[[], None]] = []  # are told when an engine comes or goes
         self.engines = Members(
             session,
@@ -96,10 +100,23 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         self.engines.lost(member, error)
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
+        async def written() -> Written:
+            return Written(folder)
+
+        await self.take(policy, version, written)
+
+    async def take(
+        self, policy: str, version: int, write: Callable[[], Awaitable[Written]]
+    ) -> None:
         await self.start()
-        self._published[policy] = Published(version, folder)
-        serving = self.engines.serving
-        await asyncio.gather(*(self._give(m, policy, version, folder) for m in serving))
+        ended = self._writing[policy] = asyncio.Event()
+        try:
+            newest = Published(version, await write())
+            self._published[policy] = newest
+        finally:
+            del self._writing[policy]
+            ended.set()
+        await asyncio.gather(*(self._give(m, policy, newest) for m in self.engines.serving))
 
     async def prove(self, probe: Probe) -> None:
         """As `Replicas` says. Engines that start from now on do it by themselves."""
@@ -134,21 +151,25 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         probe.check(said)
         await ask(member, "serve", probe.policy)
 
-    async def _give(self, member: Member, policy: str, version: int, folder: Path) -> None:
+    async def _give(self, member: Member, policy: str, newest: Published) -> None:
         """A member that is lost meanwhile gets them when it is started again."""
         try:
-            await self._load(member, policy, version, folder)
+            await self._load(member, policy, newest)
         except LostError as error:
             self.lost(member, error)
 
-    async def _load(self, member: Member, policy: str, version: int, folder: Path) -> None:
-        here = self.session.here
-        if member.place is not None and member.place.node != here:
-            there = self.session.scratch / f"{policy}-{member.number}"
-            copied = self.session.copied(folder, source=here, target=member.place.node, to=there)
-            await result_of(copied, member.actor)
-            folder = there
-        await ask(member, "load_files", policy, version, folder)
+    async def _load(self, member: Member, policy: str, newest: Published) -> None:
+        """Raises LostError where one of the two machines is gone."""
+        folder, source = newest.written.folder, newest.written.machine or self.session.here
+        if member.place is not None and member.place.node != source:
+            there = partial(_place_of, self.session.scratch.name, f"{policy}.{member.number}")
+            copied = self.session.run_on(member.place.node, fetched, folder, source, there)
+            try:
+                folder = await result_of(copied, member.actor)
+            except self.session.ray.exceptions.RayError as error:
+                why = f"weights of {policy!r} did not come from their machine: {told_of(error)}"
+                raise LostError(why, member.actor) from error
+        await ask(member, "load_files", policy, newest.version, folder)
 
     async def _bring_up(self, member: Member) -> None:
         """Give it the newest weights, and prove them where they are known.
@@ -157,19 +178,22 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         """
         has: dict[str, Published] = {}  # copies of what it has been given
         while missing := [p for p, newest in self._published.items() if has.get(p) != newest]:
-            policy, newest = missing[0], self._published[missing[0]]
+            policy = missing[0]
+            if policy in self._writing:
+                await self._writing[policy].wait()
+                continue
+            newest = self._published[policy]
             given = replace(newest)
             try:
-                await self._load(member, policy, newest.version, newest.folder)
+                await self._load(member, policy, newest)
                 if given.probe is not None:
                     await self._prove(member, given.probe)
                 elif given.known:
                     await ask(member, "serve", policy)
             except Exception:
-                if newest is self._published[policy] and newest.folder.is_dir():
+                if newest is self._published[policy] and policy not in self._writing:
                     raise
-                await asyncio.sleep(BUSY_S)  # others are just being written
-                continue
+                continue  # others have been written meanwhile, or are being
             has[policy] = given
 
     async def pause(self, *, keep: bool) -> None:
@@ -196,3 +220,8 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
     async def close(self) -> None:
         await self.engines.close()
+
+
+def _place_of(scratch: str, name: str, size: int) -> Path:
+    """On an engine's machine, for weights that it reads."""
+    return shared_folder(scratch, name, room=size)

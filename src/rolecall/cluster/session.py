@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import uuid
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
 from rolecall.optional import optional
-from rolecall.runtime.scratch import MEMORY, PREFIX
+from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
@@ -42,9 +38,10 @@ class RaySession:
             os.environ.setdefault(key, value)  # some are read when Ray is imported
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
         self.section = section
-        # Of the run on each machine, for logs and weights; named so that a later run removes it,
-        # should this process be killed.
-        self.scratch = MEMORY / f"{PREFIX}{os.getpid()}-ray-{uuid.uuid4().hex[:8]}"
+        # Of the run on each machine, for logs and weights. A later run removes it, should the
+        # processes that hold it be killed.
+        self.scratch = MEMORY / f"{SHARED}{uuid.uuid4().hex[:8]}"
+        hold(self.scratch)
         self.on_close: list[Callable[[], None]] = []
         self._joined = not self.ray.is_initialized()
         if self._joined:
@@ -123,13 +120,6 @@ class RaySession:
         on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
         return "cuda" if on_gpu else "cpu"
 
-    def copied(self, folder: Path, *, source: str, target: str, to: Path) -> Any:
-        """A reference that is there when the files of a folder of one node are on another one.
-
-        They go from machine to machine, through Ray's object stores.
-        """
-        return self.run_on(target, write_files, self.run_on(source, read_files, folder), to)
-
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(function)
@@ -145,7 +135,9 @@ class RaySession:
             return
         for end in self.on_close:
             end()
-        asked = [self.run_on(node["NodeID"], _clear, self.scratch) for node in self.nodes()]
+        asked = [
+            self.run_on(node["NodeID"], remove_shared, self.scratch.name) for node in self.nodes()
+        ]
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
@@ -163,28 +155,11 @@ def _cluster_of_this_machine() -> str | None:
     return known
 
 
-def read_files(folder: Path) -> dict[str, Any]:
-    """The files of a folder of this machine, by name."""
-    return {file.name: np.fromfile(file, dtype=np.uint8) for file in folder.iterdir()}
-
-
-def write_files(files: dict[str, Any], folder: Path) -> None:
-    """Put them into a folder of this machine, which is emptied before."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        content.tofile(folder / name)
-
-
 def at(node: str) -> Any:
     """On this node or nowhere: what Ray prefers a node for, it puts on others too."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _versions() -> dict[str, str]:

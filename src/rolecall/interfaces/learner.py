@@ -27,11 +27,19 @@ class Update:
     skipped: str = ""  # the turn that had no finite loss or gradient
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A folder with weights, as `Learner.write_weights` writes it."""
+
+    folder: Path
+    machine: str = ""  # of a cluster, by Ray's name; "": the trainer's
+
+
 class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
-    A class that names this one as its base needs no `shares_prefixes`, `offload`, `load_back` and
-    `close`, and `write_weights` only for engines of other processes.
+    A class that names this one as its base needs no `shares_prefixes`, `write_there`, `offload`,
+    `load_back` and `close`, and `write_weights` only for engines of other processes.
     """
 
     version: int  # updates that changed the weights
@@ -84,6 +92,13 @@ class Learner(Protocol):
     async def write_weights(self, folder: Path) -> None:
         """Write a PEFT adapter, or all weights as safetensors by the names of transformers."""
         raise ValueError(f"{type(self).__name__} has no write_weights, which this engine needs")
+
+    async def write_there(self) -> Written | None:
+        """Write them where they are, for engines that fetch them; None: on no other machine.
+
+        They stay there until the next call.
+        """
+        return None
 
     async def offload(self) -> None:
         """Free the device's memory while another part needs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from rolecall.interfaces.engine import Engine
+from rolecall.interfaces.learner import Written
 from rolecall.types import Floats, Ids
 
 if TYPE_CHECKING:
@@ -95,8 +97,18 @@ class ModelEngine(FileEngine, Protocol):
 class Replicas(FileEngine, Protocol):
     """Several engines that share the requests.
 
-    What they sample of a policy after its `load_files` they give away once it is proven or trusted.
+    What they sample of a policy with weights that are new they give away once these are proven or
+    trusted.
     """
+
+    async def take(
+        self, policy: str, version: int, write: Callable[[], Awaitable[Written]]
+    ) -> None:
+        """As `load_files`, of what `write` writes, on whichever machine.
+
+        What it wrote before may be gone when it begins.
+        """
+        ...
 
     async def prove(self, probe: Probe) -> None:
         """Let each that says what the learner says give its answers, and start the others again.

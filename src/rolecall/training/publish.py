@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from rolecall.interfaces.engine import Engine
-from rolecall.interfaces.learner import Learner
+from rolecall.interfaces.learner import Learner, Written
 from rolecall.interfaces.publisher import (
     EmbeddedEngine,
     FileEngine,
@@ -60,9 +60,11 @@ class WeightPublisher:
             assert model is not None, "its learner is in this process"
             await engine.load_model(policy, version, model.model)
             return
+        if isinstance(engine, Replicas):
+            await engine.take(policy, version, lambda: self._written(policy))
+            return
         if isinstance(engine, FileEngine) or learner.outside:
-            folder = self._folder(policy, room=learner.num_bytes)
-            await learner.write_weights(folder)
+            folder = await self._written_here(policy)
         if isinstance(engine, FileEngine):
             await engine.load_files(policy, version, folder)
         else:
@@ -70,6 +72,15 @@ class WeightPublisher:
             if learner.outside:
                 model.load(folder)
             _embedded(engine).load(policy, version, model.weights())
+
+    async def _written(self, policy: str) -> Written:
+        there = await self.learners[policy].write_there()
+        return there or Written(await self._written_here(policy))
+
+    async def _written_here(self, policy: str) -> Path:
+        folder = self._folder(policy, room=self.learners[policy].num_bytes)
+        await self.learners[policy].write_weights(folder)
+        return folder
 
     async def check(self, policy: str) -> None:
         """Compare what sampler and learner say of some fixed tokens, where they are apart."""
@@ -89,11 +100,17 @@ class WeightPublisher:
         pool, engine = self.pools[policy], self.engines[policy]
         weights = pool.weights_after(step)
         if isinstance(engine, FileEngine):
-            folder = self._folder(policy, room=sum(t.nbytes for t in weights.values()))
-            pool.model.write_weights(folder, weights)
-            await engine.load_files(policy, step, folder)
+
+            async def written() -> Written:
+                folder = self._folder(policy, room=sum(t.nbytes for t in weights.values()))
+                pool.model.write_weights(folder, weights)
+                return Written(folder)
+
             if isinstance(engine, Replicas):
+                await engine.take(policy, step, written)
                 await engine.trust(policy)
+            else:
+                await engine.load_files(policy, step, (await written()).folder)
         else:
             _embedded(engine).load(policy, step, weights)
 

@@ -34,15 +34,18 @@ def main() -> None:
     serve(Connection(number))
 
 
-def serve(connection: Connection) -> None:
-    """Answer calls, one after another, until the trainer closes the connection or is gone."""
+def serve(connection: Connection, *, scratch: str = "") -> None:
+    """Answer calls, one after another, until the trainer closes the connection or is gone.
+
+    `scratch`: what the processes of a cluster's run share on each machine.
+    """
     inbox: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
 
     [start] = inbox.get()
     _answer(connection, join, (start,))
-    members = Members(start.device)
+    members = Members(start.device, scratch=scratch)
     while True:
         method, arguments = inbox.get()
         _answer(connection, getattr(members, method), arguments)

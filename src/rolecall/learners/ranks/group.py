@@ -51,6 +51,11 @@ class Hosts(Protocol):
         """
         ...
 
+    @property
+    def machine(self) -> str:
+        """That of rank 0."""
+        ...
+
     def silent(self, *, within_s: float) -> int | None:
         """The first that does not answer in time."""
         ...
@@ -294,6 +299,11 @@ class RankGroup:
         except RuntimeError as error:
             why = f"what learner rank 0 of {self.size} wrote could not be fetched: {error}"
             raise self._ended(why) from error
+
+    @property
+    def machine(self) -> str | None:
+        """That of rank 0 in the cluster; None where there is none."""
+        return None if self._hosts is None else self._hosts.machine
 
     def use(self, name: str) -> None:
         """A learner of this name lives here."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rolecall.interfaces.algorithm import Objective
-from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.interfaces.learner import Annotation, Learner, Update, Written
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, row_of
 from rolecall.learners.ranks.group import RankError, RankGroup
@@ -124,6 +124,11 @@ class RankedLearner(Learner):
     async def write_weights(self, folder: Path) -> None:
         await self._call("write", folder)
         await asyncio.to_thread(self.group.fetch, folder)
+
+    async def write_there(self) -> Written | None:
+        if (machine := self.group.machine) is None:
+            return None
+        return Written((await self._call("write_here"))[0], machine)
 
     async def offload(self) -> None:
         await self._call("offload")

@@ -18,14 +18,15 @@ from rolecall.learners.ranks.building import built_member
 from rolecall.learners.ranks.member import Member
 from rolecall.learners.ranks.spec import Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
+from rolecall.runtime.scratch import shared_folder
 from rolecall.types import Batch, Floats
 
 
 class Members:
     """The learners of this rank, by policy: what the trainer calls."""
 
-    def __init__(self, device: str) -> None:
-        self.device = torch.device(device)
+    def __init__(self, device: str, *, scratch: str = "") -> None:
+        self.device, self.scratch = torch.device(device), scratch
         self.learners: dict[str, Member] = {}
 
     def build(self, name: str, spec: LearnerSpec) -> Built:
@@ -54,6 +55,14 @@ class Members:
 
     def write(self, name: str, folder: Path) -> None:
         self._everywhere(lambda: self.learners[name].write(folder))
+
+    def write_here(self, name: str) -> Path:
+        """Rank 0 writes into a folder of its machine, which is there until the next call."""
+        folder = Path()
+        if distributed.get_rank() == 0:
+            folder = shared_folder(self.scratch, name, room=self.learners[name].num_bytes)
+        self.write(name, folder)
+        return folder
 
     def save(self, name: str, folder: Path, version: int, num_skipped: int) -> None:
         learner = self.learners[name]

@@ -15,6 +15,7 @@ from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member, nothing
 from rolecall.learners.ranks.spec import SHARDS
+from rolecall.models.weight_stream import write_stream
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -60,10 +61,34 @@ class ShardedMember(Member):
         return parameter.dtype if self.model.adapter is not None else self.dtype
 
     def write(self, folder: Path) -> None:
-        """Each rank writes its shares, which rank 0 then puts together from the files."""
-        if self.model.adapter is not None:
-            self._write_adapter(folder)
+        """Rank 0 writes one weight after another, as it is gathered.
+
+        The ranks may be on several machines, which share no folder.
+        """
+        named = dict(self.model.named_parameters())
+        first = distributed.get_rank() == 0
+        if self.model.adapter is not None:  # it is small
+            weights = {name: whole(parameter.detach()) for name, parameter in named.items()}
+            if first:
+                self.model.write_weights(folder, weights)
             return
+        gathered = (whole(p.detach()).to(self._written(p)) for p in named.values())
+        if first:
+            shapes = {name: (self._written(p), p.shape) for name, p in named.items()}
+            write_stream(folder / "model.safetensors", shapes, gathered)
+            self._write_config(folder)
+        else:
+            for _ in gathered:
+                pass
+
+    def _write_config(self, folder: Path) -> None:
+        self.model.config.save_pretrained(folder)
+        generation = getattr(self.model.model, "generation_config", None)
+        if generation is not None:
+            generation.save_pretrained(folder)
+
+    def _write_shares(self, folder: Path) -> None:
+        """Each rank writes its own into a folder of all, where rank 0 then puts them together."""
         weights = {
             name: parameter.detach().to(self._written(parameter))
             for name, parameter in self.model.named_parameters()
@@ -76,20 +101,14 @@ class ShardedMember(Member):
             shutil.rmtree(folder / "sharded")
             (folder / "model.safetensors.index.json").unlink()
             (folder / "model-00001-of-00001.safetensors").rename(folder / "model.safetensors")
-            self.model.config.save_pretrained(folder)
-            generation = getattr(self.model.model, "generation_config", None)
-            if generation is not None:
-                generation.save_pretrained(folder)
-
-    def _write_adapter(self, folder: Path) -> None:
-        """An adapter is small: it is gathered."""
-        weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
-        if distributed.get_rank() == 0:
-            self.model.write_weights(folder, weights)
+            self._write_config(folder)
 
     def save(self, folder: Path) -> None:
         """What `from_pretrained` reads, and in a folder beside it every rank's shares."""
-        self.write(folder)
+        if self.model.adapter is None:
+            self._write_shares(folder)
+        else:
+            self.write(folder)
         checkpoint.save(self._state(), checkpoint_id=str(folder / SHARDS))
         if distributed.get_rank() == 0:
             self.model.tokenizer.save_pretrained(folder)

@@ -1,0 +1,76 @@
+"""Copies a folder of one machine of a cluster to another one, over a socket between the two.
+
+Neither the trainer's machine nor Ray's object stores see it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+from rolecall.cluster.session import at
+from rolecall.learners.ranks import wire
+
+CALL_S = 60.0  # in which the machine that fetches must call the other one
+PART = 2**24  # bytes that are read at once
+
+
+def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
+    """Put the files of a folder of another machine, `source` as Ray names it, into one of this.
+
+    `to`: that one, which is there and empty, of how many bytes come. Raises RayError where the
+    other machine is lost, and OSError where there is no room.
+    """
+    import ray
+
+    offer: Any = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")(offered)
+    told = iter(offer.options(scheduling_strategy=at(source)).remote(folder))
+    address, key, size = ray.get(next(told))
+    here = to(size)
+    try:
+        with Client(address, authkey=key) as connection:
+            _receive(connection, here)
+    except (EOFError, ConnectionError):
+        for more in told:
+            ray.get(more)  # raises what has let the other side down
+        raise
+    return here
+
+
+def offered(folder: Path) -> Iterator[tuple[Any, bytes, int]]:
+    """An address at which the files of a folder are sent to whoever has the key, and their size."""
+    import ray
+
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    with wire.callers(ray.util.get_node_ip_address(), number=1) as callers:
+        yield callers.address, callers.key, size
+        with callers.next(timeout_s=CALL_S) as connection:
+            _send(connection, folder)
+
+
+def _send(connection: Connection, folder: Path) -> None:
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            wire.send(connection, (path.name, size))
+            sent = 0
+            while sent < size:
+                sent += os.sendfile(connection.fileno(), file.fileno(), sent, size - sent)
+    wire.send(connection, None)
+
+
+def _receive(connection: Connection, folder: Path) -> None:
+    """Raises EOFError where the other side ends before its last file has."""
+    part = memoryview(bytearray(PART))
+    while (told := wire.read(connection)) is not None:
+        name, left = told
+        with (folder / name).open("wb") as file:
+            while left:
+                read = os.readv(connection.fileno(), [part[: min(PART, left)]])
+                if not read:
+                    raise EOFError
+                file.write(part[:read])
+                left -= read
