@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from rolecall.api import train
+from rolecall.runtime.scratch import MEMORY, SHARED
 from tests.cluster.killing import KilledRun, all_gone, planned, records
 from tests.toy import alike, language_model, relay_config, write
 
@@ -63,7 +64,7 @@ def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path
     Not to the same bits: engines compute whichever requests have come together, and log-probs of a
     row are rounded otherwise in another company.
     """
-    steps = KILLS // 2 + 3
+    steps, before = KILLS // 2 + 3, set(MEMORY.glob(f"{SHARED}*"))
     config = write(tmp_path / "team.yaml", config_of(model_folder, steps=steps))
     run, kills = tmp_path / "run", planned(SEED, KILLS, drivers=max(1, KILLS // 10))
     killed = KilledRun(config, run, kills, seed=SEED)
@@ -75,8 +76,7 @@ def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path
     found = weights_of(run, steps)
     assert bool(torch.isfinite(found).all())
     assert all_gone(within_s=180.0) == []
-    for pid in killed.pids[-1:]:  # what others left is removed by a later run
-        assert not list(Path("/dev/shm").glob(f"rolecall-{pid}-*"))
+    assert not set(MEMORY.glob(f"{SHARED}*")) - before  # also of those that were killed
     calm = tmp_path / "calm"
     train(config, output=calm)
     if not part_by_rounding(run, calm, steps):
