@@ -14,6 +14,10 @@ config=$1 run=$2 port=${RAY_PORT:-6379}
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 nodes=$SLURM_JOB_NUM_NODES
 
+# Whoever has the token may use the cluster: only this job has it.
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+
 # Libraries that find variables of Slurm or MPI start as one rank of an MPI job.
 without_mpi='unset $(compgen -e | grep -E "^(SLURM|PMI|PMIX|OMPI|MPI)_") || true;'
 

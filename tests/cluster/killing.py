@@ -71,7 +71,10 @@ class Kill:
 
 
 def planned(seed: int, number: int, *, drivers: int) -> list[Kill]:
-    """Two after each step, at any moment of what follows; `drivers` of them hit the driver."""
+    """Two after each step, at any moment of what follows; `drivers` of them hit the driver.
+
+    The run goes on meanwhile, so it should have a step for each.
+    """
     chosen = random.Random(seed)
     kinds = [DRIVER] * drivers + [(ENGINE, RANK, WORKER)[n % 3] for n in range(number - drivers)]
     chosen.shuffle(kinds)

@@ -64,7 +64,7 @@ def test_random_kills_cost_no_step_no_episode_and_no_turn(model_folder, tmp_path
     Not to the same bits: engines compute whichever requests have come together, and log-probs of a
     row are rounded otherwise in another company.
     """
-    steps, before = KILLS // 2 + 3, set(MEMORY.glob(f"{SHARED}*"))
+    steps, before = KILLS + 3, set(MEMORY.glob(f"{SHARED}*"))
     config = write(tmp_path / "team.yaml", config_of(model_folder, steps=steps))
     run, kills = tmp_path / "run", planned(SEED, KILLS, drivers=max(1, KILLS // 10))
     killed = KilledRun(config, run, kills, seed=SEED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import uuid
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from rolecall.config.cluster import RayClusterConfig
@@ -20,6 +22,11 @@ NODE_S = 60.0  # in which a node must say what it has
 # Of the time in which an actor must say that it lives. While this process is itself stopped (a
 # laptop is closed, a machine is moved), no more than one of them passes.
 PARTS = 10
+LISTEN_S = 5.0  # in which a cluster that is there must accept a call
+REFUSED = (
+    "it wants another token than this machine has: give both the same (RAY_AUTH_TOKEN, or "
+    "~/.ray/auth_token)"
+)
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
 QUIET = {
@@ -36,6 +43,8 @@ class RaySession:
         """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
         for key, value in QUIET.items():
             os.environ.setdefault(key, value)  # some are read when Ray is imported
+        if _has_token():  # a cluster without one takes whoever has one
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
         self.section = section
         # Of the run on each machine, for logs and weights. A later run removes it, should the
@@ -64,14 +73,15 @@ class RaySession:
                     try:
                         self.ray.init(address=known, **how)
                         return
-                    except ConnectionError:  # it has been stopped
-                        if "RAY_ADDRESS" in os.environ:
+                    except ConnectionError:
+                        if "RAY_ADDRESS" in os.environ or _is_listening(known):
                             raise
             here = {"include_dashboard": False} if address == "local" else {}
             self.ray.init(address=address, **how, **here)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            why = REFUSED if "InvalidAuthToken" in _chain(error) else first_line(error)
             raise ConfigError(
-                f"cluster.address: no Ray at {self.section.address!r}: {first_line(error)}"
+                f"cluster.address: no Ray at {self.section.address!r}: {why}"
             ) from error
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -153,6 +163,31 @@ def _cluster_of_this_machine() -> str | None:
 
     known: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
     return known
+
+
+def _has_token() -> bool:
+    """Whether this machine has what Ray asks for, from 2.59 on, where a cluster was started."""
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return named or (Path.home() / ".ray" / "auth_token").is_file()
+
+
+def _is_listening(address: str) -> bool:
+    """Or what was there has been stopped."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=LISTEN_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _chain(error: BaseException | None) -> str:
+    """What an error and its causes say."""
+    found = []
+    while error is not None:
+        found.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(found)
 
 
 def at(node: str) -> Any:
