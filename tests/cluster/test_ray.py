@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -392,3 +395,51 @@ def test_auto_does_not_join_what_another_run_has_started_for_itself(session):
     [joined] = [word for name, *words in filter(None, lines) if name == "joined:" for word in words]
     assert session.ray.get_runtime_context().gcs_address in there
     assert joined not in there
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_cluster_with_a_token_is_joined_with_it_or_not_at_all(same, tmp_path, monkeypatch):
+    """`ray start` asks for one where the machine has one; `auto` then takes no other cluster."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("1" * 64)
+    command = [str(Path(sys.executable).with_name("ray"))]
+    short = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # names of sockets are short
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    head = [*command, "start", "--head", f"--port={port}", f"--temp-dir={short}", "--block"]
+    code = (
+        "from rolecall.cluster.session import RaySession\n"
+        "from rolecall.config.cluster import RayClusterConfig\n"
+        "session = RaySession(RayClusterConfig(name='ray', address='auto'))\n"
+        "import ray\n"
+        "print('joined:', ray.get_runtime_context().gcs_address)\n"
+        "session.close()"
+    )
+    with subprocess.Popen(head, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            assert process.stdout is not None
+            started = any(b"Ray runtime started" in line for line in process.stdout)
+            assert started
+            if not same:
+                (tmp_path / ".ray/auth_token").write_text("2" * 64)
+            address = f"{ray_address()}:{port}"
+            asked = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=150,
+                env=os.environ | {"RAY_ADDRESS": address}, check=False,
+            )  # fmt: skip
+        finally:
+            process.terminate()
+    shutil.rmtree(short, ignore_errors=True)
+    if same:
+        assert f"joined: {address}" in asked.stdout
+    else:
+        assert "it asks for a token" in asked.stderr.splitlines()[-1]
+
+
+def ray_address() -> str:
+    from ray._private.services import get_node_ip_address
+
+    return get_node_ip_address()

@@ -24,8 +24,8 @@ NODE_S = 60.0  # in which a node must say what it has
 PARTS = 10
 LISTEN_S = 5.0  # in which a cluster that is there must accept a call
 REFUSED = (
-    "it wants another token than this machine has: give both the same (RAY_AUTH_TOKEN, or "
-    "~/.ray/auth_token)"
+    "it asks for a token: set RAY_AUTH_MODE=token, and give both machines the same one "
+    "(RAY_AUTH_TOKEN, or ~/.ray/auth_token)"
 )
 CLEAR_S = 5.0  # in which nodes remove what the run left there
 # Ray hides GPUs from a driver that asked for none, and from actors without one.
