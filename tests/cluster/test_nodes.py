@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runtime.scratch import shared_folder
 from rolecall.setup.replicas import replicated
 from rolecall.training.publish import WeightPublisher
-from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request
+from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request, until
 from tests.learners.test_ranks import batches_of, spec_of
 from tests.toy import language_model
 
@@ -146,6 +149,21 @@ def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_train
     asyncio.run(asyncio.wait_for(go(), 200))
     assert copies == [(hosts.places[0].node, session.here)] * 3  # for the engine that is here
     asyncio.run(learner.close())
+
+
+def test_a_stopped_actor_ends_with_its_machine(cluster, session, model_folder):
+    """Nobody can tell it to."""
+
+    async def go() -> None:
+        engine = replicated(session, config_of(model_folder), ["a"])
+        await engine.start()
+        [pid] = [m.place.pid for m in engine.members if m.place.node != session.here]
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.to_thread(cluster.remove_node, cluster.second, allow_graceful=False)
+        until(lambda: not Path(f"/proc/{pid}").exists(), within_s=5.0)
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(go(), 100))
 
 
 def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(

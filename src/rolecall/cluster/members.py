@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
-from rolecall.cluster.places import Place, kill
+from rolecall.cluster.places import Place
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.errors import RunEndingError, first_line
 from rolecall.runtime import call_tree
@@ -291,7 +291,7 @@ class Members:
         """Also where it is stopped and takes no message."""
         self.session.ray.kill(member.actor)
         if member.place is not None:
-            self.session.run_on(member.place.node, kill, member.place.pid)
+            self.session.kill(member.place.node, member.place.pid)
             member.place = None
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

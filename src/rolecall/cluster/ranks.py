@@ -12,7 +12,7 @@ from typing import Any
 
 from rolecall.cluster.copying import fetched
 from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
-from rolecall.cluster.places import Place, kill, settled
+from rolecall.cluster.places import Place, settled
 from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child, wire
@@ -162,5 +162,5 @@ class RankActors:
             return
         for actor in self.actors:
             self.session.ray.kill(actor)
-        ended = [self.session.run_on(place.node, kill, place.pid) for place in self.places]
+        ended = [self.session.kill(place.node, place.pid) for place in self.places]
         self.session.ray.wait(ended, num_returns=len(ended), timeout=ASK_S)

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from rolecall.cluster.places import end_with_parent, kill
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
@@ -22,6 +23,7 @@ NODE_S = 60.0  # in which a node must say what it has
 # Of the time in which an actor must say that it lives. While this process is itself stopped (a
 # laptop is closed, a machine is moved), no more than one of them passes.
 PARTS = 10
+MOST_KILLS = 1000  # whose end is waited for when the run leaves the cluster
 LISTEN_S = 5.0  # in which a cluster that is there must accept a call
 REFUSED = (
     "it asks for a token: set RAY_AUTH_MODE=token, and give both machines the same one "
@@ -52,6 +54,7 @@ class RaySession:
         self.scratch = MEMORY / f"{SHARED}{uuid.uuid4().hex[:8]}"
         hold(self.scratch)
         self.on_close: list[Callable[[], None]] = []
+        self._kills: list[Any] = []  # references to the last ones
         self._joined = not self.ray.is_initialized()
         if self._joined:
             self._join()
@@ -132,8 +135,14 @@ class RaySession:
 
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
-        work = self.ray.remote(num_cpus=0, max_retries=0)(function)
-        return work.options(scheduling_strategy=at(node)).remote(*arguments)
+        work = self.ray.remote(num_cpus=0, max_retries=0)(_done_here)
+        return work.options(scheduling_strategy=at(node)).remote(function, *arguments)
+
+    def kill(self, node: str, pid: int) -> Any:
+        """End a process of that machine, also one that is stopped. Returns a reference to that."""
+        asked = self.run_on(node, kill, pid)
+        self._kills = [*self._kills[-MOST_KILLS:], asked]
+        return asked
 
     def gpus(self) -> int:
         """How many GPUs all nodes have together."""
@@ -145,12 +154,17 @@ class RaySession:
             return
         for end in self.on_close:
             end()
-        asked = [
+        asked = self._kills + [
             self.run_on(node["NodeID"], remove_shared, self.scratch.name) for node in self.nodes()
         ]
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
+
+
+def _done_here(function: Callable[..., Any], *arguments: Any) -> Any:
+    end_with_parent()
+    return function(*arguments)
 
 
 def _cluster_of_this_machine() -> str | None:
