@@ -8,7 +8,6 @@ import socket
 import uuid
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rolecall.cluster.places import end_with_parent, kill
@@ -45,8 +44,6 @@ class RaySession:
         """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
         for key, value in QUIET.items():
             os.environ.setdefault(key, value)  # some are read when Ray is imported
-        if _has_token():  # a cluster without one takes whoever has one
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
         self.section = section
         # Of the run on each machine, for logs and weights. A later run removes it, should the
@@ -177,12 +174,6 @@ def _cluster_of_this_machine() -> str | None:
 
     known: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
     return known
-
-
-def _has_token() -> bool:
-    """Whether this machine has what Ray asks for, from 2.59 on, where a cluster was started."""
-    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    return named or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _is_listening(address: str) -> bool:
