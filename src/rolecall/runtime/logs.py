@@ -9,14 +9,20 @@ BYTES = 65_536  # of a log that are looked at
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last lines that say something; none of a file that is not there."""
-    return [line.strip() for line in tail(log).splitlines() if line.strip(" ^~")][-LINES:]
+    """The last ones; none of a file that is not there."""
+    return [line.strip() for line in lines_of(log)][-LINES:]
 
 
-def tail(log: Path) -> str:
-    """Its last bytes; nothing of a file that is not there."""
+def lines_of(log: Path, *, begins: int = 0) -> list[str]:
+    """The lines near its end that say something, of those after byte `begins`."""
+    found = tail(log, begins=begins).splitlines()
+    return [line.rstrip() for line in found if line.strip(" ^~")]
+
+
+def tail(log: Path, *, begins: int = 0) -> str:
+    """Its last bytes, of those after `begins`; nothing of a file that is not there."""
     if not log.is_file():
         return ""
     with log.open("rb") as opened:
-        opened.seek(max(0, log.stat().st_size - BYTES))
+        opened.seek(max(begins, log.stat().st_size - BYTES))
         return opened.read().decode(errors="replace")

@@ -26,11 +26,11 @@ from typing import Any, BinaryIO
 from rolecall.engines.vllm import wire
 from rolecall.engines.vllm.launch import Launch, environment
 from rolecall.errors import InfrastructureError
+from rolecall.runtime.logs import lines_of
 
 CLOSE_S = 15.0  # until a process that was told to end is killed
 TIDY_S = 5.0  # until what it had started is killed: one of them removes shared memory
 LAST_LINES = 12
-LAST_BYTES = 65_536  # of the log that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class VllmProcess:
             how = f"could not be talked to: {type(error).__name__}: {error}"
             if self._process is not None:
                 _reaped(self._process, 0.0)
-        lines = _lines(self.log, begins)
+        lines = lines_of(self.log, begins=begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
         end = f"its log ends with:\n{last}" if last else "its log is empty"
@@ -186,16 +186,6 @@ def _reaped(process: subprocess.Popen[bytes], patience_s: float) -> str:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-
-def _lines(log: Path, begins: int) -> list[str]:
-    """The last lines of a log, of those after byte `begins`."""
-    if not log.exists():
-        return []
-    with log.open("rb") as opened:
-        opened.seek(max(begins, log.stat().st_size - LAST_BYTES))
-        text = opened.read().decode(errors="replace")
-    return [line.rstrip() for line in text.splitlines() if line.strip(" ^~")]
 
 
 def _cause(lines: list[str]) -> str:
