@@ -32,6 +32,7 @@ from rolecall.interfaces.engine import Request, Sampling
 from rolecall.interfaces.publisher import Probe, PublishError
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
+from rolecall.runtime.scratch import MEMORY, SHARED
 from rolecall.setup.pools import make_pools
 from rolecall.setup.replicas import replicated
 from rolecall.types import Floats
@@ -320,10 +321,12 @@ def test_an_address_that_does_not_answer_is_one_line(monkeypatch):
     monkeypatch.setattr(
         ray, "init", partial(_refused, ConnectionError("Could not find a Ray cluster\nmore"))
     )
+    before = set(MEMORY.glob(f"{SHARED}*"))
     with pytest.raises(
         ConfigError, match=r"^cluster\.address: no Ray at '10\.0\.0\.1:6379': Could"
     ):
         RaySession(RayClusterConfig(name="ray", address="10.0.0.1:6379"))
+    assert set(MEMORY.glob(f"{SHARED}*")) == before
 
 
 def _refused(error, **_):

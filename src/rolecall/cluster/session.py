@@ -49,13 +49,13 @@ class RaySession:
         # Of the run on each machine, for logs and weights. A later run removes it, should the
         # processes that hold it be killed.
         self.scratch = MEMORY / f"{SHARED}{uuid.uuid4().hex[:8]}"
-        hold(self.scratch)
         self.on_close: list[Callable[[], None]] = []
         self._kills: list[Any] = []  # references to the last ones
         self._joined = not self.ray.is_initialized()
         if self._joined:
             self._join()
         try:
+            hold(self.scratch)
             self._check_nodes()
         except BaseException:
             self.close()
