@@ -34,6 +34,7 @@ from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sa
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
+from rolecall.runtime.scratch import MEMORY
 from rolecall.seeding import seed_of
 from tests.families import loaded, make
 from tests.toy import CPU, language_model
@@ -474,6 +475,26 @@ def test_weights_that_vllm_packs_on_a_cpu_are_published(
             assert gap(models[1 - version % 2], asked, said) > 1.0
     finally:
         loop.run(made.close())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_ranks_that_share_a_model_leave_nothing_in_shared_memory(killed, base, changed, loop):
+    before = set(MEMORY.glob("vllm_dist_*"))
+    made = VllmEngine(str(base), {"p": None}, end_ids=[0], options=options(tensor_parallel=2))
+    try:
+        for version, folder in enumerate((base, changed)):
+            if version:
+                loop.run(made.load_files("p", version, folder))
+            [said] = loop.run(made.generate(request()))
+            assert gap(language_model(folder), request(), said) <= CLOSE
+        assert set(MEMORY.glob("vllm_dist_*")) - before
+        if killed:
+            os.kill(made._process._process.pid, signal.SIGKILL)
+            with pytest.raises(InfrastructureError, match="SIGKILL"):
+                loop.run(made.generate(request()))
+    finally:
+        loop.run(made.close())
+    assert set(MEMORY.glob("vllm_dist_*")) <= before
 
 
 def test_a_process_that_dies_at_its_start_shows_its_last_lines(loop, tmp_path):

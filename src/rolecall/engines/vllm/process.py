@@ -27,10 +27,12 @@ from rolecall.engines.vllm import wire
 from rolecall.engines.vllm.launch import Launch, environment
 from rolecall.errors import InfrastructureError
 from rolecall.runtime.logs import lines_of
+from rolecall.runtime.scratch import MEMORY
 
 CLOSE_S = 15.0  # until a process that was told to end is killed
 TIDY_S = 5.0  # until what it had started is killed: one of them removes shared memory
 LAST_LINES = 12
+MEETINGS = "vllm_dist_*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class VllmProcess:
 
     def __init__(self, launch: Launch, *, scratch: Path, log: Path, start_timeout_s: float) -> None:
         self._launch, self._scratch, self.log = launch, scratch, log
+        self._meetings: list[str] = []
         self._start_timeout_s = start_timeout_s
         self.ready: Future[int] = Future()  # the most tokens of a row
         self._waiting: dict[int, Future[Any]] = {}
@@ -94,6 +97,8 @@ class VllmProcess:
             how = f"could not be talked to: {type(error).__name__}: {error}"
             if self._process is not None:
                 _reaped(self._process, 0.0)
+        for left in (file for name in self._meetings for file in MEMORY.glob(f"{name}-*")):
+            left.unlink(missing_ok=True)
         lines = lines_of(self.log, begins=begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
@@ -124,6 +129,9 @@ class VllmProcess:
                 limit = f"{self._start_timeout_s:g} s (engine.start_timeout_s)"
                 how, patience_s, first = f"did not start within {limit}", 0.0, None
             if first is not None:
+                # On a CPU the ranks of tensor_parallel name shared memory, which they leave there,
+                # after the file at which they meet.
+                self._meetings = [file.name for file in self._scratch.glob(MEETINGS)]
                 ours.settimeout(None)
                 sender = threading.Thread(target=self._send, args=(ours,), daemon=True)
                 sender.start()
