@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -15,9 +14,8 @@ from pathlib import Path
 
 from rolecall.cluster.endings import count_oom_kills
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import hold
-
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +74,6 @@ class Hosted:
     async def until_the_end(self) -> None:
         """It never answers, so that the caller learns of the actor's end at once."""
         await asyncio.Event().wait()
-
-
-def end_with_parent() -> None:
-    """Let this process be killed when that of Ray is gone which has started it.
-
-    Ray leaves it to a process to find that out, which one that is stopped never does.
-    """
-    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
 
 
 def kill(pid: int) -> None:

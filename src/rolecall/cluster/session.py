@@ -6,15 +6,17 @@ import os
 import platform
 import socket
 import uuid
+from collections import deque
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rolecall.cluster.places import end_with_parent, kill
+from rolecall.cluster.places import kill
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
 from rolecall.optional import optional
+from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
@@ -50,7 +52,7 @@ class RaySession:
         # processes that hold it be killed.
         self.scratch = MEMORY / f"{SHARED}{uuid.uuid4().hex[:8]}"
         self.on_close: list[Callable[[], None]] = []
-        self._kills: list[Any] = []  # references to the last ones
+        self._kills: deque[Any] = deque(maxlen=MOST_KILLS)  # references to the last ones
         self._joined = not self.ray.is_initialized()
         if self._joined:
             self._join()
@@ -138,7 +140,7 @@ class RaySession:
     def kill(self, node: str, pid: int) -> Any:
         """End a process of that machine, also one that is stopped. Returns a reference to that."""
         asked = self.run_on(node, kill, pid)
-        self._kills = [*self._kills[-MOST_KILLS:], asked]
+        self._kills.append(asked)
         return asked
 
     def gpus(self) -> int:
@@ -151,9 +153,9 @@ class RaySession:
             return
         for end in self.on_close:
             end()
-        asked = self._kills + [
-            self.run_on(node["NodeID"], remove_shared, self.scratch.name) for node in self.nodes()
-        ]
+        nodes = [node["NodeID"] for node in self.nodes()]
+        cleared = [self.run_on(node, remove_shared, self.scratch.name) for node in nodes]
+        asked = [*self._kills, *cleared]
         self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()

@@ -8,26 +8,23 @@ vLLM has started.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import multiprocessing
 import os
-import signal
 import socket
 import sys
 import traceback
 from typing import Any
 
 from rolecall.engines.vllm import wire
+from rolecall.runtime.parent import end_with_parent
 
-PR_SET_PDEATHSIG = 1
 ENGINE_DIED = 70  # exit code where the process under this one that computes is gone
 SHUTDOWN_S = 5.0
 
 
-def end_with_parent() -> None:
-    """The kernel kills this process when the thread that started it ends."""
-    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
+def end_with_vllm() -> None:
+    """This process, which vLLM has started, ends with its parent."""
+    end_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # it was gone before
         os._exit(1)
@@ -35,7 +32,7 @@ def end_with_parent() -> None:
 
 # Processes that vLLM forks run it by the hook in `main`; those that it spawns import this file.
 if __name__ == "__mp_main__":
-    end_with_parent()
+    end_with_vllm()
 
 
 def main() -> None:
@@ -47,7 +44,7 @@ def main() -> None:
     connection.set_inheritable(False)
 
     def forked() -> None:
-        end_with_parent()
+        end_with_vllm()
         connection.close()  # or the driver would not see that this process has ended
 
     os.register_at_fork(after_in_child=forked)

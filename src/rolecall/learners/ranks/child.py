@@ -7,9 +7,7 @@ or waits for another rank.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -19,15 +17,14 @@ from queue import SimpleQueue
 from typing import Any
 
 from rolecall.learners.ranks import wire
+from rolecall.runtime.parent import end_with_parent
 
-PR_SET_PDEATHSIG = 1
 OF_OTHERS = ("closed by peer", "remote process exited", "connection reset", "broken pipe")
 
 
 def main() -> None:
     number, trainer = int(sys.argv[1]), int(sys.argv[2])
-    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
+    end_with_parent()
     if os.getppid() != trainer:
         return  # it was gone before
     os.set_inheritable(number, False)
