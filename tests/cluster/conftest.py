@@ -1,8 +1,30 @@
-"""Offers a cluster of two nodes on this machine."""
+"""Offers Ray's local cluster, and one of two nodes on this machine."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+
+from rolecall.cluster.session import RaySession
+from rolecall.config.cluster import RayClusterConfig
+
+SECTION = {"name": "ray", "address": "local", "heartbeat_s": 2.0}
+
+
+@pytest.fixture(scope="module")
+def session():
+    made = RaySession(RayClusterConfig(**SECTION))
+    yield made
+    scratch = made.scratch
+    made.close()
+    assert not scratch.exists()
+
+
+@pytest.fixture(scope="module")
+def loop():
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 @pytest.fixture

@@ -36,29 +36,14 @@ from rolecall.runtime.scratch import MEMORY, SHARED
 from rolecall.setup.pools import make_pools
 from rolecall.setup.replicas import replicated
 from rolecall.types import Floats
+from tests.cluster.conftest import SECTION
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
 
 pytestmark = pytest.mark.slow
-SECTION = {"name": "ray", "address": "local", "heartbeat_s": 2.0}
 # One that is stopped is missed when `cluster.start_timeout_s` is over: ROLECALL_SLOW=1 waits.
 STARTS = ["SIGKILL", "SIGSTOP"] if os.environ.get("ROLECALL_SLOW") else ["SIGKILL"]
 TOKENS = (np.arange(12) * 7919 % 200).astype(np.int32)
-
-
-@pytest.fixture(scope="module")
-def session():
-    made = RaySession(RayClusterConfig(**SECTION))
-    yield made
-    scratch = made.scratch
-    made.close()
-    assert not scratch.exists()
-
-
-@pytest.fixture(scope="module")
-def loop():
-    with asyncio.Runner() as runner:
-        yield runner
 
 
 def config_of(folder: Path, **changes) -> Config:

@@ -48,14 +48,21 @@ def tokens(run: Path) -> dict[str, list[int]]:
     return {row["turn"]: row["token_ids"] for row in rows}
 
 
-def test_ray_equals_local(model_folder, tmp_path):
+@pytest.mark.parametrize(("learner", "transfer"), [("replicated", "files"), ("fsdp", "direct")])
+def test_ray_equals_local(learner, transfer, model_folder, tmp_path, caplog):
     """The same episodes, and weights but for the order in which ranks add up."""
     optimizer = {"lr": 1e-3, "eps": 1e-4}  # so that steps depend smoothly on gradients
     policies = {name: {"base": str(model_folder), "optimizer": optimizer} for name in ("a", "b")}
     config = relay_config(model_folder, policies=policies, trainer={"steps": 2}, **NO_TEST)
     train(config, output=tmp_path / "here")
-    train(config | ON_RAY, output=tmp_path / "ray")
+    on_ray = {
+        **ON_RAY,
+        "engine": {**ON_RAY["engine"], "transfer": transfer},
+        "learner": {**ON_RAY["learner"], "name": learner},
+    }
+    train(config | on_ray, output=tmp_path / "ray")
     assert all_gone(within_s=20.0) == []
+    assert not [r for r in caplog.records if "come in files" in r.getMessage()]
     here, there = tmp_path / "here", tmp_path / "ray"
     assert tokens(here) == tokens(there)
     wanted, found = weights(here, 2), weights(there, 2)

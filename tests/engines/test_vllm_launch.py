@@ -112,13 +112,6 @@ def test_linear_attention_on_a_cpu_is_in_bfloat16_alone(tmp_path):
         launch_of(str(base), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True)
 
 
-def test_weights_go_by_files_where_there_is_no_gpu_or_an_adapter():
-    with pytest.raises(ConfigError, match=r"engine\.transfer: a CPU"):
-        launch({"a": None}, transfer="nccl")
-    with pytest.raises(ConfigError, match=r"engine\.transfer: adapters"):
-        launch({"a": Adapter()}, on_cpu=False, transfer="ipc")
-
-
 @pytest.mark.parametrize(("kinds", "cached"), [("full_attention", True), ("conv", False)])
 def test_on_a_cpu_prefixes_are_cached_where_all_layers_are_attention(kinds, cached, tmp_path):
     from transformers import Lfm2Config

@@ -51,14 +51,20 @@ def descendants(pid: int) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("learner", "adapted"),
-    [({}, True), ({"name": "fsdp", "ranks": 2}, False)],
-    ids=["adapters", "all weights on two ranks"],
+    ("learner", "adapted", "transfer"),
+    [
+        ({}, True, "files"),
+        ({"name": "fsdp", "ranks": 2}, False, "files"),
+        ({"name": "fsdp", "ranks": 2}, False, "direct"),
+        ({}, False, "direct"),
+    ],
+    ids=["adapters", "two ranks' files", "two ranks' memory", "the trainer's memory"],
 )
-def test_engine_logprobs_equal_learner_logprobs(learner, adapted, base, tmp_path):
-    there = descendants(os.getpid())
-    display = Display()
-    trainer = trainer_of(config_of(base, learner, adapted=adapted), tmp_path / "run", display)
+def test_engine_logprobs_equal_learner_logprobs(learner, adapted, transfer, base, tmp_path):
+    there, display = descendants(os.getpid()), Display()
+    config = config_of(base, learner, adapted=adapted)
+    config["engine"]["transfer"] = transfer
+    trainer = trainer_of(config, tmp_path / "run", display)
     try:
         asyncio.run(trainer.train())
     finally:

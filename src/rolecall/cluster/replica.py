@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
 from rolecall.cluster.gate import Gate
 from rolecall.cluster.places import Hosted, Place
 from rolecall.interfaces.engine import Completion, Request
-from rolecall.interfaces.publisher import FileEngine
+from rolecall.interfaces.learner import Rendezvous
+from rolecall.interfaces.publisher import DirectEngine, FileEngine
 from rolecall.types import Floats, Ids
 
 Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
@@ -60,15 +62,21 @@ class Replica(Hosted):
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
         """The policy has weights that are unproven until `serve`."""
-        if self.gate is None:
-            await self._load(policy, version, folder)
-            return
-        async with self.gate.update(policy):
-            await self._load(policy, version, folder)
+        async with self._changed(policy):
+            await self._engine.load_files(policy, version, folder)
 
-    async def _load(self, policy: str, version: int, folder: Path) -> None:
-        self._unproven.setdefault(policy, asyncio.Event())
-        await self._engine.load_files(policy, version, folder)
+    async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
+        """The same with weights that are sent."""
+        engine = self._engine
+        assert isinstance(engine, DirectEngine)
+        async with self._changed(policy):
+            await engine.receive(policy, version, at, number)
+
+    @asynccontextmanager
+    async def _changed(self, policy: str) -> AsyncIterator[None]:
+        async with nullcontext() if self.gate is None else self.gate.update(policy):
+            self._unproven.setdefault(policy, asyncio.Event())
+            yield
 
     async def serve(self, policy: str) -> None:
         """The policy's weights are right."""

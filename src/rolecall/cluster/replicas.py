@@ -8,8 +8,10 @@ is started again gets the newest weights of every policy first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,20 +23,30 @@ from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
+from rolecall.cluster.transfers import DirectTransfers
 from rolecall.interfaces.learner import Written
-from rolecall.interfaces.publisher import FileEngine, Probe, PublishError
+from rolecall.interfaces.publisher import FileEngine, Probe, PublishError, WeightSource
+from rolecall.models.weight_transfer import Direct
 from rolecall.runtime.scratch import shared_folder
 from rolecall.types import Floats
+
+RETRY_S = 0.5
 
 
 @dataclass
 class Published:
     """The newest weights of a policy."""
 
+    number: int  # of publications
     version: int
-    written: Written
+    source: WeightSource
+    written: Written | None = None  # files of them, where they have been needed
     known: bool = False  # what they are is proven or trusted, where an engine has them
     probe: Probe | None = None  # by which that is proven
+
+    @property
+    def state(self) -> tuple[int, bool]:
+        return self.number, self.known
 
 
 class ReplicatedEngine(RoutedEngine, FileEngine):
@@ -48,18 +60,21 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         *,
         seats: Sequence[Seat | None],
         can: Iterable[str],
+        direct: Direct | None = None,
     ) -> None:
         """The actors begin to start, each of which makes an engine.
 
         `seats`: the GPUs of each, or None where it computes on any machine's processors; `can`:
-        what the engines are able to do.
+        what the engines are able to do; `direct`: weights come from ranks, not in files.
         """
         super().__init__()
         self.session, self.names = session, names
         self.can = frozenset(can) - {"exact"}
         self._make, self._seats = make, seats
+        self._sending = None if direct is None else DirectTransfers(session, direct, self.lost)
+        self._numbers = itertools.count()
         self._published: dict[str, Published] = {}
-        self._writing: dict[str, asyncio.Event] = {}  # policies whose next weights are written
+        self._writing: dict[str, asyncio.Event] = {}  # policies whose weights are written or sent
         self.watchers: list[Callable[[], None]] = []  # are told when an engine comes or goes
         self.engines = Members(
             session,
@@ -103,20 +118,38 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         async def written() -> Written:
             return Written(folder)
 
-        await self.take(policy, version, written)
+        await self.take(policy, version, WeightSource(written))
 
-    async def take(
-        self, policy: str, version: int, write: Callable[[], Awaitable[Written]]
-    ) -> None:
+    async def take(self, policy: str, version: int, source: WeightSource) -> None:
         await self.start()
+        newest, got = Published(next(self._numbers), version, source), set[Any]()
+        async with self._being_written(policy):
+            if self._sending is not None and source.send is not None:
+                got = await self._sending.send(policy, version, source.send, self.engines.serving)
+            if not got:
+                newest.written = await source.write()
+            self._published[policy] = newest
+        others = [member for member in self.engines.serving if member.actor not in got]
+        if others and newest.written is None:
+            await self._write(policy, newest)
+        await asyncio.gather(*(self._give(member, policy, newest) for member in others))
+
+    @asynccontextmanager
+    async def _being_written(self, policy: str) -> AsyncIterator[None]:
+        while policy in self._writing:
+            await self._writing[policy].wait()
         ended = self._writing[policy] = asyncio.Event()
         try:
-            newest = Published(version, await write())
-            self._published[policy] = newest
+            yield
         finally:
             del self._writing[policy]
             ended.set()
-        await asyncio.gather(*(self._give(m, policy, newest) for m in self.engines.serving))
+
+    async def _write(self, policy: str, newest: Published) -> None:
+        """Files of what has been sent, if the learner has not gone on since."""
+        async with self._being_written(policy):
+            if newest.written is None:
+                newest.written = await newest.source.write()
 
     async def prove(self, probe: Probe) -> None:
         """As `Replicas` says. Engines that start from now on do it by themselves."""
@@ -160,6 +193,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
     async def _load(self, member: Member, policy: str, newest: Published) -> None:
         """Raises LostError where one of the two machines is gone."""
+        assert newest.written is not None, "they are in files"
         folder, source = newest.written.folder, newest.written.machine or self.session.here
         if member.place is not None and member.place.node != source:
             there = partial(_place_of, self.session.scratch.name, f"{policy}.{member.number}")
@@ -176,25 +210,30 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
         Raises PublishError where it says something else with them.
         """
-        has: dict[str, Published] = {}  # copies of what it has been given
-        while missing := [p for p, newest in self._published.items() if has.get(p) != newest]:
+        has: dict[str, tuple[int, bool]] = {}  # what it has been given
+        while missing := [p for p, newest in self._published.items() if has.get(p) != newest.state]:
             policy = missing[0]
             if policy in self._writing:
                 await self._writing[policy].wait()
                 continue
             newest = self._published[policy]
-            given = replace(newest)
+            if newest.written is None:
+                await self._write(policy, newest)
+            if newest.written is None:  # the learner updates them, so the next ones come soon
+                await asyncio.sleep(RETRY_S)
+                continue
+            state, known, probe = newest.state, newest.known, newest.probe
             try:
                 await self._load(member, policy, newest)
-                if given.probe is not None:
-                    await self._prove(member, given.probe)
-                elif given.known:
+                if probe is not None:
+                    await self._prove(member, probe)
+                elif known:
                     await ask(member, "serve", policy)
             except Exception:
                 if newest is self._published[policy] and policy not in self._writing:
                     raise
                 continue  # others have been written meanwhile, or are being
-            has[policy] = given
+            has[policy] = state
 
     async def pause(self, *, keep: bool) -> None:
         await self._all("pause", keep)
@@ -219,6 +258,8 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         await self.engines.each(self.engines.serving, method, *arguments)
 
     async def close(self) -> None:
+        if self._sending is not None:
+            self._sending.close()
         await self.engines.close()
 
 

@@ -34,6 +34,8 @@ class LocalEngineConfig(Section):
     weights being trained."""
     replicas: int = Field(1, ge=1, le=4096)
     """Engines that share the requests, each in a process of the cluster."""
+    transfer: Literal["files", "direct"] = "files"
+    """As for vLLM, where engines are in processes of a cluster."""
 
 
 class OwnEngineConfig(Section):

@@ -33,9 +33,10 @@ class VllmEngineConfig(Section):
     """Most tokens of a prompt and its answer together; by default the model's context."""
     eager: bool = False
     """Neither compile the model nor record CUDA graphs: starts sooner, samples more slowly."""
-    transfer: Literal["files", "nccl", "ipc"] = "files"
-    """How new weights arrive: by files, or from a local learner's GPU to another one (`nccl`) or
-    within one (`ipc`). Neither of the last two has run on a device yet; adapters take files."""
+    transfer: Literal["files", "direct"] = "files"
+    """How new weights arrive: in files, or from the learner's device (`direct`), over NCCL to other
+    GPUs, by CUDA IPC on the same one, over gloo between processors. On GPUs `direct` has not run
+    yet; adapters come in files."""
     start_timeout_s: float = Field(600.0, gt=0, le=1e6)
     """Most seconds until vLLM has loaded the model."""
     log: str | None = None

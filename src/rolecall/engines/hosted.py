@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from rolecall.engines.local import LocalEngine
-from rolecall.interfaces.publisher import FileEngine
+from rolecall.interfaces.learner import Rendezvous
+from rolecall.interfaces.publisher import DirectEngine
+from rolecall.models.weight_transfer import Receiving
 
 
-class HostedEngine(LocalEngine, FileEngine):
-    """Reads published weights from files."""
+class HostedEngine(LocalEngine, DirectEngine):
+    """Gets published weights in files or from a learner's device."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._receiving: dict[str, Receiving] = {}  # by policy
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
         """Rows in flight go on with the new weights."""
         self._schedulers[policy].policies[policy].load(folder)
         self.load(policy, version, None)
+
+    async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
+        """All come before any is sampled with."""
+        self.load(policy, version, await asyncio.to_thread(self._received, policy, at, number))
+
+    def _received(self, policy: str, at: Rendezvous, number: int) -> dict[str, Tensor]:
+        device = self._schedulers[policy].policies[policy].device
+        receiving = self._receiving.setdefault(policy, Receiving())
+        return {name: weight.clone() for name, weight in receiving.weights(at, number, device)}

@@ -35,14 +35,26 @@ class Written:
     machine: str = ""  # of a cluster, by Ray's name; "": the trainer's
 
 
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the sender and the receivers of a model's weights find one another."""
+
+    host: str
+    port: int
+    receivers: int
+    shares_device: bool  # of each receiver with one of the sender's processes
+
+
 class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
     A class that names this one as its base needs no `shares_prefixes`, `write_there`, `offload`,
-    `load_back` and `close`, and `write_weights` only for engines of other processes.
+    `load_back` and `close`, and `write_weights` and `send` only for engines of other processes.
     """
 
     version: int  # updates that changed the weights
+    updating: bool = False
+    """Whether an update is under way, so that the weights are of no version."""
     outside: bool = False
     """Whether its weights lie in other processes than the trainer's."""
     num_bytes: int = 0
@@ -99,6 +111,13 @@ class Learner(Protocol):
         They stay there until the next call.
         """
         return None
+
+    async def send(self, at: Rendezvous) -> None:
+        """Hand all weights to the receivers that come there, from device to device.
+
+        Raises TransferError where one of them is lost.
+        """
+        raise ValueError(f"{type(self).__name__} has no send; set engine.transfer=files")
 
     async def offload(self) -> None:
         """Free the device's memory while another part needs it."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from rolecall.interfaces.engine import Engine
-from rolecall.interfaces.learner import Written
+from rolecall.interfaces.learner import Rendezvous, Written
 from rolecall.types import Floats, Ids
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module
 
 
 LARGEST_GAP = 1e-3  # nats, float32; a sampler with other weights is much further off
@@ -63,6 +62,17 @@ class Publisher(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WeightSource:
+    """Gives the weights of one version of a policy."""
+
+    write: Callable[[], Awaitable[Written | None]]
+    """Files of them; those of the last call may be gone when it begins. None: there are newer ones
+    by now."""
+    send: Callable[[Rendezvous], Awaitable[None]] | None = None
+    """As `Learner.send`; None: they are in files."""
+
+
 class EmbeddedEngine(Engine, Protocol):
     """An engine in the trainer's process, which takes weights as they are."""
 
@@ -85,11 +95,14 @@ class FileEngine(Engine, Protocol):
 
 
 @runtime_checkable
-class ModelEngine(FileEngine, Protocol):
-    """An engine that takes weights from a model of this process, from one GPU to another."""
+class DirectEngine(FileEngine, Protocol):
+    """An engine that also takes all weights from a learner's device."""
 
-    async def load_model(self, policy: str, version: int, model: Module) -> None:
-        """Sample with its parameters from now on; they may change after this call."""
+    async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
+        """Sample with what is sent there from now on; `number`: its first receiver's.
+
+        Raises an error where not all weights come: then others must be loaded.
+        """
         ...
 
 
@@ -101,13 +114,8 @@ class Replicas(FileEngine, Protocol):
     trusted.
     """
 
-    async def take(
-        self, policy: str, version: int, write: Callable[[], Awaitable[Written]]
-    ) -> None:
-        """As `load_files`, of what `write` writes, on whichever machine.
-
-        What it wrote before may be gone when it begins.
-        """
+    async def take(self, policy: str, version: int, source: WeightSource) -> None:
+        """As `load_files`, of what `source` has, on whichever machine."""
         ...
 
     async def prove(self, probe: Probe) -> None:

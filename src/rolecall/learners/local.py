@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from rolecall.config.optimizer import Optimizer
 from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.interfaces.learner import Annotation, Learner, Rendezvous, Update
 from rolecall.learners.activations import recomputed
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper, total_norm
@@ -25,6 +26,7 @@ from rolecall.learners.updates import check_diverged, update_of
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
+from rolecall.models.weight_transfer import Sending
 from rolecall.types import Batch, Floats, Ids, Turn
 
 CPU = torch.device("cpu")
@@ -72,6 +74,7 @@ class LocalLearner(Learner):
             self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
         self.version = 0  # updates that changed the weights
         self.num_skipped = 0  # in a row
+        self.sending = Sending()
         self._move_reference(CPU)
         self._rest()
 
@@ -284,6 +287,11 @@ class LocalLearner(Learner):
 
     async def write_weights(self, folder: Path) -> None:
         self.model.write_weights(folder)
+
+    async def send(self, at: Rendezvous) -> None:
+        weights = self.model.weights()
+        shapes = {name: (weight.dtype, weight.shape) for name, weight in weights.items()}
+        await asyncio.to_thread(self.sending.send, at, shapes, weights.values(), self.model.device)
 
     def save(self, folder: Path) -> None:
         """Weights that `from_pretrained` reads, and the optimizer's state beside them."""

@@ -8,13 +8,15 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
+from rolecall.models.weight_transfer import Direct
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.context import make_context
-from rolecall.setup.devices import check_devices
+from rolecall.setup.devices import check_devices, direct_of
 from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
@@ -104,6 +106,7 @@ def _connected(
             vocabulary={name: len(tokenizer) for name, tokenizer in tokenizers.items()},
             apart={name for name in config.trained if config.weights_are_apart(name)},
             rounded={name for name in config.trained if config.is_rounded(name)},
+            direct=_direct(config),
         ),
         learners=learners,
         opponent_pools=pools,
@@ -112,6 +115,14 @@ def _connected(
         data=_data(config, plan.algorithms, context),
         session=session,
     )
+
+
+def _direct(config: Config) -> dict[str, Direct]:
+    """By policy, of those whose engine is on this machine."""
+    auto = str(device_named("auto"))
+    here = [name for name in sorted(config.trained) if not config.is_replicated(name)]
+    found = {name: direct_of(config, name, auto=auto) for name in here}
+    return {name: direct for name, direct in found.items() if direct is not None}
 
 
 def _opponent_pools(config: Config, models: dict[str, LanguageModel]) -> dict[str, OpponentPool]:

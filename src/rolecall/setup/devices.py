@@ -8,6 +8,7 @@ from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.models.devices import device_named
+from rolecall.models.weight_transfer import Direct
 from rolecall.setup.seats import device_of, seats_of
 
 
@@ -73,6 +74,28 @@ def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]
         return [[first]]
     number = int(first.partition(":")[2] or 0)
     return [[f"cuda:{number + part}" for part in range(engine.tensor_parallel)]]
+
+
+def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
+    """How the engines of a policy get weights from its learner's devices, if they do.
+
+    Raises ConfigError where some of them share these devices and others do not.
+    """
+    engine = config.engine_of(policy)
+    if policy not in config.trained or getattr(engine, "transfer", "files") == "files":
+        return None
+    receivers = engine.tensor_parallel if isinstance(engine, VllmEngineConfig) else 1
+    mine = set(learner_devices(config, policy, auto=auto))
+    theirs = {device for each in engine_devices(config, policy, auto=auto) for device in each}
+    on_machines = config.is_replicated(policy) and not has_seats(config, auto=auto)
+    if on_machines or not mine & theirs:
+        return Direct(receivers, shares_device=False)
+    if not theirs <= mine:
+        raise ConfigError(
+            f"policies.{policy}: its engines share {min(mine & theirs)} with the learner, and not "
+            f"{min(theirs - mine)}; write engine.transfer=files"
+        )
+    return Direct(receivers, shares_device=True)
 
 
 def takes_turns(config: Config, policy: str, *, auto: str) -> bool:

@@ -19,7 +19,7 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.hosted import HostedEngine
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.setup.devices import takes_turns
+from rolecall.setup.devices import direct_of, takes_turns
 from rolecall.setup.seats import seats_of
 from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
@@ -56,6 +56,7 @@ def replicated(
         ),
         names,
         seats=seats,
+        direct=direct_of(config, names[0], auto=device),
         can=OF_VLLM if isinstance(section, VllmEngineConfig) else HostedEngine.can,
     )
 

@@ -26,6 +26,7 @@ def check_placement(config: Config) -> Problems:
         yield from _check_quantization(config, name)
         yield from _check_opponents(config, name)
         yield from _check_replicas(config, name)
+        yield from _check_transfer(config, name)
         yield from _check_workers(config, name)
         yield from _check_pool(config, name)
     yield from _check_pools(config)
@@ -117,10 +118,21 @@ def _check_replicas(config: Config, name: str) -> Problems:
             f"{_key(config, name, 'engine')}.replicas: several engines of a policy need processes "
             "of a cluster; set cluster.name=ray, or write 1"
         )
-    if getattr(engine, "transfer", "files") != "files" and config.is_replicated(name):
+
+
+def _check_transfer(config: Config, name: str) -> Problems:
+    """Whether a learner's devices can send to engines that are told to receive."""
+    engine, key = config.engine_of(name), f"{_key(config, name, 'engine')}.transfer"
+    if getattr(engine, "transfer", "files") == "files" or name not in config.trained:
+        return
+    if config.policies[name].adapter is not None:
+        yield f"{key}: {name!r} is an adapter, which engines read from files; write files"
+    elif isinstance(engine, LocalEngineConfig) and not config.is_replicated(name):
+        yield f"{key}: the embedded engine of this process takes tensors as they are; leave it out"
+    elif config.is_replicated(name) and not config.is_ranked(name):
         yield (
-            f"{_key(config, name, 'engine')}.transfer: engines of a cluster take weights from "
-            "files; write files"
+            f"{key}: the learner of {name!r} is in the trainer's process, which is to send no "
+            f"weights to machines; write files, or {_key(config, name, 'learner')}.name=fsdp"
         )
 
 

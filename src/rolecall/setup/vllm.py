@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.vllm.engine import VllmEngine
-from rolecall.engines.vllm.transfer import TransferringEngine
 from rolecall.models.devices import device_named
 from rolecall.models.loading import end_ids_of
-from rolecall.setup.devices import engine_devices, learner_devices, takes_turns
+from rolecall.setup.devices import engine_devices, takes_turns
 
 
 def vllm_engine(
@@ -28,9 +26,7 @@ def vllm_engine(
     Raises ConfigError.
     """
     base, auto = config.policies[names[0]].base, str(device_named("auto"))
-    _check_transfer(config, names[0], section, auto=auto)
-    kind = VllmEngine if section.transfer == "files" else TransferringEngine
-    return kind(
+    return VllmEngine(
         base,
         {name: config.policies[name].adapter for name in names},
         end_ids=end_ids_of(base, tokenizers[names[0]]),
@@ -39,21 +35,3 @@ def vllm_engine(
         takes_turns=takes_turns(config, names[0], auto=auto) if sleeps is None else sleeps,
         threads=threads,
     )
-
-
-def _check_transfer(config: Config, name: str, section: VllmEngineConfig, *, auto: str) -> None:
-    """Raises ConfigError where learner and vLLM do not have the GPUs that a transfer needs."""
-    learner = learner_devices(config, name, auto=auto)
-    shares = learner[0] in engine_devices(config, name, auto=auto)[0]
-    if section.transfer != "files" and config.is_ranked(name):
-        raise ConfigError("engine.transfer: ranks hand weights over by files; write files")
-    if section.transfer == "ipc" and not shares:
-        raise ConfigError(
-            f"engine.transfer: ipc stays within one GPU, and the learner of {name} has "
-            f"{learner[0]}; write nccl or files"
-        )
-    if section.transfer == "nccl" and shares:
-        raise ConfigError(
-            f"engine.transfer: nccl joins different GPUs, and vLLM would share {learner[0]} with "
-            f"the learner of {name}; write ipc, or another engine.device"
-        )

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import numpy as np
 
 from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner, Written
 from rolecall.interfaces.publisher import (
+    DirectEngine,
     EmbeddedEngine,
     FileEngine,
-    ModelEngine,
     Probe,
     Replicas,
+    WeightSource,
 )
 from rolecall.models.language_model import LanguageModel
+from rolecall.models.weight_transfer import Direct, MeetingPoint
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.scratch import scratch_folder
 
@@ -37,14 +40,18 @@ class WeightPublisher:
         vocabulary: Mapping[str, int],
         apart: Collection[str],
         rounded: Collection[str] = (),
+        direct: Mapping[str, Direct] = MappingProxyType({}),
     ) -> None:
         """All by policy: `models` are those of this process, `pools` by the policy that plays them.
 
         `vocabulary`: tokens that each tokenizer knows; `apart`: policies whose engine has weights
-        of its own; `rounded`: those that engine or learner compute in bfloat16.
+        of its own; `rounded`: those that engine or learner compute in bfloat16; `direct`: those
+        whose learner sends its weights to an engine on this machine.
         """
         self.engines, self.models, self.learners, self.pools = engines, models, learners, pools
         self.vocabulary, self.apart, self.rounded = vocabulary, apart, rounded
+        self.direct = direct
+        self._meetings: dict[str, MeetingPoint] = {}  # for those, by policy
         self._folders: dict[str, TemporaryDirectory[str]] = {}  # of each policy, the newest
 
     async def publish(self, policy: str, version: int) -> None:
@@ -56,12 +63,12 @@ class WeightPublisher:
             _embedded(engine).load(policy, version, None)
             return
         model = self.models.get(policy)
-        if isinstance(engine, ModelEngine):
-            assert model is not None, "its learner is in this process"
-            await engine.load_model(policy, version, model.model)
+        if policy in self.direct:
+            assert isinstance(engine, DirectEngine)
+            await self._send(policy, version, engine)
             return
         if isinstance(engine, Replicas):
-            await engine.take(policy, version, lambda: self._written(policy))
+            await engine.take(policy, version, self._source(policy))
             return
         if isinstance(engine, FileEngine) or learner.outside:
             folder = await self._written_here(policy)
@@ -72,6 +79,31 @@ class WeightPublisher:
             if learner.outside:
                 model.load(folder)
             _embedded(engine).load(policy, version, model.weights())
+
+    async def _send(self, policy: str, version: int, engine: DirectEngine) -> None:
+        """To an engine on this machine."""
+        if policy not in self._meetings:
+            self._meetings[policy] = MeetingPoint("127.0.0.1", self.direct[policy])
+        point = self._meetings[policy]
+        sending = self.learners[policy].send(point.at)
+        errors = await point.met([engine.receive(policy, version, point.at, 0), sending])
+        if error := next(filter(None, errors), None):
+            del self._meetings[policy]
+            raise error
+
+    def _source(self, policy: str) -> WeightSource:
+        """The weights that a learner has now."""
+        learner = self.learners[policy]
+        version = learner.version
+
+        def have_moved() -> bool:
+            return learner.updating or learner.version != version
+
+        async def write() -> Written | None:
+            written = None if have_moved() else await self._written(policy)
+            return None if have_moved() else written
+
+        return WeightSource(write, learner.send)
 
     async def _written(self, policy: str) -> Written:
         there = await self.learners[policy].write_there()
@@ -107,7 +139,7 @@ class WeightPublisher:
                 return Written(folder)
 
             if isinstance(engine, Replicas):
-                await engine.take(policy, step, written)
+                await engine.take(policy, step, WeightSource(written))
                 await engine.trust(policy)
             else:
                 await engine.load_files(policy, step, (await written()).folder)

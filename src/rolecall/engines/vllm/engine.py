@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,8 @@ from rolecall.engines.vllm.launch import launch_of
 from rolecall.engines.vllm.process import Call, VllmProcess
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.interfaces.publisher import FileEngine
+from rolecall.interfaces.learner import Rendezvous
+from rolecall.interfaces.publisher import DirectEngine
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree
 from rolecall.runtime.scratch import PREFIX
@@ -28,7 +30,7 @@ CHECK_S = 60.0  # until an answer to `check` must have come
 COLDEST, HOTTEST = 0.01, 2.0  # vLLM takes lower temperatures for this one, and refuses higher ones
 
 
-class VllmEngine(FileEngine):
+class VllmEngine(DirectEngine):
     """Adapters of one base, or one policy with all its weights; an adapter is the base at first.
 
     It starts at the first call, or with `start`.
@@ -144,6 +146,15 @@ class VllmEngine(FileEngine):
             files=[str(file.resolve()) for file in files],
         )  # fmt: skip
 
+    async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
+        """As `DirectEngine` says. Rows under way go on, as with `load_files`.
+
+        Raises ValueError where not all weights come, and for an adapter.
+        """
+        if self._known(policy) is not None:
+            raise ValueError(f"{policy!r} is an adapter, which vLLM reads from files")
+        await self._ask("receive", policy=policy, version=version, at=asdict(at), number=number)
+
     def _known(self, policy: str) -> Adapter | None:
         """Raises ValueError where the engine does not serve the policy."""
         if policy not in self.policies:
@@ -191,10 +202,6 @@ class VllmEngine(FileEngine):
             await asyncio.to_thread(self._process.close)
         if self._folder is not None:
             self._folder.cleanup()
-
-    def call(self, method: str, **arguments: Any) -> Any:
-        """For a thread beside the event loop: wait here until the started vLLM has done it."""
-        return self._call(method, **arguments).future.result()
 
     def _call(self, method: str, **arguments: Any) -> Call:
         assert self._process is not None, "start comes first"

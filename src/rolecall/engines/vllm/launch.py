@@ -31,7 +31,6 @@ class Launch:
     arguments: dict[str, Any]  # of vllm.engine.arg_utils.AsyncEngineArgs
     adapters: dict[str, Adapter]  # by policy; none: one policy with all weights
     end_ids: tuple[int, ...]
-    transfer: str  # files | nccl | ipc
     on_cpu: bool
     gpus: range  # those that it may see, of those that this process sees
     threads: int  # on a CPU
@@ -61,9 +60,6 @@ def launch_of(
         _check_length(model, options.max_length)
         if on_cpu:
             _check_kernels(model, options.dtype or "float32")
-    if options.transfer != "files" and (adapters or on_cpu):
-        what = "adapters" if adapters else "a CPU"
-        raise ConfigError(f"engine.transfer: {what} can take files only; write files")
     cache_gb = options.cache_gb or (CPU_CACHE_GB if on_cpu else None)
     arguments: dict[str, Any] = {
         "model": model,
@@ -100,7 +96,7 @@ def launch_of(
     number = device.partition(":")[2]
     first = int(number) if number.isdigit() else 0
     gpus = range(first, first + options.tensor_parallel)
-    return Launch(arguments, adapters, tuple(end_ids), options.transfer, on_cpu, gpus, threads)
+    return Launch(arguments, adapters, tuple(end_ids), on_cpu, gpus, threads)
 
 
 def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
@@ -204,7 +200,4 @@ def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = seen.split(",") if seen else [str(number) for number in range(launch.gpus.stop)]
         ours["CUDA_VISIBLE_DEVICES"] = ",".join(names[launch.gpus.start : launch.gpus.stop])
-    if launch.transfer == "ipc":
-        # Handles of CUDA memory are pickled; they come from the learner, through our socket.
-        ours["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     return {**os.environ, **ours}

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import numpy as np
 from vllm import SamplingParams
-from vllm.config import WeightTransferConfig
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferInitRequest,
-    WeightTransferUpdateRequest,
-)
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
@@ -34,8 +31,6 @@ from rolecall.types import Floats, Ids
 def start(launch: Launch) -> AsyncLLM:
     """vLLM with the model loaded; its engine core is a process below this one."""
     given = dict(launch.arguments)
-    if launch.transfer != "files":
-        given["weight_transfer_config"] = WeightTransferConfig(backend=launch.transfer)
     config = AsyncEngineArgs(**given).create_engine_config()
     if launch.on_cpu and config.parallel_config.world_size == 1:
         # vLLM would start one more process, and each anew, so that libraries can be preloaded
@@ -145,13 +140,24 @@ class Service:
 
     async def load(self, *, policy: str, version: int, folder: str, files: list[str]) -> None:
         """Sample with the weights in a folder, whose safetensors `files` are all of them."""
+        async with self._weights_of(policy, version):
+            if policy in self.launch.adapters:
+                await self._take_adapter(policy, folder)
+            else:
+                await self._take_all("take_files", files, of=", ".join(files))
+
+    async def receive(self, *, policy: str, version: int, at: dict[str, Any], number: int) -> None:
+        """Sample with all the weights that a learner sends."""
+        async with self._weights_of(policy, version):
+            await self._take_all("take_sent", at, number, of="what the learner sends")
+
+    @asynccontextmanager
+    async def _weights_of(self, policy: str, version: int) -> AsyncIterator[None]:
+        """Nothing is sampled inside; afterwards what is sampled has this version."""
         async with self._changing:
             await self._stop_sampling()
             try:
-                if policy in self.launch.adapters:
-                    await self._take_adapter(policy, folder)
-                else:
-                    await self._take_all(files)
+                yield
                 await self._note(policy, version)
             finally:
                 await self._sample_again()
@@ -165,12 +171,12 @@ class Service:
         # Without `load_inplace`: with it vLLM would read the files again for every batch.
         self._adapters[policy] = LoRARequest(policy, number, folder)
 
-    async def _take_all(self, files: list[str]) -> None:
-        """Raises ValueError where they do not fit."""
-        self._broken = f"vLLM's weights are unknown since {files[0]} could not be loaded"
-        said = await self.llm.collective_rpc("take_files", args=(files,))
+    async def _take_all(self, method: str, *arguments: Any, of: str) -> None:
+        """Raises ValueError where they do not fit or do not come."""
+        self._broken = f"vLLM's weights are unknown since it could not load {of}"
+        said = await self.llm.collective_rpc(method, args=arguments)
         if wrong := next(filter(None, said), ""):
-            raise ValueError(f"vLLM cannot load {', '.join(files)}: {wrong}")
+            raise ValueError(f"vLLM cannot load {of}: {wrong}")
         self._broken = ""
 
     async def _note(self, policy: str, version: int) -> None:
@@ -224,36 +230,3 @@ class Service:
         """How many requests are under way."""
         await self.llm.check_health()
         return int(self.llm.get_num_unfinished_requests())
-
-    async def connect(self, *, facts: dict[str, Any]) -> None:
-        """Join the learner's transfer of weights; see `transfer.py`, as for the four below."""
-        await self.llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=facts))
-
-    async def open_transfer(self) -> None:
-        await self._changing.acquire()
-        try:
-            await self._stop_sampling()
-        except BaseException:
-            self._changing.release()
-            raise
-
-    async def begin_transfer(self) -> None:
-        await self.llm.start_weight_update()
-
-    async def receive(self, *, facts: Any) -> None:
-        await self.llm.update_weights(WeightTransferUpdateRequest(update_info=facts))
-
-    async def end_transfer(self) -> None:
-        await self.llm.finish_weight_update()
-
-    async def close_transfer(self, *, policy: str, version: int | None) -> None:
-        """`version` is None where it failed: then its weights are unknown."""
-        try:
-            if version is None:
-                self._broken = "vLLM's weights are unknown since a transfer failed"
-            else:
-                self._broken = ""
-                await self._note(policy, version)
-            await self._sample_again()
-        finally:
-            self._changing.release()

@@ -1,8 +1,8 @@
 """Lets vLLM's workers take all weights of a model from safetensors files.
 
 vLLM imports this file in each worker before it makes the model (`worker_extension_cls`), and mixes
-the class into its own worker. Files are named to a worker, and no tensors are sent to it: every
-worker reads what it needs of them.
+the class into its own worker. Every worker reads what it needs of files that
+are named to it, or of weights that are sent from a learner's device.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from vllm.platforms import current_platform
 
 from rolecall.engines.vllm import cpu_packing
 from rolecall.errors import first_line
+from rolecall.interfaces.learner import Rendezvous
+from rolecall.models.weight_transfer import Receiving
 
 if current_platform.is_cpu():
     cpu_packing.prepare()
@@ -28,30 +30,46 @@ class WholeWeights:
 
     model_runner: Any  # the worker's own
     vllm_config: Any
+    rank: int
+    device: torch.device
+    _receiving: Receiving | None = None
 
     def take_files(self, files: list[str]) -> str:
         """Load the weights in safetensors files by the names of the checkpoint; why that failed,
         or "". What is raised would stand in the way, as in `adapter_worker.py`.
         """
+        return self._take(_tensors(files))
+
+    def take_sent(self, at: dict[str, Any], number: int) -> str:
+        """Load the weights that are sent to a rendezvous, whose receiver `number` is the first of
+        vLLM's workers; why that failed, or "".
+        """
+        if self._receiving is None:
+            self._receiving = Receiving()
+        place, number = Rendezvous(**at), number + self.rank
+        return self._take(self._receiving.weights(place, number, self.device))
+
+    def _take(self, weights: Iterator[tuple[str, Tensor]]) -> str:
+        """Why they could not be loaded, or ""."""
         try:
             with set_current_vllm_config(self.vllm_config), torch.no_grad():
-                self._take(files)
+                self._load(weights)
         except Exception as error:
             return first_line(error)
         return ""
 
-    def _take(self, files: list[str]) -> None:
-        """Raises ValueError where one of the model's weights is in no file."""
+    def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        """Raises ValueError where one of the model's weights is not among them."""
         if not current_platform.is_cpu():
             # Layer by layer, and laid out as kernels want them; this has not run yet.
-            self.model_runner.reload_weights(weights_iterator=_tensors(files))
+            self.model_runner.reload_weights(weights_iterator=weights)
             return
         model = self.model_runner.get_model()
         with cpu_packing.unpacked(model):
-            loaded = model.load_weights(_tensors(files))
+            loaded = model.load_weights(weights)
         missing = sorted({name for name, _ in model.named_parameters()} - loaded)
         if missing:
-            raise ValueError(f"the files lack weights: {missing[:3]}, {len(missing)} in all")
+            raise ValueError(f"weights are missing: {missing[:3]}, {len(missing)} in all")
 
 
 def _tensors(files: list[str]) -> Iterator[tuple[str, Tensor]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rolecall.interfaces.algorithm import Objective
-from rolecall.interfaces.learner import Annotation, Learner, Update, Written
+from rolecall.interfaces.learner import Annotation, Learner, Rendezvous, Update, Written
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, row_of
 from rolecall.learners.ranks.group import RankError, RankGroup
@@ -19,6 +19,7 @@ from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import check_diverged, update_of
+from rolecall.models.weight_transfer import TransferError
 from rolecall.types import Batch, Floats, Ids, Turn
 
 PROBE = "probe"
@@ -80,7 +81,9 @@ class RankedLearner(Learner):
         self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
     ) -> list[Update]:
         """One optimizer step for each list of micro-batches; all ranks take the same step."""
+        self.updating = True  # for good where it is cut short
         updates = [await self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        self.updating = False
         self.version += any(not update.skipped for update in updates)
         return updates
 
@@ -129,6 +132,10 @@ class RankedLearner(Learner):
         if (machine := self.group.machine) is None:
             return None
         return Written((await self._call("write_here"))[0], machine)
+
+    async def send(self, at: Rendezvous) -> None:
+        if wrong := next(filter(None, await self._call("send", at)), ""):
+            raise TransferError(wrong)
 
     async def offload(self) -> None:
         await self._call("offload")

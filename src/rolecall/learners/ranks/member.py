@@ -6,6 +6,7 @@ in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from torch import Tensor, distributed
 from torch.nn import Parameter
 
 from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation
+from rolecall.interfaces.learner import Annotation, Rendezvous
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.ranks.dealing import IDLE, is_idle
 from rolecall.learners.ranks.spec import Built
 from rolecall.learners.sums import Sums
+from rolecall.models.weight_transfer import TransferError
 from rolecall.types import Batch, Floats
 
 BUCKET = 2**26  # most numbers that are summed over the ranks in one message
@@ -81,6 +83,30 @@ class Member(LocalLearner):
     def write(self, folder: Path) -> None:
         if distributed.get_rank() == 0:
             self.model.write_weights(folder)
+
+    def hand_over(self, at: Rendezvous) -> str:
+        """Send all weights; why that failed, or ""."""
+        shapes = {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
+        gathered = self.gathered()
+        try:
+            shares = at.shares_device and self.model.device.type == "cuda"
+            if shares or distributed.get_rank() == 0:
+                self.sending.send(at, shapes, gathered, self.model.device)
+        except TransferError as error:
+            return str(error)
+        finally:
+            for _ in gathered:  # the others wait for this rank's shares
+                pass
+        return ""
+
+    def written(self, parameter: Tensor) -> torch.dtype:
+        """The dtype in which a weight is published."""
+        return parameter.dtype
+
+    def gathered(self) -> Iterator[Tensor]:
+        """Every weight whole, one after another, in the order of the parameters."""
+        for _, parameter in self.model.named_parameters():
+            yield parameter.detach()
 
     def save(self, folder: Path) -> None:
         """As the embedded learner does, which can go on from it."""

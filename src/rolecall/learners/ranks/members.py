@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from rolecall.interfaces.learner import Annotation
+from rolecall.interfaces.learner import Annotation, Rendezvous
 from rolecall.learners.ranks.building import built_member
 from rolecall.learners.ranks.member import Member
 from rolecall.learners.ranks.spec import Built, LearnerSpec
@@ -63,6 +63,9 @@ class Members:
             folder = shared_folder(self.scratch, name, room=self.learners[name].num_bytes)
         self.write(name, folder)
         return folder
+
+    def send(self, name: str, at: Rendezvous) -> str:
+        return self.learners[name].hand_over(at)
 
     def save(self, name: str, folder: Path, version: int, num_skipped: int) -> None:
         learner = self.learners[name]

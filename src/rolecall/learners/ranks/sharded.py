@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class ShardedMember(Member):
 
     @property
     def num_bytes(self) -> int:  # type: ignore[override]
-        return sum(p.numel() * self._written(p).itemsize for p in self.parameters)
+        return sum(p.numel() * self.written(p).itemsize for p in self.parameters)
 
     def _exchanged(self, count: float, *, apart: bool) -> float:
         return super()._exchanged(count if self.counts else 0.0, apart=apart)
@@ -56,8 +57,8 @@ class ShardedMember(Member):
         if self.offloads and needed and isinstance(self.reference_pass, LogProbs):
             self.reference_pass.to(device)
 
-    def _written(self, parameter: Tensor) -> torch.dtype:
-        """The dtype in which weights are written: adapters stay in float32."""
+    def written(self, parameter: Tensor) -> torch.dtype:
+        """That of passes; adapters stay in float32."""
         return parameter.dtype if self.model.adapter is not None else self.dtype
 
     def write(self, folder: Path) -> None:
@@ -68,18 +69,22 @@ class ShardedMember(Member):
         named = dict(self.model.named_parameters())
         first = distributed.get_rank() == 0
         if self.model.adapter is not None:  # it is small
-            weights = {name: whole(parameter.detach()) for name, parameter in named.items()}
+            weights = dict(zip(named, self.gathered(), strict=True))
             if first:
                 self.model.write_weights(folder, weights)
             return
-        gathered = (whole(p.detach()).to(self._written(p)) for p in named.values())
+        gathered = self.gathered()
         if first:
-            shapes = {name: (self._written(p), p.shape) for name, p in named.items()}
+            shapes = {name: (self.written(p), p.shape) for name, p in named.items()}
             write_stream(folder / "model.safetensors", shapes, gathered)
             self._write_config(folder)
         else:
             for _ in gathered:
                 pass
+
+    def gathered(self) -> Iterator[Tensor]:
+        for _, parameter in self.model.named_parameters():
+            yield whole(parameter.detach()).to(self.written(parameter))
 
     def _write_config(self, folder: Path) -> None:
         self.model.config.save_pretrained(folder)
@@ -90,7 +95,7 @@ class ShardedMember(Member):
     def _write_shares(self, folder: Path) -> None:
         """Each rank writes its own into a folder of all, where rank 0 then puts them together."""
         weights = {
-            name: parameter.detach().to(self._written(parameter))
+            name: parameter.detach().to(self.written(parameter))
             for name, parameter in self.model.named_parameters()
         }
         writer = HuggingFaceStorageWriter(
