@@ -84,14 +84,6 @@ class Sleeping(PlainEngine):
         self.seen.append(part)
 
 
-class Transferring(Reading):
-    """Takes weights from the learner's model, without files."""
-
-    async def load_model(self, policy: str, version: int, model: torch.nn.Module) -> None:
-        self.models[policy].model.load_state_dict(model.state_dict())
-        self.versions[policy] = version
-
-
 def config_of(config: dict, folder: Path):
     return load(write(folder / "team.yaml", config))
 
@@ -147,6 +139,22 @@ def test_a_policys_section_says_what_differs(model_folder, tmp_path):
         (
             ["policies.solver.device=gpu"],
             "policies.solver.device: there is no device 'gpu'; write cpu, cuda",
+        ),
+        (
+            ["policies.verifier.engine.transfer=direct"],
+            "policies.verifier.engine.transfer: the embedded engine of this process takes tensors",
+        ),
+        (
+            [
+                "policies.solver.engine=vllm",
+                "policies.solver.engine.transfer=direct",
+                "policies.solver.adapter.rank=4",
+            ],
+            "policies.solver.engine.transfer: 'solver' is an adapter, which engines read from",
+        ),
+        (
+            ["cluster=ray", "policies.solver.engine.transfer=direct"],
+            "policies.solver.engine.transfer: the learner of 'solver' is in the trainer's process",
         ),
     ],
 )
@@ -309,19 +317,6 @@ def test_an_engine_sleeps_during_updates_and_is_awake_when_it_is_checked(model_f
     published = ["weights", "load", "load", "cache", "score", "score"]
     assert engine.seen == [*published, "sleep", *published, "sleep", *published]
     assert display.last["step"] == 2
-
-
-def test_weights_reach_an_engine_from_the_learners_model(model_folder, tmp_path):
-    config = relay_config(model_folder, trainer={"steps": 2})
-    config["engine"] = {"name": f"{HERE}:Transferring", "separate_weights": True}
-    trainer = trainer_of(config, tmp_path / "run", Display())
-    asyncio.run(trainer.train())
-    engine = trainer.run.engine
-    assert engine.versions == {"a": 2, "b": 2}
-    assert not engine.files
-    for name, model in trainer.run.publisher.models.items():
-        sampled = engine.models[name].weights()
-        assert all(bool((sampled[key] == one).all()) for key, one in model.weights().items())
 
 
 TURNS = [

@@ -7,7 +7,8 @@ import pytest
 from rolecall.cli.plan import plan
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.setup.devices import learner_devices, takes_turns
+from rolecall.models.weight_transfer import Direct
+from rolecall.setup.devices import direct_of, learner_devices, takes_turns
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.plan import validate
 from rolecall.setup.seats import Seats, num_gpus, seats_of
@@ -60,6 +61,32 @@ def test_engines_sleep_where_something_is_trained_on_their_gpus(model_folder):
     assert takes_turns(config, "a", auto="cuda")
     assert not takes_turns(config, "b", auto="cuda")
     assert learner_devices(config, "b", auto="cuda") == ["cuda:main/4", "cuda:main/5"]
+
+
+def test_weights_are_broadcast_to_other_gpus_and_shared_on_the_same_ones(model_folder):
+    direct = {"engine": VLLM | {"transfer": "direct"}}
+    config = config_of(model_folder, {"main": 12}, a=direct)
+    assert direct_of(config, "a", auto="cuda") == Direct(receivers=2, shares_device=False)
+    assert direct_of(config, "b", auto="cuda") is None
+    config = config_of(model_folder, {"main": 10}, a=direct | {"colocate": True})
+    with pytest.raises(
+        ConfigError, match=r"^policies\.a: its engines share cuda:main/0 with"
+    ):
+        direct_of(config, "a", auto="cuda")
+    four = {"learner": {"ranks": 4}}
+    config = config_of(model_folder, {"main": 10}, a=direct | four | {"colocate": True})
+    assert direct_of(config, "a", auto="cuda") == Direct(receivers=2, shares_device=True)
+
+
+def test_without_gpus_only_what_is_on_one_machine_shares_its_memory(model_folder):
+    engine = {"name": "local", "transfer": "direct", "replicas": 2}
+    changes = {"learner": FSDP | {"device": "cpu"}, "cluster": {"name": "ray"}, "engine": engine}
+    config = Config.model_validate(relay_config(model_folder, **changes))
+    assert direct_of(config, "a", auto="cpu") == Direct(receivers=1, shares_device=False)
+    del changes["cluster"]
+    changes["engine"] = {"name": "vllm", "transfer": "direct"}
+    config = Config.model_validate(relay_config(model_folder, **changes))
+    assert direct_of(config, "a", auto="cpu") == Direct(receivers=1, shares_device=True)
 
 
 def test_the_plan_of_a_cluster_has_a_peak_for_each_gpu(model_folder):
