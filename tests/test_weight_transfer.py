@@ -42,8 +42,9 @@ def point_for(receivers: int, *, shared: bool) -> MeetingPoint:
 
 
 @pytest.fixture(autouse=True)
-def small_buffer(monkeypatch):
+def small_and_soon(monkeypatch):
     monkeypatch.setattr(weight_transfer, "BUCKET", 256)
+    monkeypatch.setattr(weight_transfer, "CONNECT_S", 1.0)
 
 
 @pytest.mark.parametrize("shared", [False, True])

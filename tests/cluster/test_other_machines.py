@@ -14,7 +14,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated
-from tests.cluster.test_ray import config_of, session  # noqa: F401
+from tests.cluster.test_ray import config_of
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of
 from tests.toy import relay_config, write
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_base_that_a_machine_lacks_is_named_with_the_machine(
-    session,  # noqa: F811
+    session,
     model_folder,
     tmp_path,
 ):

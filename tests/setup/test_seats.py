@@ -69,9 +69,7 @@ def test_weights_are_broadcast_to_other_gpus_and_shared_on_the_same_ones(model_f
     assert direct_of(config, "a", auto="cuda") == Direct(receivers=2, shares_device=False)
     assert direct_of(config, "b", auto="cuda") is None
     config = config_of(model_folder, {"main": 10}, a=direct | {"colocate": True})
-    with pytest.raises(
-        ConfigError, match=r"^policies\.a: its engines share cuda:main/0 with"
-    ):
+    with pytest.raises(ConfigError, match=r"^policies\.a: its engines share cuda:main/0 with"):
         direct_of(config, "a", auto="cuda")
     four = {"learner": {"ranks": 4}}
     config = config_of(model_folder, {"main": 10}, a=direct | four | {"colocate": True})

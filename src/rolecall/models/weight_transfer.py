@@ -1,45 +1,31 @@
 """Sends all weights of a model from the devices that train it to those that sample it.
 
-The sender packs as many weights as fit into a buffer, and the receivers read them there. Where the
-receivers have devices of their own, the buffer is broadcast in a process group: over NCCL between
-GPUs, over gloo between processors. Where they share the sender's, both sides have the buffer open:
-by CUDA IPC on a GPU, as shared memory on a processor. They meet at a TCP store, through which no
-weight passes. Closing it ends whatever one side waits for.
-
-No GPU has run this: the parts that name CUDA and NCCL are untested.
+The sender packs as many weights as fit into a buffer, and the receivers read them there
+(`weight_channels.py` says how). They meet at a TCP store, through which no weight passes. Closing
+it ends whatever one side waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
-import os
-import threading
-import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
+from torch.distributed import TCPStore
 
 from rolecall.interfaces.learner import Rendezvous
-from rolecall.runtime.scratch import scratch_folder
+from rolecall.models.weight_channels import Broadcast, Channel, Shared
 
 BUCKET = 2**28  # bytes of the buffer; a larger weight has one of its own size
 ALIGNED = 16  # bytes at which weights begin in it
-HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 CONNECT_S = 10.0  # in which the store must be reached
-POLL_S = 2e-4
-LOOK_S = 0.5  # after which it is looked whether the store is still there
 UNTIL_READY = timedelta(days=7)  # engines may have requests to end first
-LIMIT = timedelta(minutes=2)  # for one buffer, when all are ready
 Shapes = Mapping[str, tuple[torch.dtype, torch.Size]]
 
 
@@ -114,156 +100,6 @@ def buckets_of(shapes: Shapes, *, most: int) -> list[list[Slot]]:
         found[-1].append(slot)
         start = -(-slot.end // ALIGNED) * ALIGNED
     return found
-
-
-class Channel(Protocol):
-    """How the content of a buffer reaches the receivers."""
-
-    buffer: Tensor  # uint8
-
-    def give(self) -> None:
-        """By the sender, when the buffer is full; it may be filled again when this returns."""
-
-    def take(self) -> None:
-        """By a receiver; the buffer is full when this returns."""
-
-    def taken(self) -> None:
-        """By a receiver, when it has read the buffer."""
-
-    def close(self) -> None: ...
-
-
-class Broadcast:
-    """In a process group whose rank 0 sends."""
-
-    def __init__(
-        self, store: TCPStore, at: Rendezvous, rank: int, device: torch.device, size: int
-    ) -> None:
-        """Waits for the others."""
-        self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
-        self._store = store
-        self._group: Any
-        if device.type == "cuda":
-            from torch.distributed import ProcessGroupNCCL
-
-            with _errors_are_raised():
-                options = ProcessGroupNCCL.Options()
-                options._timeout = LIMIT
-                self._group = ProcessGroupNCCL(store, rank, at.receivers + 1, options)
-        else:
-            self._group = ProcessGroupGloo(store, rank, at.receivers + 1, LIMIT)
-
-    def give(self) -> None:
-        self._broadcast()
-
-    def take(self) -> None:
-        self._broadcast()
-
-    def taken(self) -> None:
-        """The next broadcast is queued behind what still reads the buffer."""
-
-    def _broadcast(self) -> None:
-        options = BroadcastOptions()
-        options.rootRank = 0
-        work = self._group.broadcast([self.buffer], options)
-        look = time.monotonic() + LOOK_S
-        while not work.is_completed():
-            if time.monotonic() > look:
-                self._store.check(["there"])  # raises where the store has been closed
-                look += LOOK_S
-            time.sleep(POLL_S)
-        work.wait()
-
-    def close(self) -> None:
-        """A group waits for its operations before it ends, so it ends in a thread of its own."""
-        threading.Thread(target=_end, args=([self._group],), daemon=True).start()
-        self._group = None
-
-
-def _end(groups: list[Any]) -> None:
-    groups[0].abort()
-    groups.clear()
-
-
-@contextmanager
-def _errors_are_raised() -> Iterator[None]:
-    """NCCL's groups made inside end their operations, not the process, when another one is lost."""
-    given = os.environ.get(HANDLING)
-    os.environ[HANDLING] = "2"
-    try:
-        yield
-    finally:
-        os.environ.pop(HANDLING)
-        if given is not None:
-            os.environ[HANDLING] = given
-
-
-class Shared:
-    """In memory that sender and receivers have open."""
-
-    def __init__(
-        self, store: TCPStore, at: Rendezvous, device: torch.device, *, size: int, sends: bool
-    ) -> None:
-        """A receiver waits for the sender, which makes the memory."""
-        self._store, self._at, self._device = store, at, device
-        self._folder = None
-        self._numbers = itertools.count()
-        self._number = 0  # of the buffer that is read
-        self._name = "memory"
-        if device.type == "cuda":
-            self._name = f"memory of {torch.cuda.get_device_properties(device).uuid}"
-        if not sends:
-            store.wait([self._name], LIMIT)
-            self.buffer = self._opened(json.loads(store.get(self._name)), size)
-        elif device.type == "cuda":
-            self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
-            handle = [
-                base64.b85encode(part).decode() if isinstance(part, bytes) else part
-                for part in self.buffer.untyped_storage()._share_cuda_()
-            ]
-            store.set(self._name, json.dumps(handle))
-        else:
-            self._folder = scratch_folder(room=size)
-            file = str(Path(self._folder.name) / "weights")
-            self.buffer = torch.from_file(file, shared=True, size=size, dtype=torch.uint8)
-            store.set(self._name, json.dumps([file]))
-
-    def _opened(self, handle: list[Any], size: int) -> Tensor:
-        if self._device.type != "cuda":
-            return torch.from_file(handle[0], shared=True, size=size, dtype=torch.uint8)
-        _, *rest = handle
-        parts = [base64.b85decode(part) if isinstance(part, str) else part for part in rest]
-        storage = torch.UntypedStorage._new_shared_cuda(self._device.index or 0, *parts)
-        opened = torch.empty(0, dtype=torch.uint8, device=self._device)
-        return opened.set_(storage, 0, (size,))  # type: ignore[call-overload]
-
-    def give(self) -> None:
-        self._settle()
-        number = next(self._numbers)
-        self._store.set(f"{self._name} is full {number}", "")
-        self._store.wait([f"read {number}"], LIMIT)
-        for key in (f"{self._name} is full", "readers", "read"):  # nobody waits for the last ones
-            self._store.delete_key(f"{key} {number - 1}")
-        if self._folder is not None:  # all have it open
-            self._folder.cleanup()
-            self._folder = None
-
-    def take(self) -> None:
-        self._number = next(self._numbers)
-        self._store.wait([f"{self._name} is full {self._number}"], LIMIT)
-
-    def taken(self) -> None:
-        self._settle()
-        if self._store.add(f"readers {self._number}", 1) == self._at.receivers:
-            self._store.set(f"read {self._number}", "")
-
-    def _settle(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-    def close(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
 class _End:
