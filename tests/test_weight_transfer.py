@@ -54,15 +54,15 @@ def test_every_receiver_gets_the_bits_of_every_publication(shared, number):
     got: list[list[dict[str, torch.Tensor]]] = [[] for _ in range(number)]
 
     def send() -> None:
-        sender = Sender(point.at, shapes(weights(0)), device=CPU)
+        sender = Sender(CPU)
         for seed in range(3):
-            sender.send(weights(seed).values())
+            sender.send(point.at, shapes(weights(0)), weights(seed).values())
         sender.close()
 
     def receive(k: int) -> None:
-        receiver = Receiver(point.at, k, device=CPU)
+        receiver = Receiver(CPU)
         for _ in range(3):
-            got[k].append({name: weight.clone() for name, weight in receiver.weights()})
+            got[k].append({name: weight.clone() for name, weight in receiver.weights(point.at, k)})
         receiver.close()
 
     async def run() -> list[Exception | None]:
@@ -101,16 +101,16 @@ def test_when_a_receiver_fails_the_others_wait_no_longer(shared):
     large = {"first": torch.zeros(10), "second": torch.zeros(2**23)}  # more than sockets hold
 
     def send() -> None:
-        sender = Sender(point.at, shapes(large), device=CPU)
+        sender = Sender(CPU)
         try:
-            sender.send(large.values())
+            sender.send(point.at, shapes(large), large.values())
         finally:
             sender.close()
 
     def receive(k: int) -> None:
-        receiver = Receiver(point.at, k, device=CPU)
+        receiver = Receiver(CPU)
         try:
-            for name, _ in receiver.weights():
+            for name, _ in receiver.weights(point.at, k):
                 got[k].append(name)
                 if k == 1:
                     raise ZeroDivisionError
@@ -136,7 +136,7 @@ def test_whoever_waits_for_others_that_do_not_come_is_told():
     point = point_for(2, shared=False)
 
     def send() -> None:
-        Sender(point.at, shapes(weights(0)), device=CPU).send(weights(0).values())
+        Sender(CPU).send(point.at, shapes(weights(0)), weights(0).values())
 
     async def close() -> None:
         await asyncio.sleep(0.5)
@@ -148,7 +148,7 @@ def test_whoever_waits_for_others_that_do_not_come_is_told():
     sent, _ = asyncio.run(run())
     assert isinstance(sent, TransferError)
     with pytest.raises(TransferError):
-        Receiver(point.at, 0, device=CPU)
+        list(Receiver(CPU).weights(point.at, 0))
 
 
 @pytest.mark.parametrize("wrong", ["shape", "number"])
@@ -160,10 +160,10 @@ def test_weights_that_are_not_as_was_said_are_not_sent(wrong):
         del sent["last"]
 
     def send() -> None:
-        Sender(point.at, shapes(weights(0)), device=CPU).send(sent.values())
+        Sender(CPU).send(point.at, shapes(weights(0)), sent.values())
 
     def receive() -> None:
-        list(Receiver(point.at, 0, device=CPU).weights())
+        list(Receiver(CPU).weights(point.at, 0))
 
     async def run() -> list[Exception | None]:
         return await point.met([asyncio.to_thread(send), asyncio.to_thread(receive)])

@@ -126,11 +126,9 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         async with self._being_written(policy):
             if self._sending is not None and source.send is not None:
                 got = await self._sending.send(policy, version, source.send, self.engines.serving)
-            if not got:
-                newest.written = await source.write()
             self._published[policy] = newest
         others = [member for member in self.engines.serving if member.actor not in got]
-        if others and newest.written is None:
+        if others or not got:
             await self._write(policy, newest)
         await asyncio.gather(*(self._give(member, policy, newest) for member in others))
 
@@ -146,7 +144,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
             ended.set()
 
     async def _write(self, policy: str, newest: Published) -> None:
-        """Files of what has been sent, if the learner has not gone on since."""
+        """Its files, if the learner has not gone on since."""
         async with self._being_written(policy):
             if newest.written is None:
                 newest.written = await newest.source.write()

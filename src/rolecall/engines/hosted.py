@@ -11,7 +11,7 @@ from torch import Tensor
 from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.learner import Rendezvous
 from rolecall.interfaces.publisher import DirectEngine
-from rolecall.models.weight_transfer import Receiving
+from rolecall.models.weight_transfer import Receiver
 
 
 class HostedEngine(LocalEngine, DirectEngine):
@@ -19,7 +19,7 @@ class HostedEngine(LocalEngine, DirectEngine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._receiving: dict[str, Receiving] = {}  # by policy
+        self._receivers: dict[str, Receiver] = {}  # by policy
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
         """Rows in flight go on with the new weights."""
@@ -32,5 +32,5 @@ class HostedEngine(LocalEngine, DirectEngine):
 
     def _received(self, policy: str, at: Rendezvous, number: int) -> dict[str, Tensor]:
         device = self._schedulers[policy].policies[policy].device
-        receiving = self._receiving.setdefault(policy, Receiving())
-        return {name: weight.clone() for name, weight in receiving.weights(at, number, device)}
+        receiver = self._receivers.setdefault(policy, Receiver(device))
+        return {name: weight.clone() for name, weight in receiver.weights(at, number)}

@@ -26,7 +26,7 @@ from rolecall.learners.updates import check_diverged, update_of
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
-from rolecall.models.weight_transfer import Sending
+from rolecall.models.weight_transfer import Sender
 from rolecall.types import Batch, Floats, Ids, Turn
 
 CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ class LocalLearner(Learner):
             self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
         self.version = 0  # updates that changed the weights
         self.num_skipped = 0  # in a row
-        self.sending = Sending()
+        self.sender = Sender(model.device)
         self._move_reference(CPU)
         self._rest()
 
@@ -291,7 +291,7 @@ class LocalLearner(Learner):
     async def send(self, at: Rendezvous) -> None:
         weights = self.model.weights()
         shapes = {name: (weight.dtype, weight.shape) for name, weight in weights.items()}
-        await asyncio.to_thread(self.sending.send, at, shapes, weights.values(), self.model.device)
+        await asyncio.to_thread(self.sender.send, at, shapes, weights.values())
 
     def save(self, folder: Path) -> None:
         """Weights that `from_pretrained` reads, and the optimizer's state beside them."""

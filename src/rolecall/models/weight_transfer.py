@@ -56,11 +56,10 @@ class MeetingPoint:
         async def one(side: Awaitable[None]) -> Exception | None:
             try:
                 await side
-            except Exception as error:
+            except BaseException as error:
                 self.close()
-                return error
-            except BaseException:
-                self.close()
+                if isinstance(error, Exception):
+                    return error
                 raise
             return None
 
@@ -102,150 +101,100 @@ def buckets_of(shapes: Shapes, *, most: int) -> list[list[Slot]]:
     return found
 
 
-class _End:
-    """What both sides have."""
+class _Side:
+    """What sender and receiver have; it is made anew wherever they meet anew."""
 
-    def __init__(self, at: Rendezvous) -> None:
-        """Raises TransferError where the store is not reached."""
-        self.at = at
-        self.rounds = itertools.count()
-        self.channel: Channel | None = None
-        with _told():
-            self.store = TCPStore(
-                at.host, at.port, wait_for_workers=False, timeout=timedelta(seconds=CONNECT_S)
-            )
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._at: Rendezvous | None = None
+        self._channel: Channel | None = None
+        self._buckets: list[list[Slot]] = []
+
+    def _meet(self, at: Rendezvous) -> int:
+        """The number of this round. Raises TransferError where the store is not reached."""
+        if self._at != at:
+            self.close()
+            limit = timedelta(seconds=CONNECT_S)
+            with _told():
+                self._store = TCPStore(at.host, at.port, wait_for_workers=False, timeout=limit)
+            self._at, self._rounds = at, itertools.count()
+        return next(self._rounds)
+
+    def _opened(self, at: Rendezvous, shapes: Shapes, *, rank: int) -> Channel:
+        self._buckets = buckets_of(shapes, most=BUCKET)
+        size = max((slot.end for bucket in self._buckets for slot in bucket), default=0)
+        if at.shares_device:
+            return Shared(self._store, at, self.device, size=size, sends=rank == 0)
+        return Broadcast(self._store, at, rank, self.device, size)
 
     def close(self) -> None:
-        if self.channel is not None:
-            self.channel.close()
-        self.channel = None
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._at = None
 
 
-class Sender(_End):
+class Sender(_Side):
     """One process of the sender's: one alone, or with `shares_device` each that has a device."""
 
-    def __init__(self, at: Rendezvous, shapes: Shapes, *, device: torch.device) -> None:
-        """`shapes`: of all weights, by the names of transformers."""
-        super().__init__(at)
-        self.device, self.buckets = device, buckets_of(shapes, most=BUCKET)
-        told = {name: [str(dtype), list(shape)] for name, (dtype, shape) in shapes.items()}
-        with _told():
-            self.store.set("shapes", json.dumps(told))
-
-    def send(self, weights: Iterable[Tensor]) -> None:
-        """When all receivers are ready. `weights` come in the order of the shapes.
+    def send(self, at: Rendezvous, shapes: Shapes, weights: Iterable[Tensor]) -> None:
+        """When all receivers are ready. `shapes`: of all weights, by the names of transformers, in
+        the order in which `weights` come.
 
         Raises TransferError, and ValueError where a weight has another shape or dtype.
         """
-        coming = iter(weights)
-        with _told():
-            self.store.wait([f"ready {next(self.rounds)}"], UNTIL_READY)
-            if self.channel is None:
-                self.channel = self._channel()
-            for bucket in self.buckets:
-                mine = itertools.islice(coming, len(bucket))
-                for slot, weight in zip(bucket, mine, strict=True):
-                    if (weight.dtype, weight.shape) != (slot.dtype, slot.shape):
-                        raise ValueError(f"{slot.name} is {weight.dtype} {list(weight.shape)}")
-                    slot.of(self.channel.buffer).copy_(weight.detach())
-                self.channel.give()
-
-    def _channel(self) -> Channel:
-        size = _size(self.buckets)
-        if self.at.shares_device:
-            return Shared(self.store, self.at, self.device, size=size, sends=True)
-        return Broadcast(self.store, self.at, 0, self.device, size)
-
-
-class Receiver(_End):
-    """One process that gets all weights."""
-
-    def __init__(self, at: Rendezvous, number: int, *, device: torch.device) -> None:
-        """`number`: among the receivers, from 0."""
-        super().__init__(at)
-        self.number, self.device = number, device
-        self.buckets: list[list[Slot]] = []
-
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Each weight by name, as a view of a buffer that the next one may change.
-
-        Raises TransferError.
-        """
-        with _told():
-            number = next(self.rounds)
-            if self.store.add(f"at round {number}", 1) == self.at.receivers:
-                self.store.set(f"ready {number}", "")
-            if self.channel is None:
-                self.channel = self._channel()
-            for bucket in self.buckets:
-                self.channel.take()
-                for slot in bucket:
-                    yield slot.name, slot.of(self.channel.buffer)
-                self.channel.taken()
-
-    def _channel(self) -> Channel:
-        self.store.wait(["shapes"], UNTIL_READY)
-        told = json.loads(self.store.get("shapes"))
-        shapes = {name: (_dtype(dtype), torch.Size(shape)) for name, (dtype, shape) in told.items()}
-        self.buckets = buckets_of(shapes, most=BUCKET)
-        size = _size(self.buckets)
-        if self.at.shares_device:
-            return Shared(self.store, self.at, self.device, size=size, sends=False)
-        return Broadcast(self.store, self.at, 1 + self.number, self.device, size)
-
-
-class Sending:
-    """The sender of one model, which is another one wherever the others meet anew."""
-
-    def __init__(self) -> None:
-        self._sender: Sender | None = None
-
-    def send(
-        self, at: Rendezvous, shapes: Shapes, weights: Iterable[Tensor], device: torch.device
-    ) -> None:
-        """Raises TransferError."""
         try:
-            if self._sender is None or self._sender.at != at:
-                self.close()
-                self._sender = Sender(at, shapes, device=device)
-            self._sender.send(weights)
-        except TransferError:
+            self._send(at, shapes, iter(weights))
+        except BaseException:
             self.close()
             raise
 
-    def close(self) -> None:
-        if self._sender is not None:
-            self._sender.close()
-        self._sender = None
+    def _send(self, at: Rendezvous, shapes: Shapes, weights: Iterator[Tensor]) -> None:
+        number = self._meet(at)
+        with _told():
+            self._store.wait([f"ready {number}"], UNTIL_READY)
+            if self._channel is None:
+                told = {name: [str(dtype), list(shape)] for name, (dtype, shape) in shapes.items()}
+                self._store.set("shapes", json.dumps(told))
+                self._channel = self._opened(at, shapes, rank=0)
+        for bucket in self._buckets:
+            mine = itertools.islice(weights, len(bucket))
+            for slot, weight in zip(bucket, mine, strict=True):
+                if (weight.dtype, weight.shape) != (slot.dtype, slot.shape):
+                    raise ValueError(f"{slot.name} is {weight.dtype} {list(weight.shape)}")
+                slot.of(self._channel.buffer).copy_(weight.detach())
+            with _told():
+                self._channel.give()
 
 
-class Receiving:
-    """The receiver of one model, which is another one wherever the others meet anew."""
+class Receiver(_Side):
+    """One process that gets all weights."""
 
-    def __init__(self) -> None:
-        self._receiver: Receiver | None = None
+    def weights(self, at: Rendezvous, number: int) -> Iterator[tuple[str, Tensor]]:
+        """Each weight by name, as a view of a buffer that the next one may change.
 
-    def weights(
-        self, at: Rendezvous, number: int, device: torch.device
-    ) -> Iterator[tuple[str, Tensor]]:
-        """As those of `Receiver`. Raises TransferError."""
+        `number`: among the receivers, from 0. Raises TransferError.
+        """
         try:
-            if self._receiver is None or self._receiver.at != at:
-                self.close()
-                self._receiver = Receiver(at, number, device=device)
-            yield from self._receiver.weights()
+            with _told():
+                yield from self._weights(at, number)
         except BaseException:  # also where not all have been read
             self.close()
             raise
 
-    def close(self) -> None:
-        if self._receiver is not None:
-            self._receiver.close()
-        self._receiver = None
-
-
-def _size(buckets: list[list[Slot]]) -> int:
-    return max((slot.end for bucket in buckets for slot in bucket), default=0)
+    def _weights(self, at: Rendezvous, number: int) -> Iterator[tuple[str, Tensor]]:
+        turn = self._meet(at)
+        if self._store.add(f"at round {turn}", 1) == at.receivers:
+            self._store.set(f"ready {turn}", "")
+        if self._channel is None:
+            self._store.wait(["shapes"], UNTIL_READY)
+            told = json.loads(self._store.get("shapes"))
+            shapes = {n: (_dtype(dtype), torch.Size(shape)) for n, (dtype, shape) in told.items()}
+            self._channel = self._opened(at, shapes, rank=1 + number)
+        for bucket in self._buckets:
+            self._channel.take()
+            for slot in bucket:
+                yield slot.name, slot.of(self._channel.buffer)
+            self._channel.taken()
 
 
 def _dtype(name: str) -> torch.dtype:

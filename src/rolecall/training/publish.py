@@ -28,7 +28,7 @@ PROBE = 16  # tokens whose log-probs are compared after a publication
 
 
 class WeightPublisher:
-    """Hands over tensors within this process, and files to and from other ones."""
+    """Hands over tensors within this process, and files or what learners send between others."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from vllm.platforms import current_platform
 from rolecall.engines.vllm import cpu_packing
 from rolecall.errors import first_line
 from rolecall.interfaces.learner import Rendezvous
-from rolecall.models.weight_transfer import Receiving
+from rolecall.models.weight_transfer import Receiver
 
 if current_platform.is_cpu():
     cpu_packing.prepare()
@@ -32,7 +32,7 @@ class WholeWeights:
     vllm_config: Any
     rank: int
     device: torch.device
-    _receiving: Receiving | None = None
+    _receiver: Receiver | None = None
 
     def take_files(self, files: list[str]) -> str:
         """Load the weights in safetensors files by the names of the checkpoint; why that failed,
@@ -44,10 +44,9 @@ class WholeWeights:
         """Load the weights that are sent to a rendezvous, whose receiver `number` is the first of
         vLLM's workers; why that failed, or "".
         """
-        if self._receiving is None:
-            self._receiving = Receiving()
-        place, number = Rendezvous(**at), number + self.rank
-        return self._take(self._receiving.weights(place, number, self.device))
+        if self._receiver is None:
+            self._receiver = Receiver(self.device)
+        return self._take(self._receiver.weights(Rendezvous(**at), number + self.rank))
 
     def _take(self, weights: Iterator[tuple[str, Tensor]]) -> str:
         """Why they could not be loaded, or ""."""

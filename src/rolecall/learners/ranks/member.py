@@ -20,7 +20,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.learners.ranks.dealing import IDLE, is_idle
 from rolecall.learners.ranks.spec import Built
 from rolecall.learners.sums import Sums
-from rolecall.models.weight_transfer import TransferError
+from rolecall.models.weight_transfer import Shapes, TransferError
 from rolecall.types import Batch, Floats
 
 BUCKET = 2**26  # most numbers that are summed over the ranks in one message
@@ -86,12 +86,11 @@ class Member(LocalLearner):
 
     def hand_over(self, at: Rendezvous) -> str:
         """Send all weights; why that failed, or ""."""
-        shapes = {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
         gathered = self.gathered()
         try:
             shares = at.shares_device and self.model.device.type == "cuda"
             if shares or distributed.get_rank() == 0:
-                self.sending.send(at, shapes, gathered, self.model.device)
+                self.sender.send(at, self.shapes, gathered)
         except TransferError as error:
             return str(error)
         finally:
@@ -102,6 +101,11 @@ class Member(LocalLearner):
     def written(self, parameter: Tensor) -> torch.dtype:
         """The dtype in which a weight is published."""
         return parameter.dtype
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of what `gathered` gives, by name."""
+        return {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
 
     def gathered(self) -> Iterator[Tensor]:
         """Every weight whole, one after another, in the order of the parameters."""

@@ -66,17 +66,15 @@ class ShardedMember(Member):
 
         The ranks may be on several machines, which share no folder.
         """
-        named = dict(self.model.named_parameters())
         first = distributed.get_rank() == 0
         if self.model.adapter is not None:  # it is small
-            weights = dict(zip(named, self.gathered(), strict=True))
+            weights = dict(zip(self.shapes, self.gathered(), strict=True))
             if first:
                 self.model.write_weights(folder, weights)
             return
         gathered = self.gathered()
         if first:
-            shapes = {name: (self.written(p), p.shape) for name, p in named.items()}
-            write_stream(folder / "model.safetensors", shapes, gathered)
+            write_stream(folder / "model.safetensors", self.shapes, gathered)
             self._write_config(folder)
         else:
             for _ in gathered:
