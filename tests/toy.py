@@ -212,8 +212,8 @@ def crew_config(folder: Path, **changes) -> dict:
 
 # These differ from grpo only in how rewards become advantages, which is numpy on the host.
 LIKE_GRPO = {
-    "rloo", "reinforce_pp", "reinforce_pp_baseline", "reinforce_baseline", "mgrpo", "dapo",
-    "curriculum",
+    "rloo", "dr_grpo", "gigpo", "matpo", "reinforce_pp", "reinforce_pp_baseline",
+    "reinforce_baseline", "mgrpo", "dapo", "curriculum",
 }  # fmt: skip
 
 
@@ -236,6 +236,15 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "team": {"last": {"policy": "b", "sampling": {"max_tokens": 8}, "trainable": False}},
         "policies": {"b": {"base": base, "opponent_pool": {"of": "a", "every": 1, "keep": 2}}},
     }
+    crossed = {
+        "team": {
+            "last": {
+                "policy": "b", "sampling": {"max_tokens": 8},
+                "cross_policy": {"policy": "earlier", "share": 0.5},
+            }
+        },
+        "policies": {"earlier": {"base": base, "opponent_pool": {"of": "b", "every": 1}}},
+    }  # fmt: skip
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
     # Tasks that were played are drawn again: a run that forgets them goes another way.
     again = {"prior": 0.0, "floor": 0.001}
@@ -247,6 +256,12 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "adapters": {"algorithm": "drmas", **adapters},
         "separate weights": {"algorithm": "drmas", "engine": {"separate_weights": True}},
         "rloo": {"algorithm": "rloo"},
+        "dr_grpo": {"algorithm": "dr_grpo"},
+        "gspo": {"algorithm": "gspo"},
+        "gigpo": {"algorithm": "gigpo"},
+        "matpo": {"algorithm": "matpo"},
+        "agentrl": {"algorithm": "agentrl", **crossed},
+        "leader_only": {"algorithm": "leader_only", "workflow": {"candidates": 8}},
         "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
         "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
         "reinforce_baseline": {"algorithm": "reinforce_baseline"},

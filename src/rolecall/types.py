@@ -125,6 +125,7 @@ class Turn:
     verdict: str = ""  # which of several words its parser read
     candidate_error: str = ""  # what its fork of the world raised
     paid_as: str = ""  # the reward under which the workflow paid it
+    sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
     seat: str = ""  # which part of the game it played, where agents swap seats
     coach: CoachNote | None = None
     coach_error: str = ""  # why it has no score

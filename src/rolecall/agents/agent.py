@@ -39,6 +39,14 @@ class Policy:
     template: dict[str, object] = field(default_factory=dict)  # options of the chat template
 
 
+@dataclass(frozen=True, slots=True)
+class CrossPolicy:
+    """Who samples some of an agent's turns: earlier weights of its policy."""
+
+    policy: Policy
+    share: float  # of its turns
+
+
 @dataclass(slots=True)
 class Agent:
     """One member of the team."""
@@ -53,6 +61,7 @@ class Agent:
     trainable: bool = True
     invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
     tools: ToolUse | None = None
+    cross_policy: CrossPolicy | None = None
 
     def messages(
         self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None

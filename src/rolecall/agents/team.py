@@ -199,7 +199,7 @@ class Member:
                     ),
                     messages=messages,
                     prompt=prompt,
-                    state=f"{seed_of(shown.key or shown.text):016x}",
+                    state=state_of(shown),
                     candidate=None if number is None else place[-1],
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
@@ -261,10 +261,15 @@ class Member:
                     n=len(turns),
                 )
             )
+        cross = agent.cross_policy if self.team._tries_out else None
+        if cross is not None and Random(seed_of(seed, "cross")).random() < cross.share:
+            for turn in turns:
+                turn.sampled_by = cross.policy.name
+            engine = cross.policy.engine
         return await engine.generate(
             Request(
                 id=name,
-                policy=agent.policy.name,
+                policy=turns[0].sampled_by or agent.policy.name,
                 prompt=prompt,
                 sampling=agent.sampling,
                 seed=seed,
@@ -335,3 +340,9 @@ def _again(turns: list[Turn]) -> Sequence[Completion | Answer]:
         assert turn.versions is not None
         found.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
     return found
+
+
+def state_of(shown: Observation) -> str:
+    """A hash of what the world shows; "" where it shows nothing."""
+    seen = shown.key or shown.text
+    return f"{seed_of(seen):016x}" if seen else ""

@@ -268,6 +268,8 @@ class Trainer:
             return
         for update in updates.values():
             for agent, found in update.agent_metrics.items():
+                if config.team[agent].cross_policy is not None:
+                    continue  # its earlier weights say something else
                 if not self._compared:
                     self.alarm.check_first(agent, found)
                 if warning := self.alarm.warning(found):
