@@ -176,6 +176,9 @@ class CriticConfig(Section):
     (QMIX only); `agent` is a head on each policy's own model and has none."""
     optimizer: Optimizer = Optimizer()
     """How it is updated; lr is 1e-5 by default."""
+    heads: int = Field(1, ge=1, le=64)
+    """Of `agent`: value heads of each policy. The n-th values an agent's n-th turn in an episode,
+    as a critic for each round of a debate; the last one values all later turns."""
 
 
 class CurriculumConfig(Section):

@@ -120,6 +120,8 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
             yield (
                 f"critics.{name}.base is missing: set it to the model that reads the conversation"
             )
+        if name != "agent" and critic.heads > 1:
+            yield f"critics.{name}.heads has no effect: only the critic `agent` has them; remove it"
         if not reads and critic.base is not None:
             yield f"critics.{name}.base has no effect: this critic has no own model; remove it"
     if not any(algorithm.needs_reference for algorithm in algorithms):
