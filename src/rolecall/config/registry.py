@@ -67,6 +67,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mrlm_tool": "rolecall.rewards.mrlm:Tool",
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",
+        "reward_model": "rolecall.rewards.reward_model:RewardModel",
     },
     "algorithm": {
         "grpo": "rolecall.algorithms.grpo:Grpo",
