@@ -162,6 +162,13 @@ async def crew(team, task, world, candidates: int = 1):
 
 
 @workflow
+async def relay_of_three(team, task, world):
+    """As `crew`, without candidates of its own."""
+    drafts = await asyncio.gather(*(w(task.prompt) for w in team.role("worker")))
+    return await team.last(task.prompt, *drafts)
+
+
+@workflow
 async def solo(team, task, world):
     return await team.solver(task.prompt)
 
@@ -245,6 +252,7 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         },
         "policies": {"earlier": {"base": base, "opponent_pool": {"of": "b", "every": 1}}},
     }  # fmt: skip
+    replayed = {"workflow": f"{Path(__file__).resolve()}:relay_of_three"}
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
     # Tasks that were played are drawn again: a run that forgets them goes another way.
     again = {"prior": 0.0, "floor": 0.001}
@@ -285,6 +293,16 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "qmix": {
             "algorithm": "qmix",
             "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
+        },
+        "vdn_value": {
+            "algorithm": {"name": "vdn_value", "candidates": 2, "copy_every": 20, "distil": True},
+            "critics": {"mixer": {"optimizer": {"lr": 1e-3}}},
+            **replayed,
+        },
+        "qmix_value": {
+            "algorithm": {"name": "qmix_value", "candidates": 2, "copy_every": 20, "distil": True},
+            "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
+            **replayed,
         },
         "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
         "earlier opponents": {"algorithm": "drmas", **past},

@@ -27,6 +27,8 @@ def algorithm(name: str, **options) -> Algorithm:
     kind = registry.resolve("algorithm", name, key="algorithm.name")
     if name == "dapo":
         options = {"longest": 100, **options}
+    if name.endswith("_value"):  # else it trains nobody
+        options = {"distil": True, **options}
     known = set(inspect.signature(kind).parameters) - set(kind.without_effect)
     made = kind(**{key: value for key, value in options.items() if key in known})
     lacks = made.agg == "turn_sum" and made.turn_length is None
@@ -61,6 +63,7 @@ def annotated(made: Turn, *, seed: int) -> Turn:
     for name in ("logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs"):
         setattr(made, name, floats(draw.uniform(-1.2, -0.8, size)))
     made.values = floats(draw.uniform(0, 1, size))
+    made.preference = float(draw.uniform())
     gain, mixed_q, mixed_v = draw.normal(), draw.uniform(), draw.uniform()
     made.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     return made

@@ -105,7 +105,7 @@ def test_a_model_without_a_head_is_one_line_before_anything_runs(model_folder, s
 
     with pytest.raises(ConfigError, match=r"is Qwen3ForCausalLM and has no head that scores"):
         opened(model_folder)
-    with pytest.raises(ConfigError, match=r"rewards.reward_model: .*there is no such model folder"):
+    with pytest.raises(ConfigError, match=r"rewards.reward_model: .*there is no such folder"):
         opened(tmp_path / "nowhere")
     weights = load_file(scalar / "model.safetensors")
     del weights["score.weight"]

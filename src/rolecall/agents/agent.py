@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import TAG
+from rolecall.interfaces.critic import Chooser
 from rolecall.interfaces.engine import Engine, Sampling
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
@@ -62,6 +63,7 @@ class Agent:
     invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
     tools: ToolUse | None = None
     cross_policy: CrossPolicy | None = None
+    chooser: Chooser | None = None  # of what it says, among candidates
 
     def messages(
         self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None

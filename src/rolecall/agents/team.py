@@ -14,6 +14,7 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
+from rolecall.interfaces.critic import Chooser
 from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
@@ -114,6 +115,8 @@ class Member:
         """
         if self.agent.tools is not None:
             return await self._work(said, self.agent.tools)
+        if self.agent.chooser is not None:
+            return await self._choose(said, self.agent.chooser)
         [turn] = await self._ask(said, None)
         return turn
 
@@ -136,6 +139,12 @@ class Member:
             return await self._ask(said, number if self.team._tries_out else 1)
 
         return ask
+
+    async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
+        turns = await self._ask(said, chooser.candidates)
+        random = Random(seed_of(self.team._call_seed, "choose", turns[0].id))
+        explores = self.team._tries_out
+        return self.team.choose(await chooser(turns, explores=explores, random=random))
 
     async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
         here = call_tree.current()

@@ -26,7 +26,7 @@ from rolecall.algorithms.losses import (
 )
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Critic
+from rolecall.interfaces.critic import Chooser, Critic
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
@@ -136,6 +136,11 @@ class Algorithm(BaseModel, ABC):
     # --- what the trainer asks ---
 
     @property
+    def moves_policies(self) -> bool:
+        """False: what it learns is in its critic, and the weights of its agents stay."""
+        return True
+
+    @property
     def needs_reference(self) -> bool:
         return self.kl > 0
 
@@ -177,6 +182,10 @@ class Algorithm(BaseModel, ABC):
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """With `keep_together`: the pairs that `credit` found among these turns."""
         return []
+
+    def chooser(self, critic: Any) -> Chooser | None:
+        """Who chooses what agents say, among several candidates of each call; None: nobody."""
+        return None
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """Teach the critic what the episodes earned, after the policies' updates; its metrics."""

@@ -94,6 +94,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "happo": "rolecall.algorithms.happo:Happo",
         "vdn": "rolecall.algorithms.mixing:Vdn",
         "qmix": "rolecall.algorithms.mixing:Qmix",
+        "vdn_value": "rolecall.algorithms.value_learning:VdnValue",
+        "qmix_value": "rolecall.algorithms.value_learning:QmixValue",
         "at_grpo": "rolecall.algorithms.at_grpo:AtGrpo",
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",

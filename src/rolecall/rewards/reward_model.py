@@ -19,8 +19,6 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from rolecall.errors import first_line
 from rolecall.interfaces.environment import World
-from rolecall.models.devices import device_named
-from rolecall.models.loading import locate
 from rolecall.types import Episode, Turn
 
 Chat = list[dict[str, str]]
@@ -58,8 +56,8 @@ class RewardModel:
         max_tokens: int = 4096,
     ) -> None:
         self.scores, self.squash, self.times, self.max_tokens = scores, squash, times, max_tokens
-        self.device, self.dtype = device_named(device), getattr(torch, dtype)
-        self.path = locate(model)
+        self.device, self.dtype = _device(device), getattr(torch, dtype)
+        self.path = _found(model)
         self.label = _checked_label(self.path, model, label)
         self._lock = threading.Lock()
 
@@ -106,6 +104,25 @@ class RewardModel:
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
         return tokenizer, model.to(self.device).eval()
+
+
+def _device(name: str) -> torch.device:
+    """Raises ValueError for one that this machine has not."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r}: {first_line(error)}") from error
+    return torch.device(name)
+
+
+def _found(model: str) -> str:
+    """A folder, else the name of a model on the hub. Raises ValueError for a folder that is not."""
+    path = Path(model).expanduser()
+    if not path.is_dir() and (model.startswith((".", "/", "~")) or model.count("/") != 1):
+        raise ValueError(f"reward model {model!r}: there is no such folder")
+    return str(path) if path.is_dir() else model
 
 
 def _answered(chat: Chat, text: str) -> Chat:

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import Environment, World
 from rolecall.setup.validate_options import Problems
@@ -29,6 +30,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
     yield from _check_unused(config, list(algorithms.values()))
     yield from _check_sharing(config, algorithms)
     yield from _check_candidates(config, flow, list(algorithms.values()))
+    yield from _check_choosing(config, flow, algorithms)
     yield from _check_staleness(config)
 
 
@@ -183,6 +185,23 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "
             "set workflow.candidates=1"
         )
+
+
+def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
+    """Where the algorithm chooses among candidates, nothing else can."""
+    for agent, algorithm in algorithms.items():
+        if type(algorithm).chooser is Algorithm.chooser:
+            continue
+        name = (config.team[agent].algorithm or config.algorithm).name
+        if config.team[agent].tools is not None:
+            yield f"team.{agent}.tools: {name} chooses among whole answers; remove them"
+        if flow.candidates:
+            yield (
+                f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
+                "draws some of its own; name another workflow"
+            )
+        if isinstance(config.cluster, RayClusterConfig) and config.cluster.workers:
+            yield f"cluster.workers: {name} asks its critic in every call; write 0"
 
 
 def _check_deadline(config: Config) -> Problems:
