@@ -13,6 +13,10 @@ from rolecall.setup.validate_options import Problems
 from rolecall.types import Task
 from rolecall.workflows.base import Workflow
 
+# What agents that share a policy may differ in, beside what only credit reads: how far each may
+# move, from where, and how it is held there. Everything else is of the policy's step.
+OF_AN_AGENT = frozenset({"clip_low", "clip_high", "dual_clip", "kl", "kl_form", "entropy"})
+
 
 def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
     """`algorithms` by trainable agent; what can be said before tasks are read."""
@@ -171,7 +175,7 @@ def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, An
     read = type(one).model_fields.keys() & type(other).model_fields.keys()
     pairs = {
         name: (getattr(one, name), getattr(other, name))
-        for name in sorted(read - type(one).in_credit - type(other).in_credit)
+        for name in sorted(read - type(one).in_credit - type(other).in_credit - OF_AN_AGENT)
     }
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
