@@ -64,11 +64,8 @@ def _told_as(name: str, folder: RunFolder) -> str:
 
 async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:
     asyncio.get_running_loop().set_task_factory(task_factory)
-    options = run.config.evaluation
     await train_step.publish(run, list(run.learners))
-    return await evaluate_team(
-        run.context, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
-    )
+    return await evaluate_team(run.context, run.test, run.config.evaluation)
 
 
 def _keep(folder: RunFolder, record: dict[str, Any], rollout: Rollout) -> None:

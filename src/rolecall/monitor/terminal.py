@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rolecall.config.errors import ConfigError
 from rolecall.monitor.colours import colours
+from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
@@ -86,9 +87,15 @@ def show_group(
 
 
 def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
-    """One line for the whole, one for each family and data source where there are several."""
+    """One line for the mean over all tasks; where there are several sources or families, one for
+    the mean of the sources' means and one for each source and family.
+    """
     console = console or Console()
     console.print(Text(safe(evaluation_line(record))), soft_wrap=True)
+    if OVER_SOURCES in record:
+        over = record[OVER_SOURCES]
+        line = evaluation_line({"when": f"mean over {over['num_sources']} sources", **over})
+        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:

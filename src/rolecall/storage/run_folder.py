@@ -16,8 +16,9 @@ from typing import Any, TextIO
 import yaml
 
 from rolecall.config.errors import ConfigError
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
-from rolecall.config.schema import Config, EvaluationConfig
+from rolecall.config.schema import Config
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.storage.numbered import numbered
 from rolecall.types import Episode

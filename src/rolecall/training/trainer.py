@@ -337,9 +337,7 @@ class Trainer:
         found, rollout = await evaluate(
             self.run.context,
             tasks,
-            samples=config.samples,
-            k=config.pass_k,
-            greedy=config.greedy,
+            config,
             split=split,
         )
         write_parquet(
@@ -376,7 +374,7 @@ class Trainer:
 
     @property
     def _headline(self) -> str:
-        return f"avg@{self.config.evaluation.samples}"
+        return self.config.evaluation.headline
 
     def _report(self, record: dict[str, float], *, error: str) -> None:
         full = {"kind": "step", "step": self.done, **record} | ({"error": error} if error else {})
