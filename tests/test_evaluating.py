@@ -15,7 +15,7 @@ from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import compare
-from rolecall.rollout.evaluation import evaluate
+from rolecall.rollout.evaluation import Around, evaluate
 from rolecall.rollout.held_out import held_out
 from rolecall.rollout.scoring import summarise
 from rolecall.runtime.call_tree import task_factory
@@ -44,6 +44,13 @@ def config_of(folder: Path, **changes) -> dict:
     return config | changes
 
 
+class Said(list):
+    """All episodes of an evaluation."""
+
+    def write(self, episodes: list[Episode]) -> None:
+        self.extend(episodes)
+
+
 def attempts(source: str, *scores: float, number: int = 0) -> list[Episode]:
     group = []
     for attempt, score in enumerate(scores):
@@ -60,10 +67,13 @@ def test_evaluations_sample_otherwise_than_training(model_folder):
 
     async def play():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        return await evaluate(run.context, run.test, run.config.evaluation)
+        around = Around(sink=said)
+        await evaluate(run.context, run.test, run.config.evaluation, around=around)
 
-    _, rollout = asyncio.run(play())
-    turns = [turn for episode in rollout.episodes for turn in episode.turns]
+    said = Said()
+    asyncio.run(play())
+    turns = [turn for episode in said for turn in episode.turns]
+    assert len(said) == 12
     assert {turn.temperature for turn in turns} == {0.6}
     assert max(len(turn.tokens) for turn in turns) <= 8  # max_tokens is the agent's own
     assert run.context.agents["solver"].sampling.temperature == 1.0

@@ -19,6 +19,7 @@ from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
+from rolecall.config.prices import PriceConfig
 from rolecall.config.section import Section
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
@@ -287,6 +288,9 @@ class Config(Section):
     """The run."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out tasks."""
+    prices: dict[Name, PriceConfig] = {}
+    """What tokens cost, by policy: evaluations then say what they cost, agent by agent. A policy of
+    engine `openai` has its prices there."""
     metrics: MetricsConfig = MetricsConfig()
     """What is measured beside what is free."""
     engine: EngineConfig = LocalEngineConfig()

@@ -101,6 +101,27 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **part})
             console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+    for line in _cost_lines(record):
+        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+
+
+def _cost_lines(record: dict[str, Any]) -> list[str]:
+    """`cost of solver: 8 turns, 900 prompt and 120 sampled tokens, 1.3 s a turn, 0.002 USD`."""
+    cost = record.get("cost") or {}
+    lines = []
+    for name, part in (cost.get("by_agent") or {}).items():
+        seconds = record.get(f"time/latency_s/{name}")
+        lines.append(f"cost of {name}: {_amounts(part, seconds, 'a turn')}")
+    if lines:
+        lines.append(f"cost: {_amounts(cost, record.get('time/evaluation_s'), 'in all')}")
+    return lines
+
+
+def _amounts(part: dict[str, Any], seconds: float | None, of: str) -> str:
+    told = f"{part['turns']:,} turns, {part['prompt_tokens']:,} prompt and "
+    told += f"{part['sampled_tokens']:,} sampled tokens"
+    told += "" if seconds is None else f", {seconds:.3g} s {of}"
+    return told + (f", {part['usd']:.4g} USD" if "usd" in part else "")
 
 
 def _files(folder: RunFolder, *, step: int | None) -> list[Path]:
