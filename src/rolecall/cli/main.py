@@ -194,6 +194,30 @@ def evaluate(
 
 
 @app.command()
+def crossplay(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN... [KEY.SUB=VALUE]...", help="Run folders, overrides."),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(help="Of every run: latest, best or step-N.")
+    ] = "latest",
+    output: Annotated[
+        Path | None, typer.Option(help="JSON file; default: evaluated/crossplay.json of the first.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
+    from rolecall.cli.crossplay import crossplay as command
+
+    runs = [part for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    with people_on_stderr(json_file):
+        found = command(runs, overrides, checkpoint_name=checkpoint, output=output)
+    emit(found, json_file)
+
+
+@app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
