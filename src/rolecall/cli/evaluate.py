@@ -66,7 +66,8 @@ def evaluate(
         found = _evaluated(run, kept)
     found = {"split": TEST, **found}
     if kept is not None:
-        _keep(kept, {"step": kept.step, "source": source, "overrides": overrides, **found})
+        of = {"step": kept.step} if folder else {"source": source}
+        _keep(kept, {**of, "overrides": overrides, **found})
     name = _told_as(checkpoint_name, folder) if folder else source if recipe else "untrained"
     terminal.show_evaluation({"when": name, **found})
     return found
