@@ -466,7 +466,7 @@ def serve_sandbox(
 def serve_search(
     index: Annotated[
         Path | None,
-        typer.Option(help="Folder of the index; made if it is not there, beside the corpus."),
+        typer.Option(help="Folder of the index, made if it is not there; or a file of faiss."),
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
     model: Annotated[
