@@ -13,7 +13,7 @@ from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Name, Named
 from rolecall.interfaces.environment import ENDLESS, Environment, World
-from rolecall.rows.sources import MOST_MIXED, LazyTasks
+from rolecall.rows.sources import LazyTasks, ended
 from rolecall.types import Episode, Task
 
 
@@ -91,7 +91,7 @@ class MixedEnvironment:
         found = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
             return Mixture(found, self.weights, label="family")
-        return [task for part in found.values() for task in part[:MOST_MIXED]]
+        return [task for part in found.values() for task in ended(part)]
 
     def _labelled(self, name: str, split: str) -> Sequence[Task]:
         try:
