@@ -6,7 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from rolecall.rollout.evaluation import held_out, over_tasks, pass_at_k, summarise
+from rolecall.config.evaluation import EvaluationConfig
+from rolecall.rollout.held_out import held_out
+from rolecall.rollout.scoring import over_tasks, pass_at_k, summarise
 from rolecall.types import Task
 from tests.toy import episode
 
@@ -42,7 +44,7 @@ def test_scores_are_reported_by_data_source():
             made.metrics["score"] = float(value)
             group.append(made)
         groups.append(group)
-    found = summarise(groups, samples=2, k=2)
+    found = summarise(groups, EvaluationConfig(samples=2, k=2))
     assert found["avg@2"] == pytest.approx(0.5)
     assert found["pass@2"] == pytest.approx(2 / 3)
     assert found["by_source"]["gsm8k"]["avg@2"] == 0.75
@@ -56,7 +58,7 @@ def test_a_headline_counts_where_nobody_is_paid_for_it():
     for metrics in ({"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}):
         group.append(episode(len(group), [], {}))
         group[-1].metrics = metrics
-    assert summarise([group], samples=4, k=1)["avg@4"] == 0.5
+    assert summarise([group], EvaluationConfig(samples=4, k=1))["avg@4"] == 0.5
 
 
 def test_held_out_takes_some_of_every_source():

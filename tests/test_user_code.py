@@ -13,6 +13,7 @@ import torch
 
 from rolecall.agents.parsers import one_of
 from rolecall.config import registry
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import ContextFullError, Request, Sampling
@@ -285,7 +286,7 @@ def test_an_evaluation_counts_what_was_cut_and_says_what_it_could_not_score(mode
 
     made.agents["solver"].policy.engine.reply = reply
     made.environment = Scored(right)
-    found, _ = run(evaluate(made, tasks(3), samples=2, k=1, greedy=False))
+    found = run(evaluate(made, tasks(3), EvaluationConfig(samples=2, k=1)))
     assert found["avg@2"] == 0.5
     assert found["coverage"] == 1.0
 
@@ -295,7 +296,7 @@ def test_an_evaluation_counts_what_was_cut_and_says_what_it_could_not_score(mode
         return {"team": 1.0}
 
     made = replace(context(model_folder, environment=Scored(sometimes)), retries=0)
-    found, _ = run(evaluate(made, tasks(3), samples=2, k=1, greedy=False))
+    found = run(evaluate(made, tasks(3), EvaluationConfig(samples=2, k=1)))
     assert found["coverage"] == 0.5
     assert found["failures"] == {"ConnectionError": 3}
 

@@ -57,10 +57,17 @@ def train(
 
 
 def evaluate(
-    config: Source, overrides: Overrides = (), *, checkpoint: str = "latest", **sections: Any
+    config: Source,
+    overrides: Overrides = (),
+    *,
+    checkpoint: str = "latest",
+    output: str | Path | None = None,
+    **sections: Any,
 ) -> dict[str, Any]:
     """Score a run folder's checkpoint (latest, best or step-N), or a config's untrained team.
 
+    What was said and scored is kept in `output`, or in the run's folder, and one that was stopped
+    goes on there.
     Returns {"avg@8": .., "avg@8_margin": .., "pass@8": .., "by_source": {..}, ...}.
     """
     from rolecall.cli import evaluate as command
@@ -71,6 +78,7 @@ def evaluate(
                 source,
                 [*_listed(overrides), *_listed(_dotted(sections))],
                 checkpoint_name=checkpoint,
+                output=None if output is None else Path(output),
             )
         )
 

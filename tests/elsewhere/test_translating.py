@@ -440,3 +440,14 @@ def test_what_is_not_the_same_there_is_said_in_the_file_that_is_made():
     text = render(translate(MATH_TEAM, FRAMEWORKS["drmas"]), [Path("run.sh")])
     for what in ("At the last step of a search", "Chinese character", "micro-batch"):
         assert what in text
+
+
+def test_sampling_of_evaluations_is_carried_over():
+    val = {f"{VAL}.temperature": 0.6, f"{VAL}.top_p": 0.95, f"{VAL}.top_k": -1}
+    config = translate(MATH_TEAM | val, FRAMEWORKS["drmas"]).config
+    assert config["evaluation"]["sampling"] == {
+        "temperature": 0.6, "top_p": 0.95, "top_k": 0,
+    }  # fmt: skip
+    marti = CHAIN_RUN | {"eval_temperature": 0.6, "eval_generate_max_len": 4096}
+    config = translate(marti, FRAMEWORKS["marti"]).config
+    assert config["evaluation"]["sampling"] == {"temperature": 0.6, "max_tokens": 4096}

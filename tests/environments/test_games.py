@@ -9,6 +9,7 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.config.errors import ConfigError
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games.environment import GameEnvironment
 from rolecall.environments.games.kuhn import CARDS, MOVES, Kuhn
@@ -176,7 +177,7 @@ def test_what_an_evaluation_says_holds_the_measures_of_its_environment(model_fol
     environment = GameEnvironment("kuhn")
     context = RolloutContext(team, self_play, {}, environment, rewards={})
     tasks = environment.tasks("test")[:30]
-    found, _ = run(evaluate(context, tasks, samples=1, k=1, greedy=False))
+    found = run(evaluate(context, tasks, EvaluationConfig(samples=1, k=1)))
     # A bet wins the ante of who never has one called; none is won by checking.
     assert found["exploitability"] > 0.25
     assert list(found["by_source"]) == ["kuhn"]

@@ -14,7 +14,7 @@ from rolecall.config.schema import Named
 from rolecall.environments.math.environment import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
 from rolecall.interfaces.environment import ENDLESS
-from rolecall.rollout.evaluation import held_out
+from rolecall.rollout.held_out import held_out
 from rolecall.types import Episode, Task
 from tests import toy
 

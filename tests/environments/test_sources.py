@@ -31,3 +31,9 @@ def test_an_endless_source_beside_others_has_an_end():
 def test_no_source_is_an_error():
     with pytest.raises(ValueError, match="the list of sources is empty"):
         listed([])
+
+
+def test_no_row_of_a_long_source_is_left_out_beside_others():
+    long = [Task(f"t{number}", "?", "1") for number in range(MOST_MIXED + 5)]
+    found = gather(["a.jsonl", "b.jsonl"], read=lambda _: long)
+    assert len(found) == 2 * len(long)

@@ -6,6 +6,7 @@ become tokens, an engine samples, and a `Turn` is recorded on the episode and re
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -254,7 +255,17 @@ class Member:
     async def _asked(
         self, turns: list[Turn], path: tuple[int, ...], seed: int
     ) -> Sequence[Completion | Answer]:
-        """What the policy's engine says."""
+        """What the policy's engine says; how long it took is noted on the episode."""
+        agent, episode = self.agent, self.team._episode
+        started = time.monotonic()
+        said = await self._answered(turns, path, seed)
+        took = f"call_s/{agent.name}"
+        episode.metrics[took] = episode.metrics.get(took, 0.0) + time.monotonic() - started
+        return said
+
+    async def _answered(
+        self, turns: list[Turn], path: tuple[int, ...], seed: int
+    ) -> Sequence[Completion | Answer]:
         agent, episode = self.agent, self.team._episode
         name, engine = f"{episode.id}/{'.'.join(map(str, path))}", agent.policy.engine
         prompt = turns[0].prompt

@@ -110,6 +110,7 @@ def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
         "steps": plan.config.trainer.steps,
         "available_tasks": counts,
         "evaluation_attempts": evaluation.samples,
+        "evaluation_sampling": evaluation.sampled_with,
         "rewards": {name: weight for name, (_, weight) in plan.rewards.items()},
     }
 
@@ -125,7 +126,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         f"A step: {step['tasks']} tasks x {step['attempts']} attempts = {step['episodes']} "
         f"episodes; {step['steps']} steps. Tasks: "
         + ", ".join(f"{split} {number}" for split, number in step["available_tasks"].items())
-        + f"; {step['evaluation_attempts']} attempts at each in an evaluation. Rewards: "
+        + f"; {_attempts(step)} in an evaluation. Rewards: "
         + ", ".join(f"{name} x {weight:g}" for name, weight in step["rewards"].items())
         + ".",
         highlight=False,
@@ -154,6 +155,14 @@ def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
 def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
     """The effective settings of each agent."""
     return {name: _agent(plan, name) for name in plan.config.team}
+
+
+def _attempts(step: dict[str, Any]) -> str:
+    """`8 attempts at each`, `aime 16, default 1 attempts at each with temperature 0.6`."""
+    number, other = step["evaluation_attempts"], step["evaluation_sampling"]
+    told = ", ".join(f"{k} {n}" for k, n in number.items()) if isinstance(number, dict) else number
+    ways = ", ".join(f"{name} {value:g}" for name, value in other.items())
+    return f"{told} attempts at each" + (f" with {ways}" if ways else "")
 
 
 def _cell(value: object) -> str:

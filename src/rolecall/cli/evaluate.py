@@ -4,54 +4,138 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from rolecall.cli.given_models import with_models
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.rollout.episodes import Rollout
-from rolecall.rollout.evaluation import evaluate as evaluate_team
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
 from rolecall.storage import checkpoint, run_folder
-from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.evaluation_journal import EvaluationJournal, evaluation_journal
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
+from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
 
 console = Console()
 
 
-def evaluate(source: str, overrides: list[str], *, checkpoint_name: str) -> dict[str, Any]:
-    """Score a run's checkpoint, or a config's untrained team.
+def evaluate(
+    source: str,
+    overrides: list[str],
+    *,
+    checkpoint_name: str,
+    recipe: str | None = None,
+    models: list[str] | None = None,
+    output: Path | None = None,
+) -> dict[str, Any]:
+    """Score a run's checkpoint, a config's untrained team, or with a `recipe` a model that its team
+    is made of; `models` are POLICY=MODEL.
 
-    What a run's checkpoint said and scored is kept in the run's folder.
+    What was said and scored is kept in `output`, or in a run's folder: an evaluation that was
+    stopped goes on there.
     """
-    path = Path(source)
-    folder = RunFolder.existing(path) if is_run(path) else None
-    plan = load_plan(folder.config if folder else find(source), overrides)
+    folder = _run_of(source, recipe, models or [])
+    if folder is not None:
+        plan = load_plan(folder.config, overrides)
+    else:
+        file = find(recipe or source)
+        model = source if recipe else None
+        bases = with_models(file, overrides, all_of_them=model, given=models or [])
+        plan = load_plan(file, bases)
     if plan.config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
     run = build(plan)
     saved = checkpoint.named(folder, checkpoint_name) if folder else None
-    with running(run):
+    if folder is not None:
+        output = output or folder.evaluated
+    kept = None if output is None else _kept(run, output, saved)
+    with running(run), terminal.notices(console):
         if saved:
             run.restore(saved)
-        found, rollout = asyncio.run(_evaluate(run))
+        found = _evaluated(run, kept)
     found = {"split": TEST, **found}
-    if folder and saved:
-        step = checkpoint.step_of(saved)
-        _keep(folder, {"step": step, "overrides": overrides, **found}, rollout)
-    name = _told_as(checkpoint_name, folder) if folder else "untrained"
+    if kept is not None:
+        of = {"step": kept.step} if folder else {"source": source}
+        _keep(kept, {**of, "overrides": overrides, **found})
+    name = _told_as(checkpoint_name, folder) if folder else source if recipe else "untrained"
     terminal.show_evaluation({"when": name, **found})
     return found
+
+
+def _run_of(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:
+    """The run that is meant, if it is one. Raises ConfigError for a model without a team."""
+    path = Path(source)
+    if recipe is not None or not is_run(path):
+        return None
+    if not (path / "config.yaml").exists() and (path / "config.json").exists():
+        raise ConfigError(f"{source} is a model and no run; name the team it plays: --recipe NAME")
+    if models:
+        raise ConfigError(
+            f"--model {models[0]}: {source} is a run, whose checkpoints have the weights; "
+            "name a recipe or a YAML file instead"
+        )
+    return RunFolder.existing(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where what an evaluation says and comes to is written."""
+
+    step: int
+    episodes: Path
+    record: Path
+    journal: EvaluationJournal
+
+
+def _kept(run: Run, folder: Path, saved: Path | None) -> Kept:
+    """Raises ConfigError where there is a file in the place of the folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {folder}: {error.strerror}; name a folder") from error
+    step = checkpoint.step_of(saved) if saved else 0
+    weights = checkpoint.identity(saved) if saved else ""
+    name = f"evaluation-{step:06d}"
+    journal = evaluation_journal(folder, run.config, run.test, of=f"{name} {weights}")
+    return Kept(step, folder / f"{name}.parquet", folder / f"{name}.json", journal)
+
+
+def _evaluated(run: Run, kept: Kept | None) -> dict[str, Any]:
+    """Raises KeyboardInterrupt where it is told to stop."""
+    try:
+        return asyncio.run(_evaluate(run, kept))
+    except KeyboardInterrupt:
+        if kept is not None:
+            told = "Stopped. The same command goes on with what has been played"
+            console.print(told, soft_wrap=True, highlight=False)
+        raise
+
+
+async def _evaluate(run: Run, kept: Kept | None) -> dict[str, Any]:
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    await train_step.publish(run, list(run.learners))
+    if kept is None:
+        return await evaluate_run(run, run.test)
+    return await evaluate_run(
+        run, run.test, step=kept.step, file=kept.episodes, journal=kept.journal
+    )
+
+
+def _keep(kept: Kept, record: dict[str, Any]) -> None:
+    """Another evaluation of the same checkpoint takes the place of the one before."""
+    run_folder.write_aside(kept.record, json.dumps(record, indent=2) + "\n")
+    kept.journal.remove()
 
 
 def _told_as(name: str, folder: RunFolder) -> str:
@@ -60,22 +144,3 @@ def _told_as(name: str, folder: RunFolder) -> str:
         return name
     chosen = summary.best(folder.read_metrics())
     return summary.best_name(chosen["chosen_on"] if chosen else TEST)
-
-
-async def _evaluate(run: Run) -> tuple[dict[str, Any], Rollout]:
-    asyncio.get_running_loop().set_task_factory(task_factory)
-    options = run.config.evaluation
-    await train_step.publish(run, list(run.learners))
-    return await evaluate_team(
-        run.context, run.test, samples=options.samples, k=options.pass_k, greedy=options.greedy
-    )
-
-
-def _keep(folder: RunFolder, record: dict[str, Any], rollout: Rollout) -> None:
-    """Another evaluation of the same checkpoint takes the place of the one before."""
-    step = record["step"]
-    folder.evaluated.mkdir(exist_ok=True)
-    episodes = [*rollout.episodes, *rollout.unused]
-    write_parquet(folder.evaluation_file(step), episodes, step=step)
-    text = json.dumps(record, indent=2) + "\n"
-    run_folder.write_aside(folder.evaluation_file(step, suffix="json"), text)

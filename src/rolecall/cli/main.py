@@ -155,19 +155,65 @@ def simulate(
 
 @app.command("eval")
 def evaluate(
-    source: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run folder or a config.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE|MODEL", help="A run folder, a config, or with --recipe a model."
+        ),
+    ],
     overrides: Overrides = None,
     checkpoint: Annotated[
         str,
         typer.Option(help="latest, step-N, or best: of validation tasks, else of these."),
     ] = "latest",
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE|FILE", help="The team that MODEL plays, as every policy."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="POLICY=MODEL", help="The model of one policy.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of what was said and scored; it goes on there.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""
     from rolecall.cli.evaluate import evaluate as command
 
     with people_on_stderr(json_file):
-        found = command(source, overrides or [], checkpoint_name=checkpoint)
+        found = command(
+            source,
+            overrides or [],
+            checkpoint_name=checkpoint,
+            recipe=recipe,
+            models=model,
+            output=output,
+        )
+    emit(found, json_file)
+
+
+@app.command()
+def crossplay(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN... [KEY.SUB=VALUE]...", help="Run folders, overrides."),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(help="Of every run: latest, best or step-N.")
+    ] = "latest",
+    output: Annotated[
+        Path | None, typer.Option(help="JSON file; default: evaluated/crossplay.json of the first.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
+    from rolecall.cli.crossplay import crossplay as command
+
+    runs = [part for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    with people_on_stderr(json_file):
+        found = command(runs, overrides, checkpoint_name=checkpoint, output=output)
     emit(found, json_file)
 
 
@@ -420,7 +466,7 @@ def serve_sandbox(
 def serve_search(
     index: Annotated[
         Path | None,
-        typer.Option(help="Folder of the index; made if it is not there, beside the corpus."),
+        typer.Option(help="Folder of the index, made if it is not there; or a file of faiss."),
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
     model: Annotated[

@@ -15,9 +15,11 @@ from rolecall.config.engines import (
     automatic,
 )
 from rolecall.config.errors import ConfigError
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
+from rolecall.config.prices import PriceConfig
 from rolecall.config.section import Section
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
@@ -276,29 +278,6 @@ class MetricsConfig(Section):
         return every > 0 and step % every == 0
 
 
-class EvaluationConfig(Section):
-    """Held-out tasks."""
-
-    tasks: int = Field(200, ge=0, le=1_000_000_000)
-    """Most tasks per source; 0 turns evaluation off."""
-    samples: int = Field(8, ge=1, le=100_000)
-    """Attempts at each task, n of avg@n and pass@k."""
-    k: int | None = Field(None, ge=1, le=100_000)
-    """k of pass@k; by default 8, and `samples` where that is less."""
-    every: int = Field(0, ge=0, le=1_000_000_000)
-    """Steps between evaluations during the run; 0: only before and after it."""
-    validation: int = Field(0, ge=0, le=1_000_000)
-    """Tasks per source of a validation split, on which the evaluations during the run are made and
-    the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
-    train split. 0: the test split is used, and the best checkpoint is only the best on it."""
-    greedy: bool = False
-    """Take the most likely tokens instead of sampling."""
-
-    @property
-    def pass_k(self) -> int:
-        return min(8, self.samples) if self.k is None else self.k
-
-
 class Config(Section):
     """One run."""
 
@@ -324,6 +303,9 @@ class Config(Section):
     """The run."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out tasks."""
+    prices: dict[Name, PriceConfig] = {}
+    """What tokens cost, by policy: evaluations then say what they cost, agent by agent. A policy of
+    engine `openai` has its prices there."""
     metrics: MetricsConfig = MetricsConfig()
     """What is measured beside what is free."""
     engine: EngineConfig = LocalEngineConfig()

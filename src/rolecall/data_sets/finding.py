@@ -97,7 +97,11 @@ def _there(folder: Path) -> list[str]:
 
 
 def _split_of(data_set: DataSet, path: Path) -> str:
-    named = [split for split in data_set.files if split in path.name]
+    named = [
+        split
+        for split, pattern in data_set.files.items()
+        if split in path.name or fnmatch(path.name, pattern)
+    ]
     if len(data_set.files) > 1 and len(named) != 1:
         told = " or ".join(f"{split}={path}" for split in data_set.files)
         raise ValueError(f"--from: {path.name} tells no split; write {told}")

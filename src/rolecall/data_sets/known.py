@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rolecall.rows.places import KNOWN
+from rolecall.rows.places import HUBS, KNOWN
 
 Kind = Literal["math", "search", "code", "data_science", "corpus"]
 FLASHRAG = "RUC-NLPIR/FlashRAG_datasets"
@@ -42,7 +42,7 @@ LISTED = [
     DataSet("math", "math", "EleutherAI/hendrycks_math",
             {"train": "*/train-*.parquet", "test": "*/test-*.parquet"}),
     DataSet("amc", "math", "knoveleng/AMC-23", {"test": "*train*"}),
-    DataSet("olympiadbench", "math", "realtreetune/olympiadbench", {"test": "*test*"}),
+    *(DataSet(name, "math", hub, {"test": "*test*"}) for name, hub in HUBS.items()),
     DataSet("dapo-math", "math", "BytedTsinghua-SIA/DAPO-Math-17k", {"train": "data/*.parquet"}),
     DataSet("dapo-filter", "math", "aaabiao/dapo_filter", {"train": "*.parquet"}),
     DataSet("deepmath", "math", "zwhe99/DeepMath-103K", {"train": "data/train-*.parquet"},
@@ -59,7 +59,8 @@ LISTED = [
     DataSet("humaneval", "code", "openai/openai_humaneval", {"test": "*/test-*.parquet"}),
     DataSet("mbpp", "code", "google-research-datasets/mbpp",
             {"train": "full/train-*.parquet", "test": "full/test-*.parquet"}),
-    DataSet("dsbench", "data_science", None, {"test": "*eval.json*"},
+    DataSet("dsbench", "data_science", None,
+            {"train": "*train.json*", "test": "*eval.json*"},
             needs="its rows, with the *cleaned_prompts.json file beside them"),
     DataSet("wiki-18", "corpus", "PeterJinGo/wiki-18-corpus", {CORPUS: "*.jsonl*"}),
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Name, Named
 from rolecall.interfaces.environment import ENDLESS, Environment, World
-from rolecall.rows.sources import MOST_MIXED, LazyTasks
+from rolecall.rows.sources import LazyTasks, ended
 from rolecall.types import Episode, Task
 
 
@@ -76,6 +76,8 @@ class MixedEnvironment:
             raise ValueError(f"of: a mixture has at least two parts (it has {len(of)})")
         self.weights = {name: part.weight for name, part in of.items()}
         self.parts = {name: _make(part, key=f"environment.of.{name}") for name, part in of.items()}
+        if any(hasattr(part, "measures") for part in self.parts.values()):
+            self.measures = self._measures  # who has it is given all episodes at once
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class MixedEnvironment:
         found = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
             return Mixture(found, self.weights, label="family")
-        return [task for part in found.values() for task in part[:MOST_MIXED]]
+        return [task for part in found.values() for task in ended(part)]
 
     def _labelled(self, name: str, split: str) -> Sequence[Task]:
         try:
@@ -107,7 +109,7 @@ class MixedEnvironment:
         made = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
         return self.parts[task.family].open(made, seed=seed)
 
-    def measures(self, episodes: list[Episode]) -> dict[str, float]:
+    def _measures(self, episodes: list[Episode]) -> dict[str, float]:
         """What each part measures of its own episodes, under `PART/`."""
         found: dict[str, float] = {}
         for name, part in self.parts.items():

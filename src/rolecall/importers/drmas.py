@@ -225,7 +225,7 @@ def _amounts(given: Given, config: Tree) -> None:
 
 
 def _sampling(given: Given, config: Tree) -> None:
-    """Evaluation draws tokens as training does."""
+    """Of training, and what evaluations draw otherwise."""
     top_p, top_k = given[f"{ROLLOUT}.top_p"], max(0, given[f"{ROLLOUT}.top_k"])
     for agent in config["team"].values():
         agent["sampling"] = {} | ({"top_p": top_p} if top_p < 1 else {})
@@ -237,10 +237,9 @@ def _sampling(given: Given, config: Tree) -> None:
         given.silence([f"{ROLLOUT}.val_kwargs.{name}" for name in names], "do_sample is not set")
         return
     for name in names:
-        key = f"{ROLLOUT}.val_kwargs.{name}"
-        if given[key] is not None and given[key] != given[f"{ROLLOUT}.{name}"]:
-            given.refuse(key, f"evaluation samples as training does, with {name} "
-                              f"{given[f'{ROLLOUT}.{name}']}")  # fmt: skip
+        value = given[f"{ROLLOUT}.val_kwargs.{name}"]
+        if value is not None:
+            put(config, f"evaluation.sampling.{name}", max(0, value) if name == "top_k" else value)
 
 
 def _trackers(given: Given, config: Tree) -> None:

@@ -193,17 +193,16 @@ def _amounts(given: Given, config: Tree) -> None:
 
 
 def _evaluation(given: Given, config: Tree) -> None:
-    """Evaluation samples as training does."""
+    """How often, and what it samples otherwise than training."""
     samples = given["eval_n_samples_per_prompt"]
     put(config, "evaluation.samples", samples)
     put(config, "evaluation.k", samples)
     put(config, "evaluation.tasks", NEVER)
     put(config, "evaluation.every", max(0, given["eval_steps"]))
     put(config, "trainer.save_every", given["save_steps"] if given["save_steps"] > 0 else NEVER)
-    for key, twin in (("eval_temperature", "temperature"),
-                         ("eval_generate_max_len", "generate_max_len")):  # fmt: skip
-        if given[key] not in (None, given[twin]):
-            given.refuse(key, f"evaluation samples as training does, with {twin} {given[twin]}")
+    for key, name in (("eval_temperature", "temperature"), ("eval_generate_max_len", "max_tokens")):
+        if given[key] is not None:
+            put(config, f"evaluation.sampling.{name}", given[key])
     filtered = given["top_p"] < 1 or given["top_k"] > 0
     for agent in config["team"].values():
         if given["top_k"] > 0:

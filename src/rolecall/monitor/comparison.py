@@ -7,6 +7,7 @@ from math import hypot
 from typing import Any
 
 Record = dict[str, Any]  # one line of metrics.jsonl
+OVER_SOURCES = "over_sources"  # of an evaluation: the means of the sources' means
 TEST = "test"  # the split of an evaluation that names none
 
 
@@ -65,11 +66,25 @@ def compare(records: list[Record]) -> list[Change]:
         return []
     before, after = found[0], found[-1] if len(found) > 1 else {}
     parts = [*_parts("by_family", before, after), *_parts("by_source", before, after)]
+    if OVER_SOURCES in before or OVER_SOURCES in after:
+        both = before.get(OVER_SOURCES, {}), after.get(OVER_SOURCES, {})
+        parts.insert(0, ("mean over sources", both))
     changes = []
-    for metric in metrics_of(before) or metrics_of(after):
+    whole = metrics_of(before) or metrics_of(after)
+    for metric in whole:
         changes.append(_change(metric, "", before, after))
-        changes += [_change(metric, name, *both) for name, both in parts]
+        having = [(n, both) for n, both in parts if metric in (_metrics_of_both(both) or whole)]
+        changes += [_change(metric, name, *both) for name, both in having]
+    # Where sources have different numbers of attempts, each has metrics of its own.
+    own = {m: None for _, both in parts for record in both for m in metrics_of(record)}
+    for metric in [name for name in own if name not in whole]:
+        having = [(name, both) for name, both in parts if metric in _metrics_of_both(both)]
+        changes += [_change(metric, name, *both) for name, both in having]
     return changes
+
+
+def _metrics_of_both(records: tuple[Record, Record]) -> list[str]:
+    return [name for record in records for name in metrics_of(record)]
 
 
 def metrics_of(record: Record) -> list[str]:

@@ -28,8 +28,11 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     }
     for when in ("before", "after"):
         if when in evaluated:
-            hidden = ("kind", "step", "when", "time/run_s")
-            found[when] = {k: v for k, v in evaluated[when].items() if k not in hidden}
+            found[when] = {
+                name: value
+                for name, value in evaluated[when].items()
+                if name not in ("kind", "step", "when") and not name.startswith("time/")
+            }
     if chosen := best(records):
         found[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})

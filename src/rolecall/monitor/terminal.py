@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rolecall.config.errors import ConfigError
 from rolecall.monitor.colours import colours
+from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
@@ -86,14 +87,41 @@ def show_group(
 
 
 def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
-    """One line for the whole, one for each family and data source where there are several."""
+    """One line for the mean over all tasks; where there are several sources or families, one for
+    the mean of the sources' means and one for each source and family.
+    """
     console = console or Console()
     console.print(Text(safe(evaluation_line(record))), soft_wrap=True)
+    if OVER_SOURCES in record:
+        over = record[OVER_SOURCES]
+        line = evaluation_line({"when": f"mean over {over['num_sources']} sources", **over})
+        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **part})
             console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+    for line in _cost_lines(record):
+        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+
+
+def _cost_lines(record: dict[str, Any]) -> list[str]:
+    """`cost of solver: 8 turns, 900 prompt and 120 sampled tokens, 1.3 s a turn, 0.002 USD`."""
+    cost = record.get("cost") or {}
+    lines = []
+    for name, part in (cost.get("by_agent") or {}).items():
+        seconds = record.get(f"time/latency_s/{name}")
+        lines.append(f"cost of {name}: {_amounts(part, seconds, 'a turn')}")
+    if lines:
+        lines.append(f"cost: {_amounts(cost, record.get('time/evaluation_s'), 'in all')}")
+    return lines
+
+
+def _amounts(part: dict[str, Any], seconds: float | None, of: str) -> str:
+    told = f"{part['turns']:,} turns, {part['prompt_tokens']:,} prompt and "
+    told += f"{part['sampled_tokens']:,} sampled tokens"
+    told += "" if seconds is None else f", {seconds:.3g} s {of}"
+    return told + (f", {part['usd']:.4g} USD" if "usd" in part else "")
 
 
 def _files(folder: RunFolder, *, step: int | None) -> list[Path]:

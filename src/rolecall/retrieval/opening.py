@@ -13,6 +13,7 @@ from rolecall.retrieval.corpus import fingerprint, read_corpus
 from rolecall.retrieval.dense import Dense, build_dense
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.embedded import Embedded
+from rolecall.retrieval.faiss_file import FaissFile
 from rolecall.retrieval.folders import has_index, read_manifest
 from rolecall.retrieval.remote import Servers
 
@@ -32,9 +33,18 @@ def open_index(
     With `model`, of sentence-transformers, it is an index of vectors, else BM25; `e5` says that
     the model wants the prefixes of that family (None: its name tells).
 
+    A file in the place of the folder is an index that faiss made elsewhere; it is opened as it is.
+
     Raises ValueError if the folder holds no whole index, one of another corpus or model, or if it
     holds none and there is no corpus to build it from.
     """
+    if folder.is_file():
+        if corpus is None or model is None:
+            raise ValueError(
+                f"{folder} is a file: an index of faiss needs `corpus`, whose lines its vectors "
+                "are of, and `model`, which made them"
+            )
+        return FaissFile(folder, corpus, model=model, e5=e5)
     kind = "bm25" if model is None else "dense"
     if has_index(folder):
         manifest = read_manifest(folder, kind=kind)

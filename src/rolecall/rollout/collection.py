@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,9 @@ from rolecall.types import Episode, Task
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")
 MOST_TOLD = 5  # kinds of errors that a person is told of at once; the log has all
+
+
+GroupSize = int | Callable[[Task], int]  # attempts at each task
 
 
 class Journal(Protocol):
@@ -44,14 +47,15 @@ class Collection:
         *,
         step: int | str,
         split: str = "train",
-        group_size: int,
+        group_size: GroupSize,
         min_group: int = 1,
         journal: Journal | None = None,
         finished: Iterable[Episode] = (),
     ) -> None:
         """`finished`: episodes of a resumed step, which are taken over."""
         self.context, self.step, self.split = context, step, split
-        self.group_size, self.min_group, self.journal = group_size, min_group, journal
+        self.min_group, self.journal = min_group, journal
+        self._size = group_size if callable(group_size) else lambda _: group_size
         self.open = {task.id: task for task in tasks}  # groups that have not been taken
         assert len(self.open) == len(tasks), "a step drew the same task twice"
         self._played: dict[str, dict[int, Episode]] = {task.id: {} for task in tasks}
@@ -60,7 +64,7 @@ class Collection:
         self._todo = deque(
             (task, attempt)
             for task in tasks
-            for attempt in range(group_size)
+            for attempt in range(self._size(task))
             if attempt not in self._played[task.id]
         )
         self._failed = Rollout(groups=[])  # what has failed since groups were taken
@@ -113,7 +117,8 @@ class Collection:
     def take(self) -> Rollout:
         """The groups whose attempts have all ended, in the order of the tasks; each once."""
         rollout, self._failed = self._failed, Rollout(groups=[])
-        for name in [n for n in self.open if len(self._played[n]) == self.group_size]:
+        whole = [n for n, task in self.open.items() if len(self._played[n]) == self._size(task)]
+        for name in whole:
             self._give(name, rollout)
         return rollout
 
@@ -125,7 +130,7 @@ class Collection:
         await asyncio.gather(*self._workers, return_exceptions=True)
         rollout = self.take()
         for name in list(self.open):
-            rollout.num_cut += self.group_size - len(self._played[name])
+            rollout.num_cut += self._size(self.open[name]) - len(self._played[name])
             self._give(name, rollout)
         return rollout
 
@@ -148,7 +153,7 @@ async def collect(
     *,
     step: int | str,
     split: str = "train",
-    group_size: int,
+    group_size: GroupSize,
     min_group: int = 1,
 ) -> Rollout:
     """All groups of these tasks, as a Collection plays them."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,7 +75,7 @@ class Manner:
     """How agents speak."""
 
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
-    greedy: bool = False  # the most likely token each time
+    sampling: Mapping[str, float] = field(default_factory=dict)  # instead of each agent's own
 
 
 @dataclass(slots=True)
@@ -98,9 +98,9 @@ class RolloutContext:
 
     def in_manner(self, manner: Manner) -> RolloutContext:
         agents = self.agents
-        if manner.greedy:
+        if manner.sampling:
             agents = {
-                name: replace(a, sampling=a.sampling.model_copy(update={"temperature": 0.0}))
+                name: replace(a, sampling=a.sampling.model_copy(update=dict(manner.sampling)))
                 for name, a in agents.items()
             }
         return replace(self, agents=agents, manner=manner)

@@ -1,114 +1,201 @@
-"""Scores a team on held-out tasks: avg@n and pass@k by source, with confidence intervals."""
+"""Plays held-out tasks and scores the team on them, however many there are.
+
+A group of attempts is counted, handed on and forgotten as soon as it has ended, so memory holds
+those under way. With journals an evaluation that was killed goes on where it stopped.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from math import comb, sqrt
-from statistics import fmean, stdev
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
 
-from rolecall.rollout.collection import collect
+from rolecall.config.evaluation import EvaluationConfig
+from rolecall.rollout import collection
+from rolecall.rollout.collection import Collection
+from rolecall.rollout.costs import Costs
 from rolecall.rollout.episodes import Manner, Rollout, RolloutContext
-from rolecall.types import Group, Task
+from rolecall.rollout.scoring import Tally
+from rolecall.runtime.spending import Prices
+from rolecall.types import Episode, Task
+
+ROUND = 4096  # attempts that a deterministic engine plays as one round
+TAKE_S = 2.0  # between two looks at what has ended
+
+
+class Journal(collection.Journal, Protocol):
+    """Of one round."""
+
+    def stream(self) -> Iterator[Episode]: ...
+    def remove(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Journals(Protocol):
+    """What has been played by an earlier process, and will be found by a later one."""
+
+    @property
+    def counted(self) -> dict[str, Any]: ...
+    def round(self, number: int) -> Journal: ...
+    def count(self, seconds: float, failures: dict[str, int]) -> None: ...
+
+
+class Sink(Protocol):
+    """Who is given all episodes, those that failed included."""
+
+    def write(self, episodes: list[Episode]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """A mean over tasks, as a fraction, and half the width of its 95 % confidence interval."""
+class Around:
+    """What an evaluation does beside playing; nothing of it is needed."""
 
-    mean: float
-    margin: float | None  # 1.96 standard errors of the mean over tasks
-    num_tasks: int
-
-
-def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chance that one of k samples is correct: 1 - C(n - c, k) / C(n, k) (2107.03374, eq. 1).
-
-    pass_at_k(8, 2, 1) -> 0.25; unbiased because it averages over all k-subsets of the n samples.
-    """
-    if not 0 < k <= num_samples:
-        raise ValueError(f"pass@{k} needs at least {k} samples (there are {num_samples})")
-    return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
-
-
-def over_tasks(values: list[float]) -> Score:
-    """Mean and margin. One value has no margin: attempts at one task are not independent."""
-    margin = 1.96 * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
-    return Score(fmean(values), margin, len(values))
-
-
-def summarise(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
-    """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.
-
-    "by_family" too, where environments are mixed.
-    """
-    parts: dict[str, dict[str, list[Group]]] = {"by_source": defaultdict(list)}
-    for group in groups:
-        task = group[0].task
-        parts["by_source"][task.source].append(group)
-        if task.family:
-            parts.setdefault("by_family", defaultdict(list))[task.family].append(group)
-    return _scores(groups, samples=samples, k=k) | {
-        kind: {name: _scores(part, samples=samples, k=k) for name, part in sorted(found.items())}
-        for kind, found in parts.items()
-    }
-
-
-def _scores(groups: list[Group], *, samples: int, k: int) -> dict[str, Any]:
-    average, passed = [], []
-    for group in groups:
-        scores = [episode.headline or 0.0 for episode in group]
-        average.append(fmean(scores))
-        if len(group) >= k:
-            passed.append(pass_at_k(len(group), sum(score >= 1.0 for score in scores), k))
-    found: dict[str, Any] = {}
-    for name, values in ((f"avg@{samples}", average), (f"pass@{k}", passed)):
-        if values:
-            score = asdict(over_tasks(values))
-            found |= {name: score["mean"], f"{name}_margin": score["margin"]}
-    return found | {"num_tasks": len(groups)}
-
-
-def held_out(tasks: Iterable[Task], *, per_source: int) -> list[Task]:
-    """The first `per_source` tasks of each data source, of each family."""
-    taken: Counter[tuple[str, str]] = Counter()
-    kept = []
-    for task in tasks:
-        source = (task.family, task.source)
-        if taken[source] < per_source:
-            taken[source] += 1
-            kept.append(task)
-    return kept
+    prices: Mapping[str, Prices] = field(default_factory=lambda: MappingProxyType({}))
+    sink: Sink | None = None
+    journals: Journals | None = None
+    forget: Callable[[], Awaitable[None]] | None = None
+    """Of a deterministic engine, as if it had just started: rows of a batch depend on which
+    episodes share it, so it plays rounds, and one that was cut short is played again."""
 
 
 async def evaluate(
     context: RolloutContext,
     tasks: list[Task],
+    options: EvaluationConfig,
     *,
-    samples: int,
-    k: int,
-    greedy: bool,
     split: str = "test",
-) -> tuple[dict[str, Any], Rollout]:
-    """Play every task `samples` times. The same seeds in every call, so that calls compare.
+    around: Around | None = None,
+) -> dict[str, Any]:
+    """Play every task as often as the options say. The same seeds in every call, so that calls
+    compare.
 
-    `coverage` is the share of the attempts that could be scored: those that something outside of
-    the team let down are in no mean.
+    Returns what `Tally.summary` says, with `cost` and with `time/` of all processes that were at
+    it. `coverage` is the share of the attempts that could be scored: those that something outside
+    of the team let down are in no mean. Raises RuntimeError where all of them failed.
     """
-    rollout = await collect(
-        context.in_manner(Manner(tries_out=False, greedy=greedy)),
-        tasks,
-        step="evaluation",
-        split=split,
-        group_size=samples,
-    )
-    if not rollout.groups:
-        raise RuntimeError(f"every evaluation episode failed; the first: {rollout.first_error}")
-    found = summarise(rollout.groups, samples=samples, k=k)
-    measures = getattr(context.environment, "measures", None)  # of all episodes together
-    if measures is not None:
-        found |= measures(rollout.episodes)
-    coverage = len(rollout.episodes) / (len(tasks) * samples)
-    return found | {"coverage": coverage, "failures": dict(rollout.failures)}, rollout
+    playing = _Evaluation(context, options, split, around or Around())
+    for number, some in enumerate(playing.rounds(tasks), 1):
+        await playing.play(some, number)
+    return playing.found(sum(options.samples_of(task.source) for task in tasks))
+
+
+class _Evaluation:
+    """One that is under way."""
+
+    def __init__(
+        self, context: RolloutContext, options: EvaluationConfig, split: str, around: Around
+    ) -> None:
+        manner = Manner(tries_out=False, sampling=options.sampled_with)
+        self.context = context.in_manner(manner)
+        self.options, self.split, self.around = options, split, around
+        self.tally, self.costs = Tally(options), Costs(around.prices)
+        before = around.journals.counted if around.journals is not None else {}
+        self.failures: Counter[str] = Counter(before.get("failures", {}))
+        self.started = time.monotonic() - before.get("seconds", 0.0)
+        self.first_error = ""
+        self.measures = getattr(context.environment, "measures", None)
+        self.measured: list[Episode] = []  # all of them, where the environment asks for all
+
+    def size(self, task: Task) -> int:
+        return self.options.samples_of(task.source)
+
+    def rounds(self, tasks: list[Task]) -> Iterator[list[Task]]:
+        """All at once, or in the rounds of a deterministic engine."""
+        some: list[Task] = []
+        attempts = 0
+        for task in tasks:
+            if some and self.around.forget is not None and attempts + self.size(task) > ROUND:
+                yield some
+                some, attempts = [], 0
+            some.append(task)
+            attempts += self.size(task)
+        if some:
+            yield some
+
+    async def play(self, tasks: list[Task], number: int) -> None:
+        """One round, less what its journal has."""
+        journals, forget = self.around.journals, self.around.forget
+        journal = None if journals is None else journals.round(number)
+        left, finished = tasks, list[Episode]()
+        if journal is not None:
+            if forget is not None and not self._is_whole(journal, tasks):
+                journal.remove()
+            left, finished = self._taken_over(journal, tasks)
+        if forget is not None and left:
+            await forget()
+        playing = Collection(
+            self.context, left, step="evaluation", split=self.split, group_size=self.size,
+            journal=journal, finished=finished,
+        )  # fmt: skip
+        try:
+            while playing.open:
+                await playing.ended(within_s=TAKE_S)
+                self._take(playing.take())
+                if forget is None:
+                    self._note()
+        finally:
+            if journal is not None:
+                journal.close()
+        self._note()
+
+    def found(self, asked: int) -> dict[str, Any]:
+        """What it came to, of so many attempts."""
+        if not self.tally.tasks:
+            raise RuntimeError(f"every evaluation episode failed; the first: {self.first_error}")
+        found = self.tally.summary()
+        if self.measures is not None:
+            found |= self.measures(self.measured)
+        return found | {
+            "coverage": self.tally.num_scored / asked,
+            "failures": dict(self.failures),
+            "cost": self.costs.summary(),
+            "time/evaluation_s": time.monotonic() - self.started,
+            **self.costs.latencies(),
+        }
+
+    def _is_whole(self, journal: Journal, tasks: list[Task]) -> bool:
+        """Whether every attempt of a round has ended well."""
+        played = {(e.task.id, e.attempt) for e in journal.stream() if e.error is None}
+        return len(played) == sum(map(self.size, tasks))
+
+    def _taken_over(self, journal: Journal, tasks: list[Task]) -> tuple[list[Task], list[Episode]]:
+        """Count the groups that a journal has whole. The tasks that are left, and what has been
+        played of them; attempts that failed are made again.
+        """
+        parts: dict[str, dict[int, Episode]] = {task.id: {} for task in tasks}
+        sizes = {task.id: self.size(task) for task in tasks}
+        for episode in journal.stream():
+            part = parts.get(episode.task.id)
+            if part is None or episode.error is not None:
+                continue
+            part.setdefault(episode.attempt, episode)
+            if len(part) == sizes[episode.task.id]:
+                self._count([part[attempt] for attempt in sorted(part)])
+                del parts[episode.task.id]
+        left = [task for task in tasks if task.id in parts]
+        return left, [episode for part in parts.values() for episode in part.values()]
+
+    def _take(self, rollout: Rollout) -> None:
+        for group in rollout.groups:
+            self._count(group)
+        self._hand_on(rollout.unused)
+        self.failures += rollout.failures
+        self.first_error = self.first_error or rollout.first_error
+
+    def _count(self, group: list[Episode]) -> None:
+        self.tally.add(group)
+        self._hand_on(group)
+        if self.measures is not None:
+            self.measured += group
+
+    def _hand_on(self, episodes: list[Episode]) -> None:
+        self.costs.add(episodes)
+        if self.around.sink is not None:
+            self.around.sink.write(episodes)
+
+    def _note(self) -> None:
+        if self.around.journals is not None:
+            self.around.journals.count(time.monotonic() - self.started, dict(self.failures))

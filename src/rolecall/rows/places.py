@@ -27,6 +27,10 @@ KNOWN: dict[str, dict[str, tuple[str, str]]] = {  # short name -> split -> (hub 
     "aime24": {"test": ("Maxwell-Jia/AIME_2024", "aime_2024_problems.parquet")},
     "aime25": {"test": ("math-ai/aime25", "test.jsonl")},
 }
+HUBS = {  # short name -> hub id, of sets whose file is found by its split
+    "minerva": "zwhe99/simplerl-minerva-math",
+    "olympiadbench": "realtreetune/olympiadbench",
+}
 PREPARED = "data"  # the folder in which `rolecall data` leaves its sets
 
 
@@ -49,14 +53,16 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
             raise ValueError(f"{name!r} has no split {split!r}, only {', '.join(KNOWN[short])}")
         repo, file = KNOWN[short][split]
         return _download(repo, file, name=name, cache_dir=cache_dir)
-    if HUB_ID.fullmatch(name):
-        files = _hub_files(name, cache_dir=cache_dir)
+    if short in HUBS or HUB_ID.fullmatch(name):
+        repo = HUBS.get(short, name)
+        files = _hub_files(repo, cache_dir=cache_dir)
         file = choose(files, name=name, split=split)
-        return _download(name, file, name=name, cache_dir=cache_dir)
-    near = difflib.get_close_matches(short, KNOWN, n=3, cutoff=0.5)
+        return _download(repo, file, name=name, cache_dir=cache_dir)
+    known = [*KNOWN, *HUBS]
+    near = difflib.get_close_matches(short, known, n=3, cutoff=0.5)
     raise ValueError(
         f"no data set {name!r}: no such file or folder, no hub id org/name, and not a known name"
-        f" ({'nearest: ' + ', '.join(near) if near else 'known: ' + ', '.join(KNOWN)})"
+        f" ({'nearest: ' + ', '.join(near) if near else 'known: ' + ', '.join(known)})"
     )
 
 

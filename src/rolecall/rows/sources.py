@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
+from rolecall.interfaces.environment import ENDLESS
 from rolecall.rows.tasks import unique
 from rolecall.types import Task
 
 GENERATED = "generated"
-MOST_MIXED = 10_000  # tasks of a source that stands beside others: one may be endless
+MOST_MIXED = 10_000  # tasks of an endless source that stands beside others
 Read = Callable[[str], Sequence[Task]]  # the tasks of one source
 
 
@@ -69,6 +70,11 @@ def generates(sources: dict[str, list[str]], *, test_size: int | None, **options
     return found
 
 
+def ended(tasks: Sequence[Task]) -> Sequence[Task]:
+    """All of them; of tasks without end the first MOST_MIXED."""
+    return tasks[:MOST_MIXED] if len(tasks) >= ENDLESS else tasks
+
+
 def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
     """The tasks of several sources in their order; a single one's may be endless.
 
@@ -82,5 +88,5 @@ def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
     return [
         replace(task, id=f"{name}/{task.id}")
         for name, source in zip(names, sources, strict=True)
-        for task in read(source)[:MOST_MIXED]
+        for task in ended(read(source))
     ]

@@ -20,6 +20,7 @@ from rolecall.setup.agents import parser_of, tool_parts
 from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.part import Part, part_of
+from rolecall.setup.prices import check_prices
 from rolecall.setup.rewards import reward_part
 from rolecall.setup.validate_placement import check_placement
 from rolecall.setup.validate_served import check_served
@@ -85,6 +86,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     attempts.note(validate_options.check_config(config))
     attempts.note(check_placement(config))
     attempts.note(check_served(config))
+    attempts.note(check_prices(config))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
     if flow is not None and algorithms is not None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.environments import validation
@@ -13,7 +14,7 @@ from rolecall.environments.math.rows import duplicate_questions
 from rolecall.environments.mixed import Mixture, by_source
 from rolecall.interfaces.environment import ENDLESS, Environment
 from rolecall.rollout.curriculum import PassRates
-from rolecall.rollout.evaluation import held_out
+from rolecall.rollout.held_out import held_out
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.rollout.user_code import check_tasks
 from rolecall.setup.validate_options import check_task_sampler
@@ -36,6 +37,7 @@ def read_tasks(config: Config, environment: Environment) -> Tasks:
     train, test = _splits(config, environment)
     train, chosen_on = _validation(config, environment, train)
     held = [*test, *chosen_on]
+    _check_sources(config, held)
     for part in train.parts.values() if isinstance(train, Mixture) else [train]:
         shared = duplicate_questions(part, held) if len(part) < ENDLESS else []
         if shared:
@@ -49,14 +51,27 @@ def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], l
     try:
         train = environment.tasks("train")
         check_tasks(train, split="train")
-        asked = config.evaluation.tasks
+        asked, seed = config.evaluation.tasks, config.evaluation.subset_seed
         test = environment.tasks("test") if asked else []
         check_tasks(test, split="test")
-        return train, held_out(test, per_source=asked) if asked else []
+        return train, held_out(test, per_source=asked, seed=seed) if asked else []
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
+
+
+def _check_sources(config: Config, held: list[Task]) -> None:
+    """Raises ConfigError where `evaluation.samples` names a source that no held-out task is of."""
+    known = sorted({task.source for task in held})
+    problems = [
+        f"evaluation.samples.{name}: no held-out task is of this source; "
+        f"{registry.nearest(name, known)}"
+        for name in config.evaluation.sources
+        if held and name not in known
+    ]
+    if problems:
+        raise ConfigError(*problems)
 
 
 def _validation(

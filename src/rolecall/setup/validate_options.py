@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rolecall.config import registry
+from rolecall.config.evaluation import check_evaluation
 from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
 from rolecall.environments.mixed import Mixture
 from rolecall.interfaces.environment import ENDLESS
@@ -87,27 +88,7 @@ def _check_effects(config: Config) -> Problems:
             "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
             "gradient norm is an agent's own; remove it"
         )
-    evaluation = config.evaluation
-    if evaluation.tasks == 0 and evaluation.every:
-        yield (
-            "evaluation.every has no effect: evaluation.tasks is 0; remove it, or write "
-            "evaluation.tasks above 0"
-        )
-    if evaluation.validation and not evaluation.every:
-        yield (
-            "evaluation.validation has no effect: evaluation.every is 0, so nothing is evaluated "
-            "during the run; set evaluation.every to the steps between validations"
-        )
-    if evaluation.pass_k > evaluation.samples:
-        yield (
-            f"evaluation.k: pass@{evaluation.k} needs evaluation.samples of at least "
-            f"{evaluation.k} (it is {evaluation.samples})"
-        )
-    if evaluation.greedy and evaluation.samples > 1:
-        yield (
-            "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
-            "same: set evaluation.samples=1"
-        )
+    yield from check_evaluation(config.evaluation)
 
 
 def check_coach(config: Config) -> Problems:

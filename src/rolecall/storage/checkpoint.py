@@ -98,6 +98,14 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
+def identity(checkpoint: Path) -> str:
+    """Equal for equal weights alone; "" where it is not known."""
+    try:
+        return hashlib.sha256((checkpoint / MANIFEST).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 def damage(checkpoint: Path) -> str:
     """The first thing that is wrong with a checkpoint; "" if all is as it was written."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ NOTES = (
     "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
     "coach", "usage", "sampled_by",
 )  # fmt: skip
+MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
 )  # fmt: skip
@@ -136,10 +138,40 @@ SCHEMA = pa.schema(
 
 def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
     """Every turn with text, ids, rewards, advantages and errors; written aside, then renamed."""
-    rows = [row for episode in episodes for row in _rows(episode, step=step)]
-    aside = path.with_suffix(".tmp")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), aside)
-    os.replace(aside, path)
+    with EpisodeWriter(path, step=step) as file:
+        file.write(episodes)
+
+
+class EpisodeWriter:
+    """Writes episodes to a Parquet file as they come; it is there once all are, and not before."""
+
+    def __init__(self, path: Path, *, step: int) -> None:
+        self.path, self.step = path, step
+        self._aside = path.with_suffix(".tmp")
+        self._rows: list[dict[str, Any]] = []
+
+    def __enter__(self) -> EpisodeWriter:
+        self._file = pq.ParquetWriter(self._aside, SCHEMA)
+        return self
+
+    def write(self, episodes: Iterable[Episode]) -> None:
+        for episode in episodes:
+            self._rows += _rows(episode, step=self.step)
+            if len(self._rows) >= MOST_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+        self._rows = []
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._flush()
+        self._file.close()
+        if error is None:
+            os.replace(self._aside, self.path)
+        else:
+            self._aside.unlink(missing_ok=True)
 
 
 def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:

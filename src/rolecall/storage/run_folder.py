@@ -16,8 +16,9 @@ from typing import Any, TextIO
 import yaml
 
 from rolecall.config.errors import ConfigError
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
-from rolecall.config.schema import Config, EvaluationConfig
+from rolecall.config.schema import Config
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.storage.numbered import numbered
 from rolecall.types import Episode
@@ -29,7 +30,7 @@ SERVED = (
 # What a run may go on with otherwise, because no step that is done depends on it.
 # The number of validation tasks is not among it: they are held out of what is trained on.
 MAY_CHANGE = (
-    "output", "trackers", "trainer.steps", "trainer.save_every", "trainer.keep",
+    "output", "trackers", "prices", "trainer.steps", "trainer.save_every", "trainer.keep",
     *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
     *(f"{place}.{name}" for place in ("engine", "policies.*.engine") for name in SERVED),
 )  # fmt: skip
@@ -207,10 +208,6 @@ class RunFolder:
     def episode_file(self, step: int) -> Path:
         return self.episodes / f"step-{step:06d}.parquet"
 
-    def evaluation_file(self, step: int, *, suffix: str = "parquet") -> Path:
-        """Of `rolecall eval` with the checkpoint of a step."""
-        return self.evaluated / f"evaluation-{step:06d}.{suffix}"
-
 
 class Journal:
     """The finished episodes of one step, each on disk before the trainer sees it.
@@ -261,6 +258,26 @@ class Journal:
             for episode in _read(path):
                 found.setdefault((episode.task.id, episode.attempt), episode)
         return list(found.values())
+
+    def stream(self) -> Iterator[Episode]:
+        """What is whole, one episode at a time, where all together need not fit into memory.
+
+        The file is left as it is; an attempt that was played twice comes twice.
+        """
+        for path in self._files():
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    try:
+                        if line.endswith(b"\n"):
+                            yield from_json(line.decode())
+                    except (ValueError, KeyError, TypeError):
+                        notices.warning("%s:%d is damaged: it is played again", path, number)
+
+    def remove(self) -> None:
+        """Forget all."""
+        self.close()
+        for path in self._files():
+            path.unlink()
 
     def _files(self) -> list[Path]:
         parts = sorted(self.path.parent.glob(f"{self.path.stem}.*.jsonl"))

@@ -20,14 +20,15 @@ from rolecall.learners.mismatch import Alarm
 from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.rollout.episodes import Rollout
-from rolecall.rollout.evaluation import evaluate
 from rolecall.runtime import held_loop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.evaluation_journal import evaluation_journal, forget_evaluations
 from rolecall.storage.run_folder import RunFolder, journals
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
+from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
 from rolecall.types import Episode
 
@@ -130,6 +131,7 @@ class Trainer:
         self.moves = self._num_moves()
         self.folder.forget_after(self.done)
         self._remove_journals()
+        forget_evaluations(self.folder.journal, but=self.done)
         records = self.folder.read_metrics()
         recorded = {r["step"] for r in records if r["kind"] == "step"}
         if lost := [step for step in range(1, self.done + 1) if step not in recorded]:
@@ -333,22 +335,16 @@ class Trainer:
         records = evaluations(self.folder.read_metrics(), split=split)
         if not tasks or any(record["step"] == self.done for record in records):
             return
-        config = self.config.evaluation
         await self._play_against({name: p.first for name, p in self.run.opponent_pools.items()})
-        if self.config.deterministic:
-            await self.run.engine.forget()
-        found, rollout = await evaluate(
-            self.run.context,
+        name = f"{AREAS[split]}-{self.done:06d}"
+        journal = evaluation_journal(self.folder.journal, self.config, tasks, of=name)
+        found = await evaluate_run(
+            self.run,
             tasks,
-            samples=config.samples,
-            k=config.pass_k,
-            greedy=config.greedy,
             split=split,
-        )
-        write_parquet(
-            self.folder.path / f"{AREAS[split]}-{self.done:06d}.parquet",
-            [*rollout.episodes, *rollout.unused],
             step=self.done,
+            file=self.folder.path / f"{name}.parquet",
+            journal=journal,
         )
         record = {"kind": "evaluation", "step": self.done, "when": when, "split": split, **found}
         record["time/run_s"] = self._elapsed()
@@ -359,6 +355,7 @@ class Trainer:
             if self.saved == self.done:
                 checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
         self.folder.append_metrics(record)
+        journal.remove()
         self.display.evaluation(record)
         for tracker in self.trackers:
             told = metrics.of_evaluation(found, AREAS[split])
@@ -379,7 +376,7 @@ class Trainer:
 
     @property
     def _headline(self) -> str:
-        return f"avg@{self.config.evaluation.samples}"
+        return self.config.evaluation.headline
 
     def _report(self, record: dict[str, float], *, error: str) -> None:
         full = {"kind": "step", "step": self.done, **record} | ({"error": error} if error else {})

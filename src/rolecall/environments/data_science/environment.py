@@ -54,6 +54,7 @@ class DataScienceEnvironment:
         wall_s: float = 25.0,
         memory_mb: int = 2048,
         unenforced: list[str] | None = None,
+        by_type: bool = False,
     ) -> None:
         """train, test: `generated`, or local files of DSBench's rows; one, or a list of several.
         prompts: DSBench's file of prompts; by default the one beside the rows.
@@ -65,19 +66,22 @@ class DataScienceEnvironment:
         wall_s: most seconds of a call.
         memory_mb: most memory of a call.
         unenforced: limits that this machine need not hold: memory, syscalls.
+        by_type: classification and regression are sources of their own, which rollout.stratify and
+            evaluations tell apart.
 
         Options of generated tables are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
         named = self.sources["train"] + self.sources["test"]
         generates(self.sources, kinds=kinds, test_size=test_size)
-        if {*named} == {GENERATED} and (prompts or root):
+        if {*named} == {GENERATED} and (prompts or root or by_type):
             raise ValueError(
-                "prompts and root have no effect, because all tables are generated; remove them, "
-                "or name a file in train or test"
+                "prompts, root and by_type have no effect, because all tables are generated; "
+                "remove them, or name a file in train or test"
             )
         self.kinds, self.test_size = tuple(kinds or KINDS), test_size or 100
         self.prompts = Path(prompts).expanduser() if prompts else None
+        self.by_type = by_type
         self.root = Path(root).expanduser() if root else None
         self._python = Python(
             url=url,
@@ -96,7 +100,7 @@ class DataScienceEnvironment:
                 found = GeneratedTables(split, kinds=self.kinds)
                 return found[: self.test_size] if split == "test" else found
             path = locate(source, split=split)
-            return modelling_tasks(path, prompts=self.prompts, root=self.root)
+            return modelling_tasks(path, prompts=self.prompts, root=self.root, by_type=self.by_type)
 
         return gather(self.sources[split], read=read)
 

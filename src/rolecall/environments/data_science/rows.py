@@ -23,9 +23,16 @@ TASK_ID = "metadata.task_id"
 
 
 def modelling_tasks(
-    path: Path, *, prompts: Path | None = None, root: Path | None = None
+    path: Path,
+    *,
+    prompts: Path | None = None,
+    root: Path | None = None,
+    by_type: bool = False,
 ) -> list[Task]:
     """The tasks of a file, in its order; by default `prompts` lies beside it.
+
+    `by_type`: the source of a task is dsbench-classification or dsbench-regression, as the
+    companion file says; what rows say themselves is wrong for some.
 
     Paths of rows are relative to `root`, by default the folder of the file. The files are opened
     with the task and not before. Raises ValueError naming file and row.
@@ -34,14 +41,14 @@ def modelling_tasks(
 
     def make(row: Row, name: str) -> Task:
         try:
-            return _task(row, name, records, root=root or path.parent)
+            return _task(row, name, records, root=root or path.parent, by_type=by_type)
         except (KeyError, TypeError) as error:
             raise ValueError(repr(error)) from error
 
     return read_tasks(path, make, ids=(TASK_ID,))
 
 
-def _task(row: Row, name: str, records: dict[str, Any], *, root: Path) -> Task:
+def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: bool) -> Task:
     _, key = given_id(row, (TASK_ID,))
     if key not in records:
         raise ValueError(f"the companion file has no record of {key!r}, the row's {TASK_ID}")
@@ -54,7 +61,7 @@ def _task(row: Row, name: str, records: dict[str, Any], *, root: Path) -> Task:
     )
     prompt = f"{record.get('cleaned_prompt') or row['prompt']}\n\n{asked(grading)}"
     info = {
-        "source": "dsbench",
+        "source": f"dsbench-{record['task_type']}" if by_type else "dsbench",
         "grading": asdict(grading),
         "paths": {
             "train.csv": str(root / found["train_file"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rolecall.environments.math.generated import Generated, Kind
 from rolecall.environments.math.rows import math_tasks
@@ -31,11 +32,14 @@ class MathEnvironment:
         level: int | None = None,
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
+        where: dict[str, Any] | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         level: operations in a generated problem; by default 2.
         kinds: kinds of generated problems; by default all.
         test_size: generated test problems; by default 600.
+        where: columns with the value, or the list of values, of the rows to be taken:
+            {year: [2023, 2024]}; a source of which no row has the column is taken as it is.
 
         Options of generated problems are errors where nothing is generated.
         """
@@ -46,6 +50,13 @@ class MathEnvironment:
         self.level = level or 2
         self.kinds = tuple(kinds or KINDS)
         self.test_size = test_size or 600
+        self.where = {
+            column: {str(one) for one in (value if isinstance(value, list) else [value])}
+            for column, value in (where or {}).items()
+        }
+        named = self.sources["train"] + self.sources["test"]
+        if self.where and {*named} == {GENERATED}:
+            raise ValueError("where has no effect, because all problems are generated; remove it")
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -53,14 +64,26 @@ class MathEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
-                return math_tasks(locate(source, split=split), source=Path(source).stem)
-            found = Generated(split, level=self.level, kinds=self.kinds, seed=0)
-            return found[: self.test_size] if split == "test" else found
+                found = math_tasks(locate(source, split=split), source=Path(source).stem)
+                return self._taken(found, source)
+            made = Generated(split, level=self.level, kinds=self.kinds, seed=0)
+            return made[: self.test_size] if split == "test" else made
 
         found = gather(self.sources[split], read=read)
         if set(self.sources[split]) != {GENERATED}:
             self._tell_unreadable(split, [task.answer for task in found])
         return found
+
+    def _taken(self, rows: list[Task], source: str) -> list[Task]:
+        """Those that `where` asks for. Raises ValueError where it leaves none."""
+        left = rows
+        for column, wanted in self.where.items():
+            if any(column in task.info for task in rows):
+                left = [task for task in left if str(task.info.get(column)) in wanted]
+        if not left:
+            asked = ", ".join(f"{name}={'|'.join(sorted(of))}" for name, of in self.where.items())
+            raise ValueError(f"where: no row of {source} has {asked}; write other values")
+        return left
 
     def _tell_unreadable(self, split: str, answers: list[object]) -> None:
         """Some rows hold references that no parser reads; better said now than found in a run."""

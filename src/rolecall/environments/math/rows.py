@@ -7,6 +7,10 @@
 | GSM8K                        | question                     | answer, after ####        |
 | MATH, AIME, AMC, MARTI bench | prompt or problem            | answer, or the solution's |
 | MARTI train                  | prompt or problem            | answer                    |
+| OlympiadBench, DeepMath      | question                     | final_answer              |
+
+How to answer is the team's own to say: the sentence that ends the questions of the set that Dr. MAS
+trains on stands in `info["instruction"]` instead.
 """
 
 from __future__ import annotations
@@ -28,11 +32,19 @@ TRUTHS = (
     "answer",
     "ground_truth",
     "extracted_groundtruth",
+    "final_answer",
     "solution",
 )
 SOURCES = ("data_source", "source", "env_kwargs.data_source")
 IDS = ("id", "unique_id", "problem_id", "extra_info.index")
 
+# "Let's think step by step and output the final answer within \\boxed{}."; some files hold the
+# line break before it as a backslash and an n.
+INSTRUCTION = re.compile(
+    r"(?:\s|\\n)*(let'?s\s+think\s+step\s+by\s+step\s+and\s+output\s+the\s+final\s+answer\s+"
+    r"within\s*\\boxed\s*\{\s*\}\s*\.?)\s*\Z",
+    re.IGNORECASE,
+)
 TYPOGRAPHY = re.compile(r"\\[,;:! ]|[\s$.,{}]")
 
 
@@ -84,6 +96,8 @@ def _task(row: Row, name: str, *, source: str) -> Task:
     if truth_at.casefold() == "solution" or "####" in str(row[truth_at]):
         info["solution"] = row[truth_at]  # the truth was only its end
     info["source"] = stated or source
+    if (ending := INSTRUCTION.search(question)) and ending.start():
+        question, info["instruction"] = question[: ending.start()], ending[1]
     return Task(name, question, truth[0] if len(truth) == 1 else truth, info)
 
 

@@ -1,0 +1,128 @@
+"""`rolecall crossplay`: agents of one run's checkpoint with, or against, those of other runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rolecall.cli.services import running
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.errors import ConfigError
+from rolecall.monitor import terminal
+from rolecall.monitor.comparison import Measure
+from rolecall.monitor.dialogue import safe
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import build
+from rolecall.setup.plan import Plan, load_plan
+from rolecall.storage import checkpoint, run_folder
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training import train_step
+from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
+from rolecall.training.run import Run
+
+console = Console()
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+FILE = "crossplay.json"
+
+
+def crossplay(
+    given: list[str], overrides: list[str], *, checkpoint_name: str, output: Path | None
+) -> dict[str, Any]:
+    """Print, write and return {"runs": {"A": {..}}, "teams": [..], "matrices": [..]}.
+
+    The tasks, workflow and environment are those of the first run; all runs are in memory at once.
+    Raises ConfigError where teams do not fit.
+    """
+    folders = _folders(given)
+    file = output or folders["A"].evaluated / FILE
+    if file.is_dir():
+        raise ConfigError(f"--output {file} is a folder; name a JSON file")
+    plans = {name: _plan(folder, overrides) for name, folder in folders.items()}
+    named = {f"{name} ({folders[name].path})": plan.config for name, plan in plans.items()}
+    if problem := check_fit(named):
+        raise ConfigError(f"crossplay: {problem}")
+    saved = {name: checkpoint.named(folder, checkpoint_name) for name, folder in folders.items()}
+    with ExitStack() as stack:
+        stack.enter_context(terminal.notices(console))
+        runs: dict[str, Run] = {}
+        for name, plan in plans.items():
+            runs[name] = build(plan)
+            stack.enter_context(running(runs[name]))
+            runs[name].restore(saved[name])
+        agents = list(runs["A"].context.agents)
+        found = asyncio.run(_played(runs, agents))
+    record = {
+        "runs": {
+            n: {"path": str(f.path), "step": checkpoint.step_of(saved[n])}
+            for n, f in folders.items()
+        },
+        "overrides": overrides,
+        "num_tasks": len(runs["A"].test),
+        "samples": runs["A"].config.evaluation.samples,
+        "teams": plain(agents, found),
+        "matrices": matrices(agents, list(runs), found),
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    run_folder.write_aside(file, json.dumps(record, indent=2) + "\n")
+    show(record)
+    console.print(f"Wrote {file}", soft_wrap=True, highlight=False)
+    return record
+
+
+def _folders(given: list[str]) -> dict[str, RunFolder]:
+    if not 2 <= len(given) <= len(LETTERS):
+        raise ConfigError(
+            f"crossplay: {len(given)} runs are named; write 2 to {len(LETTERS)} run folders"
+        )
+    return {
+        letter: RunFolder.existing(Path(path)) for letter, path in zip(LETTERS, given, strict=False)
+    }
+
+
+def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
+    """Engines of several runs do not wait for one another's episodes: none is deterministic."""
+    plan = load_plan(folder.config, [*overrides, "trainer.deterministic=false"])
+    if isinstance(plan.config.cluster, RayClusterConfig):
+        raise ConfigError(
+            f"cluster.name: crossplay plays on this machine alone, and {folder.path} is a run on "
+            "Ray; add cluster=local"
+        )
+    if plan.config.evaluation.tasks == 0:
+        raise ConfigError("evaluation.tasks: 0 leaves nothing to play; write at least 1")
+    return plan
+
+
+async def _played(runs: dict[str, Run], agents: list[str]) -> Any:
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    for run in runs.values():
+        await train_step.publish(run, list(run.learners))
+    return await play_teams(runs, agents=agents)
+
+
+def show(record: dict[str, Any], *, console: Console = console) -> None:
+    """A table for each matrix."""
+    for name, run in record["runs"].items():
+        told = f"{name}: {safe(run['path'])}, step {run['step']}"
+        console.print(Text(told), soft_wrap=True)
+    for matrix in record["matrices"]:
+        whose = "the team's score" if matrix["of"] == "team" else f"{matrix['of']}'s own score"
+        others = ", ".join(matrix["others"])
+        title = f"\n{whose}: {matrix['agent']} of the row's run, {others} of the column's"
+        console.print(Text(safe(title)), soft_wrap=True)
+        table = Table(box=box.SIMPLE_HEAD)
+        for name in ("", *matrix["runs"]):
+            table.add_column(name, no_wrap=True)
+        for name, means, margins in zip(
+            matrix["runs"], matrix["mean"], matrix["margin"], strict=True
+        ):
+            cells = [Measure(*pair) for pair in zip(means, margins, strict=True)]
+            table.add_row(name, *map(str, cells))
+        console.print(table)

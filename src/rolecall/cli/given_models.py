@@ -1,0 +1,51 @@
+"""Puts models from the command line in the place of a team's own, as overrides of a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rolecall.config import registry
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import load
+from rolecall.config.schema import Config
+
+
+def with_models(
+    file: Path, overrides: list[str], *, all_of_them: str | None, given: list[str]
+) -> list[str]:
+    """The overrides, and those that make `all_of_them` the base of every policy, or of one each
+    POLICY=MODEL of `given`. Raises ConfigError for a policy that there is not.
+
+    A policy whose server takes text has no base, so it keeps its own model.
+    """
+    config = load(file, overrides)
+    named = dict(_pair(config, one) for one in given)
+    bases = {} if all_of_them is None else dict.fromkeys(_with_bases(config), all_of_them)
+    bases |= named
+    return [
+        *overrides,
+        *(f"policies.{name}.base={json.dumps(base)}" for name, base in sorted(bases.items())),
+    ]
+
+
+def _with_bases(config: Config) -> list[str]:
+    found = [name for name in config.policies if not config.takes_text(name)]
+    if not found:
+        raise ConfigError("--recipe: servers sample all policies of this team; it takes no model")
+    return found
+
+
+def _pair(config: Config, given: str) -> tuple[str, str]:
+    policy, equals, model = given.partition("=")
+    if not equals or not model:
+        raise ConfigError(f"--model {given}: write POLICY=MODEL, e.g. solver=Qwen/Qwen3-4B")
+    if policy not in config.policies:
+        near = registry.nearest(policy, list(config.policies))
+        raise ConfigError(f"--model {given}: there is no policy {policy!r}; {near}")
+    if config.takes_text(policy):
+        raise ConfigError(
+            f"--model {given}: a server samples this policy; "
+            f"set policies.{policy}.engine.model instead"
+        )
+    return policy, model

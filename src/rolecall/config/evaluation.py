@@ -1,0 +1,144 @@
+"""The keys of the `evaluation` section of a config: which held-out tasks, how often and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from rolecall.config.section import Section
+
+DEFAULT, MOST_K = "default", 8
+Samples = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class EvaluationSampling(Section):
+    """What evaluations sample with instead of an agent's own `sampling`; of all agents alike."""
+
+    temperature: float | None = Field(None, ge=0.0, le=100.0)
+    """Instead of each agent's own; for 0 write `greedy`."""
+    top_p: float | None = Field(None, gt=0.0, le=1.0)
+    """The same; nothing is trained on evaluations, so it may be below 1."""
+    top_k: int | None = Field(None, ge=0, le=1_000_000_000)
+    """The same; 0 keeps all tokens."""
+    max_tokens: int | None = Field(None, ge=1, le=10_000_000)
+    """The same: most tokens of a turn."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that are set: {"temperature": 0.6, "top_p": 0.95}."""
+        return self.model_dump(exclude_none=True)
+
+
+class EvaluationConfig(Section):
+    """Held-out tasks."""
+
+    tasks: int = Field(200, ge=0, le=1_000_000_000)
+    """Most tasks per source; 0 turns evaluation off."""
+    subset_seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    """Draw these test tasks by this seed, from all of a source; by default its first ones."""
+    samples: Samples | dict[str, Samples] = 8
+    """Attempts at each task, n of avg@n and pass@k; or by source, with `default` for the others:
+    {aime24: 16, default: 1}. Without `default` these have 8."""
+    k: int | None = Field(None, ge=1, le=100_000)
+    """k of pass@k; by default 8, and `samples` where that is less."""
+    every: int = Field(0, ge=0, le=1_000_000_000)
+    """Steps between evaluations during the run; 0: only before and after it."""
+    validation: int = Field(0, ge=0, le=1_000_000)
+    """Tasks per source of a validation split, on which the evaluations during the run are made and
+    the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
+    train split. 0: the test split is used, and the best checkpoint is only the best on it."""
+    greedy: bool = False
+    """Take the most likely tokens instead of sampling."""
+    sampling: EvaluationSampling = EvaluationSampling()
+    """Sample otherwise than in training, all agents alike: {temperature: 0.6, top_p: 0.95}. What is
+    not given here is each agent's own."""
+
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _check_samples(cls, given: Any) -> Any:
+        """One line for a wrong number of a source, where the union would have one for each type."""
+        for source, number in given.items() if isinstance(given, Mapping) else ():
+            if type(number) is not int or number < 1:
+                raise ValueError(f"{source} needs a whole number of at least 1")
+        return given
+
+    def samples_of(self, source: str) -> int:
+        """Attempts at each task of a source."""
+        if isinstance(self.samples, int):
+            return self.samples
+        return self.samples.get(source, self.samples.get(DEFAULT, 8))
+
+    @property
+    def most_samples(self) -> int:
+        """Attempts at each task of the source that has most."""
+        return self.samples if isinstance(self.samples, int) else max(self._numbers)
+
+    @property
+    def sources(self) -> list[str]:
+        """Those that `samples` names."""
+        given = [] if isinstance(self.samples, int) else list(self.samples)
+        return [name for name in given if name != DEFAULT]
+
+    def k_of(self, samples: int) -> int:
+        """k of pass@k, where tasks have so many attempts."""
+        return min(MOST_K, samples) if self.k is None else self.k
+
+    @property
+    def headline(self) -> str:
+        """The name of the mean over all tasks: avg@8, or avg@n where n differs by source."""
+        numbers = {self.samples} if isinstance(self.samples, int) else set(self._numbers)
+        return f"avg@{numbers.pop()}" if len(numbers) == 1 else "avg@n"
+
+    @property
+    def sampled_with(self) -> dict[str, Any]:
+        """What each agent's own sampling is overridden with."""
+        return self.sampling.given | ({"temperature": 0.0} if self.greedy else {})
+
+    @property
+    def _numbers(self) -> list[int]:
+        assert isinstance(self.samples, dict)
+        return [*self.samples.values(), self.samples_of(DEFAULT)]
+
+
+def check_evaluation(config: EvaluationConfig) -> Iterator[str]:
+    """A line for each key that contradicts another one, or has no effect."""
+    for key in ("every", "subset_seed"):
+        if config.tasks == 0 and getattr(config, key):
+            yield (
+                f"evaluation.{key} has no effect: evaluation.tasks is 0; remove it, or write "
+                "evaluation.tasks above 0"
+            )
+    if config.validation and not config.every:
+        yield (
+            "evaluation.validation has no effect: evaluation.every is 0, so nothing is evaluated "
+            "during the run; set evaluation.every to the steps between validations"
+        )
+    if config.k is not None and config.k > config.most_samples:
+        yield (
+            f"evaluation.k: pass@{config.k} needs evaluation.samples of at least "
+            f"{config.k} (it is {config.most_samples})"
+        )
+    if config.samples == {}:
+        yield "evaluation.samples: names no source; write a number, or {SOURCE: n, default: n}"
+    if config.greedy and config.most_samples > 1:
+        yield (
+            "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
+            "same: set evaluation.samples=1"
+        )
+    yield from _check_sampling(config)
+
+
+def _check_sampling(config: EvaluationConfig) -> Iterator[str]:
+    drawn = [name for name in config.sampling.given if name != "max_tokens"]
+    if config.greedy and drawn:
+        yield (
+            f"evaluation.sampling.{drawn[0]}: evaluation.greedy takes the most likely tokens, so "
+            f"it has no effect; remove it, or set evaluation.greedy=false"
+        )
+    elif config.sampling.temperature == 0:
+        yield (
+            "evaluation.sampling.temperature: 0 takes the most likely tokens; write "
+            "evaluation.greedy=true instead"
+        )

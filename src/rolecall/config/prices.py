@@ -1,0 +1,16 @@
+"""The keys of the `prices` section of a config: what tokens of a policy cost."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from rolecall.config.section import Section
+
+
+class PriceConfig(Section):
+    """What a policy's tokens cost, in dollars: evaluations say what each agent cost."""
+
+    prompt: float = Field(0.0, ge=0, le=1e6)
+    """Dollars for a million tokens of prompts."""
+    completion: float = Field(0.0, ge=0, le=1e6)
+    """Dollars for a million sampled tokens, reasoning included."""

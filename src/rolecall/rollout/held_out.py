@@ -1,0 +1,37 @@
+"""Chooses the tasks of a split that are evaluated: some of each source."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from rolecall.seeding import seed_of
+from rolecall.types import Task
+
+
+def held_out(tasks: Iterable[Task], *, per_source: int, seed: int | None = None) -> list[Task]:
+    """The first `per_source` tasks of each data source, of each family, in their order.
+
+    With a seed they are drawn from all tasks of the source, each by its own name: which others
+    there are, and where they stand, moves no draw.
+    """
+    if seed is not None:
+        return _drawn(list(tasks), per_source=per_source, seed=seed)
+    taken: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for task in tasks:
+        source = (task.family, task.source)
+        if taken[source] < per_source:
+            taken[source] += 1
+            kept.append(task)
+    return kept
+
+
+def _drawn(tasks: list[Task], *, per_source: int, seed: int) -> list[Task]:
+    """Those whose hashes are lowest."""
+    lots: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for place, task in enumerate(tasks):
+        lot = seed_of("subset", seed, task.family, task.source, task.id)
+        lots[task.family, task.source].append((lot, place))
+    kept = sorted(place for of in lots.values() for _, place in sorted(of)[:per_source])
+    return [tasks[place] for place in kept]

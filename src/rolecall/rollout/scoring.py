@@ -1,0 +1,135 @@
+"""Turns attempts at held-out tasks into avg@n and pass@k, by source, with confidence intervals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import comb, fsum, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from rolecall.config.evaluation import EvaluationConfig
+from rolecall.types import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean over tasks, as a fraction, and half the width of its 95 % confidence interval."""
+
+    mean: float
+    margin: float | None  # 1.96 standard errors of the mean over tasks
+    num_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """What all attempts at one task came to."""
+
+    source: str
+    family: str
+    samples: int  # attempts that were asked for
+    mean: float  # over those that could be scored
+    passed: float | None  # pass@k; None where fewer than k could be scored
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Chance that one of k samples is correct: 1 - C(n - c, k) / C(n, k) (2107.03374, eq. 1).
+
+    pass_at_k(8, 2, 1) -> 0.25; unbiased because it averages over all k-subsets of the n samples.
+    """
+    if not 0 < k <= num_samples:
+        raise ValueError(f"pass@{k} needs at least {k} samples (there are {num_samples})")
+    return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
+
+
+def over_tasks(values: list[float]) -> Score:
+    """Mean and margin. One value has no margin: attempts at one task are not independent."""
+    margin = 1.96 * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+    return Score(fmean(values), margin, len(values))
+
+
+def over_sources(scores: list[Score]) -> Score:
+    """The mean of the means of sources, each of which counts alike, however many tasks it has."""
+    margins = [score.margin for score in scores if score.margin is not None]
+    whole = len(margins) == len(scores)
+    margin = sqrt(fsum(m * m for m in margins)) / len(scores) if whole else None
+    return Score(fmean(s.mean for s in scores), margin, sum(s.num_tasks for s in scores))
+
+
+def summarise(groups: Iterable[Group], options: EvaluationConfig) -> dict[str, Any]:
+    """As `Tally.summary`, of groups that are all there."""
+    tally = Tally(options)
+    for group in groups:
+        tally.add(group)
+    return tally.summary()
+
+
+class Tally:
+    """Counts groups one by one and keeps of each a few numbers."""
+
+    def __init__(self, options: EvaluationConfig) -> None:
+        self.options = options
+        self.tasks: list[TaskScore] = []
+        self.num_scored = 0  # attempts
+
+    def add(self, group: Group) -> None:
+        """The attempts at one task that could be scored; at least one."""
+        task, scores = group[0].task, [episode.headline or 0.0 for episode in group]
+        samples = self.options.samples_of(task.source)
+        k = self.options.k_of(samples)
+        right = sum(score >= 1.0 for score in scores)
+        passed = pass_at_k(len(group), right, k) if len(group) >= k else None
+        self.tasks.append(TaskScore(task.source, task.family, samples, fmean(scores), passed))
+        self.num_scored += len(group)
+
+    def summary(self) -> dict[str, Any]:
+        """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.
+
+        These are means over all tasks. Where there are several sources, "over_sources" has the
+        means of their means; "by_family" is there too where environments are mixed. avg@n is that
+        of tasks with different numbers of attempts.
+        """
+        sources: dict[str, list[TaskScore]] = defaultdict(list)
+        families: dict[str, list[TaskScore]] = defaultdict(list)
+        for task in self.tasks:
+            sources[task.source].append(task)
+            if task.family:
+                families[task.family].append(task)
+        found = self._scores(self.tasks, self.options.headline)
+        if len(sources) > 1:
+            found["over_sources"] = self._over_sources(list(sources.values()))
+        for kind, parts in (("by_source", sources), ("by_family", families)):
+            if parts or kind == "by_source":
+                found[kind] = {name: self._scores(parts[name]) for name in sorted(parts)}
+        return found
+
+    def _scores(self, tasks: list[TaskScore], headline: str = "") -> dict[str, Any]:
+        found = _named(headline or _average(tasks), over_tasks([task.mean for task in tasks]))
+        passed = [task.passed for task in tasks if task.passed is not None]
+        if passed and (name := self._pass(tasks)):
+            found |= _named(name, over_tasks(passed))
+        return found | {"num_tasks": len(tasks)}
+
+    def _over_sources(self, parts: list[list[TaskScore]]) -> dict[str, Any]:
+        means = [over_tasks([task.mean for task in part]) for part in parts]
+        found = _named(self.options.headline, over_sources(means))
+        passed = [[task.passed for task in part if task.passed is not None] for part in parts]
+        if all(passed) and (name := self._pass(self.tasks)):
+            found |= _named(name, over_sources([over_tasks(part) for part in passed]))
+        return found | {"num_sources": len(parts), "num_tasks": len(self.tasks)}
+
+    def _pass(self, tasks: list[TaskScore]) -> str:
+        """The name of pass@k; "" where k differs, or is more than some tasks' attempts."""
+        samples = {task.samples for task in tasks}
+        ks = {self.options.k_of(number) for number in samples}
+        return f"pass@{max(ks)}" if len(ks) == 1 and max(ks) <= min(samples) else ""
+
+
+def _average(tasks: list[TaskScore]) -> str:
+    numbers = {task.samples for task in tasks}
+    return f"avg@{numbers.pop()}" if len(numbers) == 1 else "avg@n"
+
+
+def _named(name: str, score: Score) -> dict[str, float | None]:
+    return {name: score.mean, f"{name}_margin": score.margin}

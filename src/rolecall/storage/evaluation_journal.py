@@ -1,0 +1,102 @@
+"""Keeps what an unfinished evaluation has played, so that one that was killed goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TextIO
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
+from rolecall.storage.run_folder import Journal, resolved, write_aside
+from rolecall.types import Task
+
+PREFIX = "unfinished-"
+# What may differ between the start of an evaluation and its end.
+FREE = {
+    "": ("output", "trackers", "prices", "algorithm", "critics", "metrics"),
+    "trainer": ("steps", "save_every", "keep", "idle_steps"),
+    "evaluation": ("every", "validation", "k"),
+}
+
+
+class EvaluationJournal:
+    """A folder with a journal for each round of tasks, and what has been counted beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock: TextIO | None = None
+
+    def __enter__(self) -> EvaluationJournal:
+        """Raises ConfigError where another process is at it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ConfigError(f"another process is at this evaluation ({self.folder})") from None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        if not any(self.folder.glob("round-*")):
+            self.remove()
+
+    def round(self, number: int) -> Journal:
+        """That of some of the tasks."""
+        return Journal(self.folder / f"round-{number:06d}.jsonl")
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """{"seconds": 12.5, "failures": {..}}: what `count` has noted; {} at first."""
+        file = self.folder / "counted.json"
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        return found
+
+    def count(self, seconds: float, failures: dict[str, int]) -> None:
+        """Note how long it has taken so far, and what has failed."""
+        found = {"seconds": seconds, "failures": failures}
+        write_aside(self.folder / "counted.json", json.dumps(found))
+
+    def remove(self) -> None:
+        """It has come to its end."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def evaluation_journal(
+    folder: Path, config: Config, tasks: Iterable[Task], *, of: str
+) -> EvaluationJournal:
+    """The one in `folder` of these tasks and keys; `of` names what is evaluated, and the weights.
+
+    With other keys, tasks or weights it is another one.
+    """
+    name = blake2b(digest_size=6)
+    name.update(json.dumps([of, _that_counts(config)], sort_keys=True).encode())
+    for task in tasks:
+        name.update(repr((task.id, task.prompt, task.answer)).encode())
+    return EvaluationJournal(folder / f"{PREFIX}{of.partition(' ')[0]}-{name.hexdigest()}")
+
+
+def forget_evaluations(folder: Path, *, but: int) -> None:
+    """Remove those of a run's weights after other steps than this one: nobody goes on with them."""
+    for found in folder.glob(f"{PREFIX}*"):
+        step = found.name.split("-")[2:3]
+        if step != [f"{but:06d}"]:
+            shutil.rmtree(found, ignore_errors=True)
+
+
+def _that_counts(config: Config) -> dict[str, Any]:
+    """The keys that what is said or counted depends on."""
+    found = resolved(config)
+    for section, names in FREE.items():
+        inside = found[section] if section else found
+        for name in names:
+            inside.pop(name, None)
+    return found

@@ -1,0 +1,20 @@
+"""Runs `rolecall eval` and kills its own process, as a power cut would, as an attempt is kept.
+
+python killed_evaluation.py COUNT ROUND ARGUMENT...
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rolecall.cli import main
+from rolecall.rollout import evaluation
+from rolecall.storage.run_folder import Journal
+from tests.killed_run import kill_at
+
+if __name__ == "__main__":
+    count, size, *arguments = sys.argv[1:]
+    evaluation.ROUND = int(size)
+    Journal.append = kill_at(int(count), Journal.append)
+    sys.argv = ["rolecall", "eval", *arguments]
+    main.main()

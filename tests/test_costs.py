@@ -1,0 +1,103 @@
+"""What an evaluation took of each agent, and what that cost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
+from rolecall.rollout.costs import Costs
+from rolecall.runtime.spending import Prices
+from rolecall.setup.plan import validate
+from rolecall.training.prices import prices_of
+from tests.toy import command, episode, relay_config, turn, write
+
+SERVER = {"name": "openai", "url": "http://127.0.0.1:9", "model": "m"}
+
+
+def test_tokens_and_seconds_are_counted_by_agent():
+    own = turn("solver", prompt=(1, 2, 3), tokens=(4, 5), policy="p")
+    served = turn("judge", path=(1,), policy="paid")
+    served.prompt = served.tokens = None
+    served.usage = {"prompt_tokens": 1000, "cached_tokens": 400, "completion_tokens": 50}
+    one = episode(0, [own, served], {})
+    one.metrics = {"call_s/solver": 3.0, "call_s/judge": 1.0, "call_s/nobody": 9.0}
+    other = episode(1, [turn("solver", prompt=(1,), tokens=(2,), policy="p")], {})
+    other.metrics = {"call_s/solver": 1.0}
+    costs = Costs({"paid": Prices(prompt=2.0, cached=0.5, completion=10.0)})
+    costs.add([one, other])
+    found = costs.summary()
+    assert found["by_agent"]["solver"] == {"turns": 2, "prompt_tokens": 4, "sampled_tokens": 3}
+    assert found["by_agent"]["judge"]["usd"] == pytest.approx(0.0012 + 0.0002 + 0.0005)
+    assert "usd" not in found  # the solver's price is not known
+    assert found["prompt_tokens"] == 1004
+    assert costs.latencies() == {"time/latency_s/judge": 1.0, "time/latency_s/solver": 2.0}
+
+
+def test_an_evaluation_says_what_each_agent_cost(model_folder, tmp_path, capsys):
+    price = {"prompt": 1e6, "completion": 0.0}
+    config = relay_config(model_folder, prices={"a": price, "b": price})
+    path = write(tmp_path / "c.yaml", config)
+    assert command("eval", path, "--json", tmp_path / "found.json") == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    cost = found["cost"]
+    assert cost["by_agent"]["last"]["turns"] == 4  # two tasks, two attempts
+    assert (
+        cost["usd"]
+        == cost["prompt_tokens"]
+        == sum(part["prompt_tokens"] for part in cost["by_agent"].values())
+    )
+    assert 0 < cost["sampled_tokens"] <= 12 * 8
+    assert 0 < found["time/latency_s/last"] <= found["time/evaluation_s"]
+    out = capsys.readouterr().out
+    assert "cost of last: 4 turns, " in out
+    assert f"{cost['usd']:.4g} USD" in out
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prices": {"c": {"prompt": 1.0}}}, "prices.c: there is no policy 'c'; there are: a, b"),
+        ({"prices": {"a": {}}}, "prices.a has no effect: it names no price"),
+        ({"prices": {"b": {"prompt": 1.0}}, "served": SERVER},
+         "prices.b: engine openai has prices of its own"),
+    ],
+)  # fmt: skip
+def test_a_price_without_effect_is_refused_in_a_line(model_folder, changes, said):
+    config = relay_config(model_folder, prices=changes["prices"])
+    if "served" in changes:
+        config["policies"]["b"] = {"engine": changes["served"]}
+        config["team"]["last"]["trainable"] = False
+    with pytest.raises(ConfigError) as error:
+        validate(Config.model_validate(config))
+    [line] = error.value.problems
+    assert line.startswith(said)
+
+
+def test_a_paid_engine_s_prices_count(model_folder):
+    config = relay_config(model_folder, prices={"a": {"prompt": 1.0, "completion": 4.0}})
+    paid = {"usd_per_million_input": 2.0, "usd_per_million_output": 8.0, "budget_usd": 1.0}
+    config["policies"]["b"] = {"engine": SERVER | paid}
+    config["team"]["last"]["trainable"] = False
+    found = prices_of(Config.model_validate(config))
+    assert found == {"a": Prices(1.0, None, 4.0), "b": Prices(2.0, None, 8.0)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"policies": {"b": {"engine": SERVER | {"budget_usd": 1.0}}}},
+        {"rewards": {"coach": {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9",
+                               "budget_usd": 1.0}}},
+    ],
+)  # fmt: skip
+def test_a_budget_in_dollars_without_prices_is_refused_in_a_line(
+    model_folder, tmp_path, capsys, change
+):
+    pytest.importorskip("openai")
+    config = relay_config(model_folder, **change)
+    assert command("eval", write(tmp_path / "c.yaml", config)) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert "price" in line
