@@ -1,0 +1,132 @@
+"""Makes rows of demonstrations or preferences from episodes; `offline_data` reads them back.
+
+Rows hold the tokens as they were sampled beside their text, so what is imitated is what was said.
+Episodes [reward 1: "4", reward 0: "5"] of one prompt give, with `least: 1`, the demonstration
+{"prompt": .., "completion": "4", ..}, and with `pairs` {"prompt": .., "chosen": "4", "rejected":
+"5", ..}.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from rolecall.algorithms.dpo import Dpo
+from rolecall.algorithms.groups import CreditedTurn
+from rolecall.config.collecting import CollectConfig
+from rolecall.rows.files import Row
+from rolecall.types import Episode, Turn
+
+_COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}
+_AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
+COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
+    "demonstrations": _COMMON
+    | {"completion": "text", "finish": "text", "reward": "number"}
+    | _AS_SAMPLED
+    | {"completion_ids": "ints"},
+    "preferences": _COMMON
+    | {"chosen": "text", "rejected": "text", "chosen_reward": "number", "rejected_reward": "number"}
+    | _AS_SAMPLED
+    | {"chosen_ids": "ints", "rejected_ids": "ints"},
+}
+
+
+def rows_of(
+    episodes: Iterable[Episode], options: CollectConfig, *, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """The rows that these episodes give; episodes that failed give none.
+
+    `tokenizers`: the fingerprint of each policy's.
+    """
+    found = [one for episode in episodes if episode.error is None for one in _said(episode)]
+    if options.agents:
+        found = [(episode, turn) for episode, turn in found if turn.agent in options.agents]
+    if options.pairs:
+        return _pairs(found, options, tokenizers)
+    kept = [
+        (episode, turn)
+        for episode, turn in _best(found, options.best_of)
+        if turn.chosen and _earned_enough(episode.total(turn), options)
+    ]
+    return [
+        _shared(turn, tokenizers)
+        | {
+            "completion": turn.text,
+            "finish": turn.finish,
+            "reward": episode.total(turn),
+            "completion_ids": turn.ids[1].tolist(),
+        }
+        for episode, turn in kept
+    ]
+
+
+def _said(episode: Episode) -> list[CreditedTurn]:
+    """The turns whose tokens a trained policy sampled."""
+    return [
+        (episode, turn)
+        for turn in episode.turns
+        if turn.trained and turn.prompt is not None and turn.tokens is not None
+        if len(turn.tokens) and not turn.candidate_error
+    ]
+
+
+def _best(found: list[CreditedTurn], number: int | None) -> list[CreditedTurn]:
+    """Those of the best attempts of each agent at each task; of equal ones, of the first."""
+    if number is None:
+        return found
+    earned: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for episode, turn in found:
+        if turn.chosen:
+            attempts = earned[_task(episode), turn.agent]
+            attempts.setdefault(episode.id, episode.outcome(turn.agent))
+            attempts[episode.id] += turn.score
+    best = {
+        key: sorted(attempts, key=lambda name: -attempts[name])[:number]  # stable: the first first
+        for key, attempts in earned.items()
+    }
+    return [(e, t) for e, t in found if e.id in best.get((_task(e), t.agent), ())]
+
+
+def _pairs(
+    found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """The best with the worst answer to identical prompts, where their tokens differ."""
+    rewards = {}
+    for episode, turn in found:
+        rewards[turn.id] = turn.preference = episode.total(turn)
+    pairs = Dpo().pairs([turn for _, turn in found])
+    return [
+        _shared(better, tokenizers)
+        | {
+            "chosen": better.text,
+            "rejected": worse.text,
+            "chosen_reward": rewards[better.id],
+            "rejected_reward": rewards[worse.id],
+            "chosen_ids": better.ids[1].tolist(),
+            "rejected_ids": worse.ids[1].tolist(),
+        }
+        for better, worse in pairs
+        if _earned_enough(rewards[better.id], options)
+        if better.ids[1].tolist() != worse.ids[1].tolist()
+    ]
+
+
+def _earned_enough(reward: float, options: CollectConfig) -> bool:
+    return options.least is None or reward >= options.least
+
+
+def _task(episode: Episode) -> str:
+    """Ids are unique within a source."""
+    return f"{episode.task.family}\n{episode.task.source}\n{episode.task.id}"
+
+
+def _shared(turn: Turn, tokenizers: Mapping[str, str]) -> Row:
+    messages = [{"role": m.role, "content": m.content} for m in turn.messages]
+    return {
+        "id": turn.id,
+        "task": turn.task,
+        "agent": turn.agent,
+        "prompt": messages,
+        "prompt_ids": turn.ids[0].tolist(),
+        "tokenizer": tokenizers[turn.policy],
+    }
