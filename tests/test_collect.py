@@ -201,6 +201,7 @@ def test_a_run_is_collected_and_trained_on(model_folder, tmp_path, capsys):
         found = json.loads(capsys.readouterr().out)
         rows = [row for _, row in read_rows(file)]
         assert found["rows"] == len(rows) > 0
+        assert found["data"] == ("preferences" if "--pairs" in options else "demonstrations")
         assert (found["episodes"], found["agents"]) == (12, {"solver": len(rows)})
     pairs = pq.read_table(tmp_path / "pairs.parquet")
     assert all(

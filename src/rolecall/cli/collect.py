@@ -61,7 +61,8 @@ def collect(
     path = Path(source)
     folder = RunFolder.existing(path) if is_run(path) else None
     plan = load_plan(folder.config if folder else find(source), overrides)
-    check_agents(plan.config, options.agents, key="--agent")
+    if problems := unknown_agents(plan.config, options.agents, key="--agent"):
+        raise ConfigError(*problems)
     if played is not None:
         if folder is None:
             raise ConfigError(f"--played: {source} has played nothing; name a run folder")
@@ -75,12 +76,14 @@ def collect(
     return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
 
 
-def check_agents(config: Config, agents: list[str], *, key: str) -> None:
-    """Raises ConfigError for agents whose turns nobody trains on."""
-    for name in agents:
-        known = [agent for agent, section in config.team.items() if section.trainable]
-        if name not in known:
-            raise ConfigError(f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}")
+def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
+    """A problem for each agent that is not there, or that nobody trains."""
+    known = [agent for agent, section in config.team.items() if section.trainable]
+    return [
+        f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}"
+        for name in agents
+        if name not in known
+    ]
 
 
 async def played_now(run: Run) -> Rollout:
@@ -117,7 +120,7 @@ def write(
     failed = sum(episode.error is not None for episode in episodes)
     found = {
         "file": str(output),
-        "kind": options.kind,
+        "data": options.kind,
         "rows": len(rows),
         "agents": dict(Counter(row["agent"] for row in rows)),
         "tasks": len({row["task"] for row in rows}),
@@ -134,11 +137,11 @@ def _told(found: dict[str, Any]) -> str:
         source += f", of which {found['failed_episodes']} failed"
     if not found["rows"]:
         return (
-            f"Wrote {found['file']}: no {found['kind']}, because no turn of {source} is asked for; "
+            f"Wrote {found['file']}: no {found['data']}, because no turn of {source} is asked for; "
             "nothing can be trained on it"
         )
     by_agent = ", ".join(f"{name} {number}" for name, number in found["agents"].items())
     return (
-        f"Wrote {found['file']}: {found['rows']} {found['kind']} ({by_agent}) of {found['tasks']} "
+        f"Wrote {found['file']}: {found['rows']} {found['data']} ({by_agent}) of {found['tasks']} "
         f"tasks, from {source}"
     )

@@ -49,7 +49,8 @@ class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
     A class that names this one as its base needs no `shares_prefixes`, `write_there`, `offload`,
-    `load_back` and `close`, and `write_weights` and `send` only for engines of other processes.
+    `load_back` and `close`, `write_weights` and `send` only for engines of other processes, and
+    `take_over` only in runs with stages.
     """
 
     version: int  # updates that changed the weights
@@ -130,6 +131,13 @@ class Learner(Protocol):
     async def close(self) -> None:
         """End what the learner has started."""
         return
+
+    def take_over(self, folder: Path, *, moments: bool) -> None:
+        """Begin with the weights of a learner that wrote `folder`, and with its moments if asked.
+
+        Updates and the learning rate's schedule count from 0. Raises ValueError where it cannot.
+        """
+        raise ValueError(f"{type(self).__name__} cannot go on from another stage's learner")
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...

@@ -319,6 +319,17 @@ class LocalLearner(Learner):
             self.head_stepper.load_state_dict(state["head_stepper"])
         self._rest()
 
+    def take_over(self, folder: Path, *, moments: bool) -> None:
+        state = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
+        self.model.load(folder)
+        self.stepper.load_state_dict(state["stepper"])
+        self.stepper.begin(moments=moments)
+        if moments and self.head is not None and self.head_stepper is not None and "head" in state:
+            self.head.load_state_dict(state["head"])
+            self.head_stepper.load_state_dict(state["head_stepper"])
+            self.head_stepper.begin(moments=True)
+        self._rest()
+
 
 def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:
     """The sampled tokens' numbers [T] of each turn of a batch, from a column [N]."""
