@@ -14,7 +14,7 @@ from rolecall.agents.agent import Policy
 from rolecall.config.collecting import CollectConfig
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.data_set import COLUMNS, rows_of
+from rolecall.rollout.data_set import COLUMNS, WHAT_NEXT, rows_of
 from rolecall.rollout.offline_data import demonstrations, fingerprint, preferences
 from rolecall.rows.files import read_rows
 from rolecall.rows.writing import write_rows
@@ -96,9 +96,45 @@ def test_what_nobody_trains_and_what_failed_gives_no_row():
     assert kept(played) == [4]
 
 
-def test_pairs_and_best_of_contradict():
+def test_what_the_world_showed_next_is_a_row_too():
+    """Of three actions two were followed by another one, which was told what came of them."""
+    turns = [turn("actor", episode="e", path=(i,), tokens=[10 + i]) for i in range(3)]
+    for i, one in enumerate(turns):
+        one.text, one.messages = f"go {i}", [Message("user", f"seen {i}")]
+        one.parents = tuple(before.id for before in turns[:i])
+        one.observation = f"seen {i}"
+    played = [episode(0, turns, {"team": 0.0})]
+
+    def rows(**options):
+        return rows_of(played, CollectConfig(**options), tokenizers=PRINTS)
+
+    world = rows(imitate="world", least=1.0)
+    assert [row["completion"] for row in world] == ["seen 1", "seen 2"]
+    assert [m["content"] for m in world[1]["prompt"]] == ["seen 1", "go 1", WHAT_NEXT]
+    assert [m["role"] for m in world[1]["prompt"]] == ["user", "assistant", "user"]
+    assert rows(imitate="both") == [*rows(), *world]
+    assert rows(imitate="both", least=1.0) == world
+
+
+def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_path):
+    turns = [turn(episode="e", path=(i,), tokens=[10 + i]) for i in range(2)]
+    turns[1].parents, turns[1].observation = (turns[0].id,), "seen"
+    prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
+    options = CollectConfig(imitate="both")
+    rows = rows_of([episode(0, turns, {"team": 1.0})], options, tokenizers=prints)
+    for name in ("r.jsonl", "r.parquet"):
+        write_rows(tmp_path / name, rows, columns=COLUMNS["demonstrations"])
+        found = [one.turns[0] for [one] in demonstrations(tmp_path / name, solver)]
+        assert [t.text for t in found] == ["", "", "seen"]
+        assert [t.tokens.tolist() for t in found[:2]] == [[10], [11]]
+        assert WHAT_NEXT in solver["solver"].policy.tokenizer.decode(found[2].prompt)
+
+
+def test_options_of_pairs_contradict_those_of_demonstrations():
     with pytest.raises(ValueError, match="best_of has no effect on pairs"):
         CollectConfig(pairs=True, best_of=2)
+    with pytest.raises(ValueError, match="imitate has no effect on pairs"):
+        CollectConfig(pairs=True, imitate="world")
 
 
 @pytest.fixture
@@ -249,6 +285,7 @@ def test_an_empty_data_set_can_be_written_and_not_trained_on(
         (["-o", "x.csv"], "--output: x.csv: write a file name that ends with .jsonl or .parquet"),
         (["-o", "x.jsonl", "--best-of", "0"], "--best-of: "),
         (["-o", "x.jsonl", "--pairs", "--best-of", "2"], "--pairs: best_of has no effect"),
+        (["-o", "x.jsonl", "--imitate", "all"], "--imitate: Input should be 'agent', 'world'"),
         (["-o", "x.jsonl", "--agent", "nobody"], "--agent: no trained agent 'nobody'"),
         (["-o", "x.jsonl", "--played", "train"], "has played nothing; name a run folder"),
         (["-o", "x.jsonl", "--played", "all"], "--played: no split 'all'"),

@@ -188,6 +188,12 @@ def collect(
     agent: Annotated[
         list[str] | None, typer.Option(help="Only turns of this agent; may be repeated.")
     ] = None,
+    imitate: Annotated[
+        str,
+        typer.Option(
+            metavar="agent|world|both", help="What agents said, or what the world showed next."
+        ),
+    ] = "agent",
     checkpoint: Annotated[str, typer.Option(help="Of a run: latest, step-N or best.")] = "latest",
     played: Annotated[
         str | None,
@@ -201,7 +207,8 @@ def collect(
     from rolecall.cli.collect import collect as command
     from rolecall.config.collecting import collect_config
 
-    given = {"least": least, "best_of": best_of, "pairs": pairs, "agents": agent or []}
+    given: dict[str, Any] = {"least": least, "best_of": best_of, "pairs": pairs}
+    given |= {"agents": agent or [], "imitate": imitate}
     with people_on_stderr(json_file):
         found = command(
             source,

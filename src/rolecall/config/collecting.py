@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -20,11 +20,16 @@ class CollectConfig(Section):
     pairs: bool = False
     """Preferences instead of demonstrations: the best with the worst of all turns of an agent with
     identical prompt tokens."""
+    imitate: Literal["agent", "world", "both"] = "agent"
+    """Demonstrations of what agents said, of what the world showed them next, or of both. `least`
+    and `best_of` choose among what agents said; the world is right in every attempt."""
     agents: list[str] = []
     """Only turns of these agents; by default of all that are trained."""
 
     @model_validator(mode="after")
     def _check_effects(self) -> CollectConfig:
+        if self.pairs and self.imitate != "agent":
+            raise ValueError("imitate has no effect on pairs; leave one of the two out")
         if self.pairs and self.best_of is not None:
             raise ValueError(
                 "best_of has no effect on pairs, which need bad attempts beside good ones; leave "
@@ -52,5 +57,5 @@ def _as_option(problem: str) -> str:
     key, _, said = problem.partition(": ")
     if not key:
         return f"--pairs: {said.partition(' (it is ')[0]}"
-    names = {"least": "--least", "best_of": "--best-of", "agents": "--agent"}
-    return f"{names.get(key, key)}: {said}"
+    name = "agent" if key == "agents" else key.replace("_", "-")
+    return f"--{name}: {said}"

@@ -8,15 +8,16 @@ Episodes [reward 1: "4", reward 0: "5"] of one prompt give, with `least: 1`, the
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from rolecall.algorithms.best_of import best_attempts
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.groups import CreditedTurn
 from rolecall.config.collecting import CollectConfig
 from rolecall.rows.files import Row
 from rolecall.types import Episode, Turn
 
+WHAT_NEXT = "What will you be shown next?"  # the question of a row about the world
 _COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}
 _AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
 COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
@@ -43,21 +44,51 @@ def rows_of(
         found = [(episode, turn) for episode, turn in found if turn.agent in options.agents]
     if options.pairs:
         return _pairs(found, options, tokenizers)
-    kept = [
-        (episode, turn)
-        for episode, turn in _best(found, options.best_of)
-        if turn.chosen and _earned_enough(episode.total(turn), options)
-    ]
+    found = [(episode, turn) for episode, turn in found if turn.chosen]
+    rows: list[Row] = []
+    if options.imitate != "world":
+        rows += _imitated(found, options, tokenizers)
+    if options.imitate != "agent":
+        rows += _next_states(found)
+    return rows
+
+
+def _imitated(
+    found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """What agents said, where it was worth it."""
+    best = found if options.best_of is None else best_attempts(found, options.best_of)
     return [
-        _shared(turn, tokenizers)
+        _shared(turn)
+        | _as_sampled(turn, tokenizers)
         | {
             "completion": turn.text,
             "finish": turn.finish,
             "reward": episode.total(turn),
             "completion_ids": turn.ids[1].tolist(),
         }
-        for episode, turn in kept
+        for episode, turn in best
+        if _earned_enough(episode.total(turn), options)
     ]
+
+
+def _next_states(found: list[CreditedTurn]) -> list[Row]:
+    """What the world showed an agent after its words: the agent answers with that.
+
+    The world is right whatever an agent did, so these are of all its turns that it was told of when
+    it spoke again.
+    """
+    told = {name: turn for _, turn in reversed(found) for name in turn.parents}  # the first one
+    rows = []
+    for _, turn in found:
+        later = told.get(turn.id)
+        if later is None or later.agent != turn.agent or not later.observation:
+            continue
+        row = _shared(turn)
+        said = {"role": "assistant", "content": turn.text}
+        row["prompt"] = [*row["prompt"], said, {"role": "user", "content": WHAT_NEXT}]
+        rows.append(row | {"id": f"{turn.id}/next", "completion": later.observation})
+    return rows
 
 
 def _said(episode: Episode) -> list[CreditedTurn]:
@@ -70,23 +101,6 @@ def _said(episode: Episode) -> list[CreditedTurn]:
     ]
 
 
-def _best(found: list[CreditedTurn], number: int | None) -> list[CreditedTurn]:
-    """Those of the best attempts of each agent at each task; of equal ones, of the first."""
-    if number is None:
-        return found
-    earned: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for episode, turn in found:
-        if turn.chosen:
-            attempts = earned[_task(episode), turn.agent]
-            attempts.setdefault(episode.id, episode.outcome(turn.agent))
-            attempts[episode.id] += turn.score
-    best = {
-        key: sorted(attempts, key=lambda name: -attempts[name])[:number]  # stable: the first first
-        for key, attempts in earned.items()
-    }
-    return [(e, t) for e, t in found if e.id in best.get((_task(e), t.agent), ())]
-
-
 def _pairs(
     found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
 ) -> list[Row]:
@@ -96,7 +110,8 @@ def _pairs(
         rewards[turn.id] = turn.preference = episode.total(turn)
     pairs = Dpo().pairs([turn for _, turn in found])
     return [
-        _shared(better, tokenizers)
+        _shared(better)
+        | _as_sampled(better, tokenizers)
         | {
             "chosen": better.text,
             "rejected": worse.text,
@@ -115,18 +130,15 @@ def _earned_enough(reward: float, options: CollectConfig) -> bool:
     return options.least is None or reward >= options.least
 
 
-def _task(episode: Episode) -> str:
-    """Ids are unique within a source."""
-    return f"{episode.task.family}\n{episode.task.source}\n{episode.task.id}"
-
-
-def _shared(turn: Turn, tokenizers: Mapping[str, str]) -> Row:
+def _shared(turn: Turn) -> Row:
     messages = [{"role": m.role, "content": m.content} for m in turn.messages]
     return {
         "id": turn.id,
         "task": turn.task,
         "agent": turn.agent,
         "prompt": messages,
-        "prompt_ids": turn.ids[0].tolist(),
-        "tokenizer": tokenizers[turn.policy],
     }
+
+
+def _as_sampled(turn: Turn, tokenizers: Mapping[str, str]) -> Row:
+    return {"prompt_ids": turn.ids[0].tolist(), "tokenizer": tokenizers[turn.policy]}

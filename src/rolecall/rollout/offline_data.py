@@ -3,7 +3,8 @@
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
 have `prompt` and `completion`, likewise, or `messages`, of which all that an assistant says is
-imitated. `agent` says whose words they are; by default, those of the only trainable agent.
+imitated; messages with `weight: 0` are not, and stay in what later ones were shown. `agent` says
+whose words they are; by default, those of the only trainable agent.
 
 Rows that `data_set` made of episodes also hold tokens (`prompt_ids` with `completion_ids`, or with
 `chosen_ids` and `rejected_ids`): these are trained as they were sampled, and no text is tokenised.
@@ -43,6 +44,7 @@ class Said:
     prompt: Ids | None = None  # [P]
     tokens: Ids | None = None  # [T]
     finish: str = "stop"
+    imitated: bool = True  # False: it is only shown to later ones
 
 
 @lru_cache(maxsize=16)
@@ -138,7 +140,7 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int) -> Tur
         tokens=tokens,
         text=said.text,
         finish=said.finish,
-        trained=agent.trainable,
+        trained=agent.trainable and said.imitated,
         info={"source": "data"},
     )
 
@@ -151,7 +153,8 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     if row.get("messages"):
         messages = _checked(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
-        said = [Said(messages[:i], messages[i].content) for i in spoken]
+        weights = [_weight(message, place) for message in row["messages"]]
+        said = [Said(messages[:i], messages[i].content, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
         said = [Said(_checked(row["prompt"], place), _answer(row["completion"], place))]
     else:
@@ -161,9 +164,19 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
         )
     if not said or not all(one.text for one in said):
         raise ValueError(f"{place}: no demonstration: the assistant says nothing")
+    if not any(one.imitated for one in said):
+        raise ValueError(f"{place}: no demonstration: all that the assistant says has weight 0")
     for one in said:
         _check_asked(one.shown, place)
     return said
+
+
+def _weight(message: dict[str, Any], place: str) -> bool:
+    """Whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
+    weight = message.get("weight")
+    if weight not in (None, 0, 1):
+        raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")
+    return weight != 0
 
 
 def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:

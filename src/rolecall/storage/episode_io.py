@@ -182,6 +182,7 @@ def _read_turn(row: dict[str, Any]) -> Turn:
         parents=tuple(row["parents"]),
         messages=[Message(m["role"], m["content"]) for m in row["messages"]],
         rewards=dict(row["turn_rewards"]),
+        observation=json.loads(row["info"]).get("observation"),
         **{name: row[name] for name in same},
         **{name: _array(name, row[column]) for name, column in arrays.items()},
     )
