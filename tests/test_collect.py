@@ -100,7 +100,8 @@ def test_what_the_world_showed_next_is_a_row_too():
     """Of three actions two were followed by another one, which was told what came of them."""
     turns = [turn("actor", episode="e", path=(i,), tokens=[10 + i]) for i in range(3)]
     for i, one in enumerate(turns):
-        one.text, one.messages = f"go {i}", [Message("user", f"seen {i}")]
+        before = [Message("assistant", f"go {i - 1}")] if i else []
+        one.text, one.messages = f"go {i}", [*before, Message("user", f"seen {i}")]
         one.parents = tuple(before.id for before in turns[:i])
         one.observation = f"seen {i}"
     played = [episode(0, turns, {"team": 0.0})]
@@ -110,14 +111,27 @@ def test_what_the_world_showed_next_is_a_row_too():
 
     world = rows(imitate="world", least=1.0)
     assert [row["completion"] for row in world] == ["seen 1", "seen 2"]
-    assert [m["content"] for m in world[1]["prompt"]] == ["seen 1", "go 1", WHAT_NEXT]
-    assert [m["role"] for m in world[1]["prompt"]] == ["user", "assistant", "user"]
+    assert [m["content"] for m in world[1]["prompt"]] == ["go 0", "seen 1", "go 1", WHAT_NEXT]
+    assert [m["role"] for m in world[1]["prompt"]] == ["assistant", "user", "assistant", "user"]
     assert rows(imitate="both") == [*rows(), *world]
     assert rows(imitate="both", least=1.0) == world
 
 
+def test_what_the_world_showed_before_an_agent_spoke_is_not_what_came_of_it():
+    """A verifier is told what the solver was told, and then what it said."""
+    solver, verifier = turn("solver", episode="e"), turn("verifier", episode="e", path=(1,))
+    solver.text = "go"
+    verifier.parents, verifier.observation = (solver.id,), "seen"
+    played = [episode(0, [solver, verifier], {"team": 0.0})]
+    options = CollectConfig(imitate="world")
+    for told, number in (("seen\n\n[solver]\ngo", 0), ("[solver]\ngo\n\nseen", 1)):
+        verifier.messages = [Message("user", told)]
+        assert len(rows_of(played, options, tokenizers=PRINTS)) == number
+
+
 def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_path):
     turns = [turn(episode="e", path=(i,), tokens=[10 + i]) for i in range(2)]
+    turns[0].text, turns[1].messages = "go", [Message("user", "go, seen")]
     turns[1].parents, turns[1].observation = (turns[0].id,), "seen"
     prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
     options = CollectConfig(imitate="both")
@@ -125,7 +139,7 @@ def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_pat
     for name in ("r.jsonl", "r.parquet"):
         write_rows(tmp_path / name, rows, columns=COLUMNS["demonstrations"])
         found = [one.turns[0] for [one] in demonstrations(tmp_path / name, solver)]
-        assert [t.text for t in found] == ["", "", "seen"]
+        assert [t.text for t in found] == ["go", "", "seen"]
         assert [t.tokens.tolist() for t in found[:2]] == [[10], [11]]
         assert WHAT_NEXT in solver["solver"].policy.tokenizer.decode(found[2].prompt)
 

@@ -73,16 +73,16 @@ def _imitated(
 
 
 def _next_states(found: list[CreditedTurn]) -> list[Row]:
-    """What the world showed an agent after its words: the agent answers with that.
+    """What the world showed after an agent's words: the agent answers with that.
 
-    The world is right whatever an agent did, so these are of all its turns that it was told of when
-    it spoke again.
+    The world is right whatever an agent did, so these are of all turns after which somebody, the
+    agent itself or a teammate, was told of the turn and of what came of it.
     """
     told = {name: turn for _, turn in reversed(found) for name in turn.parents}  # the first one
     rows = []
     for _, turn in found:
         later = told.get(turn.id)
-        if later is None or later.agent != turn.agent or not later.observation:
+        if later is None or not _was_shown_after(later, turn):
             continue
         row = _shared(turn)
         said = {"role": "assistant", "content": turn.text}
@@ -99,6 +99,13 @@ def _said(episode: Episode) -> list[CreditedTurn]:
         if turn.trained and turn.prompt is not None and turn.tokens is not None
         if len(turn.tokens) and not turn.candidate_error
     ]
+
+
+def _was_shown_after(later: Turn, turn: Turn) -> bool:
+    """Whether a turn was told what the world showed after another one, not what it showed before."""
+    told = "\n".join(message.content for message in later.messages)
+    words = told.rfind(turn.visible) + len(turn.visible)
+    return bool(later.observation) and told.find(str(later.observation), words) >= 0
 
 
 def _pairs(
