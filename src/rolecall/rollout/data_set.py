@@ -102,7 +102,7 @@ def _said(episode: Episode) -> list[CreditedTurn]:
 
 
 def _was_shown_after(later: Turn, turn: Turn) -> bool:
-    """Whether a turn was told what the world showed after another one, not what it showed before."""
+    """Whether a turn was told what the world showed after another one, and not only before."""
     told = "\n".join(message.content for message in later.messages)
     words = told.rfind(turn.visible) + len(turn.visible)
     return bool(later.observation) and told.find(str(later.observation), words) >= 0
