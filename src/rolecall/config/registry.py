@@ -85,6 +85,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",
         "sft": "rolecall.algorithms.sft:Sft",
+        "spin": "rolecall.algorithms.spin:Spin",
     },
     "tool": {
         "calculator": "rolecall.tools.calculator:calculator",

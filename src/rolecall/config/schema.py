@@ -135,6 +135,9 @@ class PolicyConfig(Section):
     reference: str | None = None
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
     begins; with an adapter, its base) or another base."""
+    reference_update_every: int | None = Field(None, ge=1, le=1_000_000_000)
+    """Steps after which the reference takes over the policy's own weights (iterative DPO, SPIN); by
+    default it keeps those that it has."""
     opponent_pool: OpponentPoolConfig | None = None
     """Play weights that another policy had before, sampled anew for each step: an opponent for
     self-play. Evaluations are played against those of the run's beginning."""

@@ -168,6 +168,9 @@ class RankedLearner(Learner):
             raise
         self.version, self.num_skipped, self._num_steps = told
 
+    async def refresh_reference(self) -> None:
+        await self._call("refresh_reference")
+
     def take_over(self, folder: Path, *, moments: bool) -> None:
         if self.spec.kind == "fsdp":  # its shares are read with all moments, or not at all
             raise ValueError("a learner with the name fsdp cannot go on from another stage's")
