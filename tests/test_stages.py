@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -153,6 +154,22 @@ def test_adapters_are_carried(model_folder, tmp_path, optimizer):
     assert load(tmp_path / "run/two/config.yaml").policies["a"].base == str(model_folder)
     summary = json.loads((tmp_path / "run/summary.json").read_text())["stages"]
     assert summary[2]["after"]["avg@2"] == summary[1]["after"]["avg@2"]
+
+
+def test_an_adapters_reference_is_what_an_earlier_stage_made_of_it(model_folder, tmp_path):
+    """Not the base without it: preferences are measured from the weights that a warm start left."""
+    policy = {"base": str(model_folder), "adapter": {"rank": 4}, "optimizer": {"lr": 3e-3}}
+    refer = {"policies": {"a": {"reference": "initial"}}}
+    stages = [
+        DEMOS,
+        WARM,
+        {"name": "spin", "from": "demos", "algorithm": "spin", "trainer": {"steps": 2}, **refer},
+    ]
+    config = write(tmp_path / "c.yaml", staged(model_folder, *stages, policies={"a": policy}))
+    assert command("train", config, "--output", tmp_path / "run", "evaluation.tasks=0") == 0
+    first, second = RunFolder(tmp_path / "run/spin").read_metrics()
+    assert first["agent/solver/loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert second["agent/solver/loss"] != pytest.approx(math.log(2), abs=1e-6)
 
 
 def test_a_stage_collects_what_an_earlier_one_has_played(model_folder, tmp_path):

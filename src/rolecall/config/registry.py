@@ -30,6 +30,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "data_science": "rolecall.workflows.data_science:data_science",
         "debate": "rolecall.workflows.debate:debate",
         "graph": "rolecall.workflows.graph:graph",
+        "malt": "rolecall.workflows.malt:malt",
         "majority_vote": "rolecall.workflows.majority_vote:majority_vote",
         "mathchat": "rolecall.workflows.mathchat:mathchat",
         "mixture": "rolecall.workflows.mixture:mixture",

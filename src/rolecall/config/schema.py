@@ -134,7 +134,7 @@ class PolicyConfig(Section):
     """How the weights are updated."""
     reference: str | None = None
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
-    begins; with an adapter, its base) or another base."""
+    begins; with an adapter, its base, unless an earlier stage has trained it) or another base."""
     reference_update_every: int | None = Field(None, ge=1, le=1_000_000_000)
     """Steps after which the reference takes over the policy's own weights (iterative DPO, SPIN); by
     default it keeps those that it has."""

@@ -7,6 +7,7 @@ another base for a policy starts anew from that.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,8 @@ class Carried:
             try:
                 if learner is not None and (last.adapter is not None or moments):
                     learner.take_over(last.folder, moments=moments)
+                    if last.adapter is not None and config.policies[name].reference == "initial":
+                        asyncio.run(learner.refresh_reference())  # else it is the base without it
                 elif last.adapter is not None and learner is None:
                     run.publisher.models[name].load(last.folder)  # type: ignore[attr-defined]
             except (ValueError, KeyError, OSError) as error:

@@ -192,6 +192,8 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
     number = num_candidates(config, flow)
     if number is not None and number < 1:
         yield f"workflow.candidates: write at least 1 (it is {number})"
+    if flow.plays_candidates:
+        return
     if number != 1 and not any(algorithm.compares_candidates for algorithm in algorithms):
         yield (
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "
