@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rolecall.cli.staged import read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.storage.run_folder import RunFolder
@@ -295,6 +297,12 @@ def test_training_on_an_empty_data_set_ends_the_run_before_the_stage_begins(
     assert command("train", config, "--output", tmp_path / "run") == 2
     assert "rollout.data: " in capsys.readouterr().err
     assert not (tmp_path / "run/warm").exists()
+
+
+def test_the_stages_of_the_page_fit(tmp_path):
+    [example] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/stages.md").read_text(), re.DOTALL)
+    (tmp_path / "c.yaml").write_text(example)
+    assert [part.name for part in read(tmp_path / "c.yaml", [])] == ["demos", "warm", "rl", "final"]
 
 
 def test_a_file_without_stages_has_none(model_folder, tmp_path):

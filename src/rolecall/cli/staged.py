@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from rich.console import Console
 
@@ -147,7 +148,7 @@ def train(
             one = _Stage(part, folder.path, carried, later, allow_changes=allow_changes, stop=stop)
             found.append({"name": part.name, "kind": part.stage.kind, **one.done()})
             _write(folder, found)
-            gc.collect()  # the models of one stage are gone before the next one loads its own
+            _make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
     return {"stages": found}
 
@@ -258,6 +259,13 @@ class _Stage:
         record = {"kind": "evaluation", "step": 0, "when": "after", "split": TEST, **found}
         self.folder.append_metrics(record)
         terminal.show_evaluation(record)
+
+
+def _make_room() -> None:
+    """The models of one stage are gone before the next one loads its own. Not yet run on a GPU."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _write(folder: RunFolder, found: list[Found]) -> None:
