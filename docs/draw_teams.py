@@ -52,6 +52,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
         "judge": ["<winner>A</winner>"],
     },
     "graph": {"plan": ["p1"], "left": ["l1"], "right": ["r1"], "last": ["x"]},
+    "leader_and_peers": {"ann (peer)": [BOX], "ben (peer)": [BOX], "leader": [BOX, BOX]},
     "malt": {"generator": [BOX] * 2, "verifier": ["Hm."] * 4, "refiner": [BOX] * 8},
     "majority_vote": {f"{name} (debater)": [BOX, BOX] for name in ("ann", "ben", "eva")},
     "mathchat": {"solver": ["plan"], "executor": [CODE, "It is 7."], "verifier": [BOX]},
@@ -81,6 +82,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         },
         "answer": "last",
     },
+    "leader_and_peers": {"candidates": 2},
     "multi_turn": {"max_turns": 3},
     "solver_verifier": {"rounds": 2},
 }  # fmt: skip
@@ -91,6 +93,9 @@ class AnyActionWorld(World):
 
     async def step(self, agent: str, action: str) -> Observation:
         return Observation("seen")
+
+    async def fork(self) -> World:
+        return AnyActionWorld()
 
     async def score(self, episode: Episode) -> dict[str, float]:
         return {"team": 0.0}

@@ -150,10 +150,10 @@ def test_two_losses_on_one_policy_are_refused_and_equal_ones_are_not(model_folde
         made["team"]["second"]["algorithm"] = algorithm
         return made
 
-    error = refused(config({"name": "drmas", "clip_high": 0.3}), tmp_path)
+    error = refused(config({"name": "drmas", "minibatches": 2}), tmp_path)
     assert "'first' and 'second' share policy 'a'" in error
-    assert "team.second.algorithm.clip_high" in error
-    assert "clip_high is 0.2 of 'first' and 0.3 of 'second'" in error
+    assert "team.second.algorithm.minibatches" in error
+    assert "minibatches is 1 of 'first' and 2 of 'second'" in error
     assert "different losses" in refused(config("rloo"), tmp_path)
     run = build(
         validate(load(write(tmp_path / "c.yaml", config({"name": "grpo", "agg": "token"}))))

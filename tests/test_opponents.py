@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,7 +22,7 @@ from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from tests.test_every_algorithm import Display
-from tests.toy import algorithm_cases, relay_config, write
+from tests.toy import algorithm_cases, crew_config, relay_config, write
 
 
 def handle(folder) -> LanguageModel:
@@ -137,3 +140,49 @@ def test_a_past_that_cannot_be_played_is_refused(model_folder, tmp_path, changes
             config[section][name] = merged
     with pytest.raises(ConfigError, match=told):
         build(validate(load(write(tmp_path / "c.yaml", config))))
+
+
+def crossed(folder, **changes) -> dict:
+    return crew_config(folder, **{**algorithm_cases(folder)["agentrl"], **changes})
+
+
+def test_earlier_weights_sample_their_share_of_an_agents_turns(model_folder, tmp_path):
+    """With the log-probs of who sampled them; evaluations and other agents are played without."""
+    config = crossed(
+        model_folder, trainer={"steps": 4}, evaluation={"tasks": 4, "samples": 4},
+        rollout={"groups": 8, "group_size": 8},
+    )  # fmt: skip
+    display = Display()
+    folder = RunFolder(tmp_path / "run")
+    loaded = load(write(tmp_path / "run.yaml", config))
+    folder.start(loaded)
+    trainer = Trainer(build(validate(loaded)), folder, display=display)
+    asyncio.run(trainer.train())
+    folder.release()
+    rows = pq.read_table(folder.episode_file(4)).to_pylist()
+    crossing = [json.loads(row["info"]).get("sampled_by", "") for row in rows]
+    mine = [by for row, by in zip(rows, crossing, strict=True) if row["agent"] == "last"]
+    assert 0.3 < np.mean([by == "earlier" for by in mine]) < 0.7, "64 turns, half of them"
+    for row, by in zip(rows, crossing, strict=True):
+        assert row["advantages"] is not None, "both kinds are trained"
+        assert row["agent"] == "last" or not by
+        assert {3} == set(row["versions"]) or (by and max(row["versions"]) < 3)
+    played = pq.read_table(tmp_path / "run/evaluation-000004.parquet").to_pylist()
+    assert not any(json.loads(row["info"]).get("sampled_by") for row in played)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"cross_policy": {"policy": "nobody"}}, "'nobody' does not hold earlier weights of 'b'"),
+        ({"cross_policy": {"policy": "a"}}, "'a' does not hold earlier weights of 'b'"),
+        ({"cross_policy": {"policy": "earlier"}, "trainable": False}, "has no effect"),
+        ({"cross_policy": {"policy": "earlier", "share": 1.0}}, "less than 1"),
+    ],
+)
+def test_a_cross_policy_that_cannot_be_is_one_line(model_folder, tmp_path, changes, told):
+    config = crossed(model_folder)
+    config["team"]["last"] |= changes
+    with pytest.raises(ConfigError, match="cross_policy") as error:
+        validate(load(write(tmp_path / "run.yaml", config)))
+    assert told in str(error.value)

@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
     return bodies(README, language)
 
 
-@pytest.mark.parametrize("name", ["reverse", "second_opinion", "centred", "letters"])
+@pytest.mark.parametrize("name", ["reverse", "second_opinion", "median", "letters"])
 def test_the_readme_shows_the_example_word_for_word(name):
     assert (ROOT / "examples" / f"{name}.py").read_text() in blocks("python")
 

@@ -162,6 +162,13 @@ async def crew(team, task, world, candidates: int = 1):
 
 
 @workflow
+async def relay_of_three(team, task, world):
+    """As `crew`, without candidates of its own."""
+    drafts = await asyncio.gather(*(w(task.prompt) for w in team.role("worker")))
+    return await team.last(task.prompt, *drafts)
+
+
+@workflow
 async def solo(team, task, world):
     return await team.solver(task.prompt)
 
@@ -212,8 +219,8 @@ def crew_config(folder: Path, **changes) -> dict:
 
 # These differ from grpo only in how rewards become advantages, which is numpy on the host.
 LIKE_GRPO = {
-    "rloo", "reinforce_pp", "reinforce_pp_baseline", "reinforce_baseline", "mgrpo", "dapo",
-    "curriculum",
+    "rloo", "dr_grpo", "gigpo", "matpo", "reinforce_pp", "reinforce_pp_baseline",
+    "reinforce_baseline", "mgrpo", "dapo", "curriculum",
 }  # fmt: skip
 
 
@@ -236,6 +243,16 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "team": {"last": {"policy": "b", "sampling": {"max_tokens": 8}, "trainable": False}},
         "policies": {"b": {"base": base, "opponent_pool": {"of": "a", "every": 1, "keep": 2}}},
     }
+    crossed = {
+        "team": {
+            "last": {
+                "policy": "b", "sampling": {"max_tokens": 8},
+                "cross_policy": {"policy": "earlier", "share": 0.5},
+            }
+        },
+        "policies": {"earlier": {"base": base, "opponent_pool": {"of": "b", "every": 1}}},
+    }  # fmt: skip
+    replayed = {"workflow": f"{Path(__file__).resolve()}:relay_of_three"}
     team = {"critics": {"team": {"base": base, "optimizer": {"lr": 1e-3}}}}
     # Tasks that were played are drawn again: a run that forgets them goes another way.
     again = {"prior": 0.0, "floor": 0.001}
@@ -247,6 +264,12 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "adapters": {"algorithm": "drmas", **adapters},
         "separate weights": {"algorithm": "drmas", "engine": {"separate_weights": True}},
         "rloo": {"algorithm": "rloo"},
+        "dr_grpo": {"algorithm": "dr_grpo"},
+        "gspo": {"algorithm": "gspo"},
+        "gigpo": {"algorithm": "gigpo"},
+        "matpo": {"algorithm": "matpo"},
+        "agentrl": {"algorithm": "agentrl", **crossed},
+        "leader_only": {"algorithm": "leader_only", "workflow": {"candidates": 8}},
         "reinforce_pp": {"algorithm": "reinforce_pp", **reference},
         "reinforce_pp_baseline": {"algorithm": "reinforce_pp_baseline", **reference},
         "reinforce_baseline": {"algorithm": "reinforce_baseline"},
@@ -254,12 +277,32 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "dapo": {"algorithm": "dapo"},
         "curriculum": {"algorithm": "dapo", "rollout": {"curriculum": again}},
         "ppo": {"algorithm": "ppo", "critics": {"agent": {"optimizer": {"lr": 1e-2}}}},
+        "a2c": {"algorithm": "a2c", "critics": {"agent": {}}},
+        "maporl": {
+            "algorithm": {"name": "maporl", "a3": 0.5},
+            "critics": {"agent": {"heads": 2}},
+            **reference,
+        },
+        "cory": {"algorithm": "cory", "critics": {"agent": {}}, **reference},
+        "marft": {"algorithm": {"name": "marft", "round_robin": 1}, **team},
+        "marft_token": {"algorithm": "marft_token", "critics": {"agent": {}}},
+        "target_kl": {"algorithm": {"name": "drmas", "epochs": 4, "target_kl": 1e-4}},
         "mappo": {"algorithm": "mappo", **team},
         "happo": {"algorithm": "happo", **team},
         "vdn": {"algorithm": "vdn", "critics": {"mixer": {"optimizer": {"lr": 1e-3}}}},
         "qmix": {
             "algorithm": "qmix",
             "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
+        },
+        "vdn_value": {
+            "algorithm": {"name": "vdn_value", "candidates": 2, "copy_every": 20, "distil": True},
+            "critics": {"mixer": {"optimizer": {"lr": 1e-3}}},
+            **replayed,
+        },
+        "qmix_value": {
+            "algorithm": {"name": "qmix_value", "candidates": 2, "copy_every": 20, "distil": True},
+            "critics": {"mixer": {"base": base, "optimizer": {"lr": 1e-3}}},
+            **replayed,
         },
         "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
         "earlier opponents": {"algorithm": "drmas", **past},

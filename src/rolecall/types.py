@@ -125,6 +125,7 @@ class Turn:
     verdict: str = ""  # which of several words its parser read
     candidate_error: str = ""  # what its fork of the world raised
     paid_as: str = ""  # the reward under which the workflow paid it
+    sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
     seat: str = ""  # which part of the game it played, where agents swap seats
     coach: CoachNote | None = None
     coach_error: str = ""  # why it has no score
@@ -246,6 +247,7 @@ class Batch:
     positions: Ids  # [N] position within the turn's own prompt + tokens
     parent: Ids  # [N] index of the position whose logits predict this token, or NO_PARENT
     mask: Floats  # [N] 1 where the token was sampled and is trained, else 0
+    index: Ids  # [N] `Turn.index` of the turn that sampled this token, 0 where mask is 0
     turn: Ids  # [N] index into `turn_ids`; of a shared token, the first turn that has it
     turn_ids: list[str]
     old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below

@@ -22,13 +22,17 @@ NAMES = sorted(registry.BUILT_IN["algorithm"])
 def algorithm(name: str, **options) -> Algorithm:
     """A built-in algorithm with those of the options that it has.
 
-    DAPO's length limit, which a config takes from the team, lies above the turns made here.
+    Lengths that a config takes from the team lie above the turns made here.
     """
     kind = registry.resolve("algorithm", name, key="algorithm.name")
     if name == "dapo":
         options = {"longest": 100, **options}
+    if name.endswith("_value"):  # else it trains nobody
+        options = {"distil": True, **options}
     known = set(inspect.signature(kind).parameters) - set(kind.without_effect)
-    return kind(**{key: value for key, value in options.items() if key in known})
+    made = kind(**{key: value for key, value in options.items() if key in known})
+    lacks = made.agg == "turn_sum" and made.turn_length is None
+    return made.model_copy(update={"turn_length": 100}) if lacks else made
 
 
 def said(episodes: list[Episode], agent: str) -> list[float]:
@@ -59,6 +63,7 @@ def annotated(made: Turn, *, seed: int) -> Turn:
     for name in ("logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs"):
         setattr(made, name, floats(draw.uniform(-1.2, -0.8, size)))
     made.values = floats(draw.uniform(0, 1, size))
+    made.preference = float(draw.uniform())
     gain, mixed_q, mixed_v = draw.normal(), draw.uniform(), draw.uniform()
     made.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     return made

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rolecall.algorithms.drmas import DrMas
-from rolecall.algorithms.groups import compare, left_out, mean_of, standardised
+from rolecall.algorithms.groups import compare, left_out, mean_of
 from rolecall.algorithms.grpo import Grpo
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
@@ -173,8 +173,8 @@ def test_in_a_team_of_one_trainable_agent_statistics_run_over_whole_scores():
     assert said(episodes, "solver") == pytest.approx([0.707106, -0.707106], abs=1.5e-6)
 
 
-def test_compare_takes_any_keys_any_count_any_norm_and_any_own_reward():
-    """Here: agents of one index, every turn a sample, against the others, own reward 10 a turn."""
+def test_compare_takes_any_baseline_any_count_and_any_own_reward():
+    """Against the other episodes, every turn a sample, own reward 10 for the second turn."""
     episodes = [
         episode(i, [turn(episode=f"{i}"), turn(episode=f"{i}", path=(1,))], {"team": r})
         for i, r in enumerate([3, 1, 2])
@@ -182,14 +182,22 @@ def test_compare_takes_any_keys_any_count_any_norm_and_any_own_reward():
     for e in episodes:
         e.turns[1].index = 1
     both = [(e, t) for e in episodes for t in e.turns]
-    keys = ("task", "agent", "index")
-    compare(both, keys=keys, count="turn", norm=left_out, own=lambda e, t: 10.0 * t.index)
-    assert [float(t.advantages[0]) for _, t in both] == [1.5, 1.5, -1.5, -1.5, 0.0, 0.0]
     compare(
-        both, keys=("task",), count="episode_agent", norm=standardised, own=lambda e, t: t.index
-    )  # samples 3.5, 1.5, 2.5: mean 2.5, spread 1
+        both, mean="agent", std="none", count="turn", baseline=left_out,
+        own=lambda e, t: 10.0 * t.index,
+    )  # fmt: skip
+    expected = [3 - 6.5, 13 - 6.5, 1 - 7.5, 11 - 7.5, 2 - 7.0, 12 - 7.0]
+    assert [float(t.advantages[0]) for _, t in both] == expected
+    compare(both, mean="task", std="task", count="episode_agent", own=lambda e, t: t.index)
+    # samples 3.5, 1.5, 2.5: mean 2.5, spread 1
     expected = [0.5, 1.5, -1.5, -0.5, -0.5, 0.5]
     assert [float(t.advantages[0]) for _, t in both] == pytest.approx(expected, abs=2e-6)
+
+
+def test_scores_count_within_a_limit():
+    both = [(e, t) for e in singles([3, 1, -9]) for t in e.turns]
+    compare(both, mean="task", std="none", count="turn", own=lambda e, t: 0.0, limit=2.0)
+    assert [float(t.advantages[0]) for _, t in both] == pytest.approx([5 / 3, 2 / 3, -7 / 3])
 
 
 def test_a_copied_episode_changes_no_advantage():

@@ -243,3 +243,57 @@ def test_a_value_head_without_a_finite_gradient_stops_the_policy_too_and_leaves_
         step(calm, batch(seed))
     assert torch.equal(weights(disturbed), weights(calm))
     assert torch.equal(disturbed.head.weight, calm.head.weight)
+
+
+def test_a_policy_that_moved_too_far_takes_no_further_step(model_folder):
+    """KL of each step: 0 before the first, then what the steps before it have done."""
+    turns = turns_of(6)
+    before = learner_of(model_folder)
+    noted = asyncio.run(before.annotate(turns, {"prox_logprobs"}, budget=500))
+    for each in turns:
+        each.prox_logprobs = noted[each.id]["prox_logprobs"]
+    steps = [[flat(turns)] for _ in range(6)]
+
+    def run(**options):
+        learner = learner_of(model_folder)
+        return learner, asyncio.run(
+            learner.update(steps, DrMas(epochs=6, **options), per_agent=False)
+        )
+
+    learner, free = run()
+    assert len(free) == learner.num_steps == 6
+    assert free[0].kl == pytest.approx(0.0, abs=1e-6)
+    assert 0 < free[1].kl < free[2].kl < free[3].kl
+    limit = (free[1].kl + free[2].kl) / 2
+    learner, stopped = run(target_kl=limit)
+    assert len(stopped) == learner.num_steps == 3, "the third one said so"
+    assert [done.kl for done in stopped] == [done.kl for done in free[:3]]
+    moved = asyncio.run(learner.annotate(turns, {"new_logprobs"}, budget=500))
+    d = np.concatenate([moved[t.id]["new_logprobs"] - t.prox_logprobs for t in turns])
+    assert np.mean(np.exp(d) - 1 - d) == pytest.approx(free[3].kl, rel=1e-3)
+
+
+def test_an_agents_second_turn_is_valued_by_the_second_head(model_folder):
+    """The last head values all later ones; each learns from its own turns only."""
+    algorithm = Ppo(epochs=1, value_coef=1.0)
+    learner = LocalLearner(
+        language_model(model_folder), Optimizer(lr=1e-3), total_updates=9,
+        head=Optimizer(lr=1e-2), heads=3,
+    )  # fmt: skip
+    assert learner.head is not None
+    with torch.no_grad():
+        learner.head.bias.copy_(torch.tensor([0.25, 0.5, 0.75]))
+    turns = turns_of(6)
+    for number, each in enumerate(turns):
+        each.index = number
+        each.values = np.zeros(len(each.tokens), dtype=np.float32)
+        each.returns = np.ones(len(each.tokens), dtype=np.float32)
+    noted = asyncio.run(learner.annotate(turns, {"values"}, budget=60))
+    expected = [0.25, 0.5, 0.75, 0.75, 0.75, 0.75]
+    for each, value in zip(turns, expected, strict=True):
+        assert noted[each.id]["values"].tolist() == [value] * len(each.tokens)
+        each.values = noted[each.id]["values"]
+    first = [each for each in turns if each.index == 0]
+    asyncio.run(learner.update([[flat(first)]], algorithm, per_agent=False))
+    assert learner.head.bias[0] != 0.25
+    assert learner.head.bias[1:].tolist() == [0.5, 0.75]

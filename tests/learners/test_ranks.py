@@ -70,7 +70,7 @@ def ranks():
 def spec_of(folder: Path, kind: str, **changes) -> LearnerSpec:
     spec = LearnerSpec(
         kind=kind, base=str(folder), adapter=None, seed=0, optimizer=Optimizer(lr=1e-3),
-        total_updates=10, reference=None, head=None, dtype="float32",
+        total_updates=10, reference=None, head=None, heads=1, dtype="float32",
     )  # fmt: skip
     return replace(spec, **changes)
 

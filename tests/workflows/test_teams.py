@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from rolecall.algorithms.dapo import Dapo
+from rolecall.algorithms.leader_only import LeaderOnly
 from rolecall.interfaces.environment import Observation, World
 from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
@@ -17,6 +18,7 @@ from rolecall.workflows.actor_critic import actor_critic
 from rolecall.workflows.chain import chain
 from rolecall.workflows.debate import debate
 from rolecall.workflows.graph import Sees, graph
+from rolecall.workflows.leader_and_peers import leader_and_peers
 from rolecall.workflows.majority_vote import majority_vote
 from rolecall.workflows.mathchat import mathchat
 from rolecall.workflows.mixture import mixture
@@ -24,7 +26,7 @@ from rolecall.workflows.multi_turn import multi_turn
 from rolecall.workflows.pioneer_observer import pioneer_observer
 from rolecall.workflows.planner_workers import planner_workers
 from rolecall.workflows.search_team import search_team
-from tests.workflows.teams import play_team, shown, turns_of
+from tests.workflows.teams import SumWorld, play_team, shown, turns_of
 
 RIGHT, WRONG = "\\boxed{7}", "\\boxed{8}"
 
@@ -228,6 +230,53 @@ def test_the_aggregator_reads_all_proposals_and_proposers_read_the_layer_before(
     [last] = turns_of(episode, "aggregator")
     assert "a2" in shown(last)
     assert "b2" in shown(last)
+    assert "a1" not in shown(last)
+
+
+# --- a leader and its peers ---
+
+
+class ForkedSum(SumWorld):
+    async def fork(self) -> World:
+        return ForkedSum()
+
+
+def led(folder, **options):
+    says = {
+        "leader": [f"l{n} {RIGHT if n % 2 else WRONG}" for n in range(8)],
+        "ann": [f"a1 {RIGHT}", f"a2 {RIGHT}"], "ben": [f"b1 {WRONG}", f"b2 {RIGHT}"],
+    }  # fmt: skip
+    roles = {"ann": "peer", "ben": "peer"}
+    agents = {name: {"trainable": False} for name in roles}
+    return play_team(
+        folder, leader_and_peers, says, roles=roles, agents=agents, options=options,
+        world=ForkedSum,
+    )  # fmt: skip
+
+
+def test_the_leaders_answers_read_the_same_words_of_its_peers_and_the_best_is_played(model_folder):
+    episode = led(model_folder, candidates=4)
+    answers = turns_of(episode, "leader")
+    assert len({t.prompt.tobytes() for t in answers}) == 1
+    assert "a1" in shown(answers[0])
+    assert "b1" in shown(answers[0])
+    assert [t.score for t in answers] == [0.0, 1.0, 0.0, 1.0]
+    assert [t.chosen for t in answers] == [False, True, False, False]
+    assert episode.answer == answers[1].visible
+    rule = LeaderOnly(turn_length=10)
+    rule.credit([episode])
+    assert [float(t.advantages[0]) for t in answers] == [-0.5, 0.5, -0.5, 0.5]
+    assert all(t.advantages is None for name in ("ann", "ben") for t in turns_of(episode, name))
+
+
+def test_peers_revise_after_the_leaders_answer(model_folder):
+    episode = led(model_folder, candidates=2, rounds=2)
+    first, second = turns_of(episode, "ann")
+    assert "l1" not in shown(first)
+    assert "l1" in shown(second), "the answer that was played"
+    assert "b1" in shown(second)
+    last = turns_of(episode, "leader")[-1]
+    assert "a2" in shown(last)
     assert "a1" not in shown(last)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import TAG
+from rolecall.interfaces.critic import Chooser
 from rolecall.interfaces.engine import Engine, Sampling
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
@@ -39,6 +40,14 @@ class Policy:
     template: dict[str, object] = field(default_factory=dict)  # options of the chat template
 
 
+@dataclass(frozen=True, slots=True)
+class CrossPolicy:
+    """Who samples some of an agent's turns: earlier weights of its policy."""
+
+    policy: Policy
+    share: float  # of its turns
+
+
 @dataclass(slots=True)
 class Agent:
     """One member of the team."""
@@ -53,6 +62,8 @@ class Agent:
     trainable: bool = True
     invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
     tools: ToolUse | None = None
+    cross_policy: CrossPolicy | None = None
+    chooser: Chooser | None = None  # of what it says, among candidates
 
     def messages(
         self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None

@@ -14,6 +14,7 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
+from rolecall.interfaces.critic import Chooser
 from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
@@ -114,6 +115,8 @@ class Member:
         """
         if self.agent.tools is not None:
             return await self._work(said, self.agent.tools)
+        if self.agent.chooser is not None:
+            return await self._choose(said, self.agent.chooser)
         [turn] = await self._ask(said, None)
         return turn
 
@@ -136,6 +139,12 @@ class Member:
             return await self._ask(said, number if self.team._tries_out else 1)
 
         return ask
+
+    async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
+        turns = await self._ask(said, chooser.candidates)
+        random = Random(seed_of(self.team._call_seed, "choose", turns[0].id))
+        explores = self.team._tries_out
+        return self.team.choose(await chooser(turns, explores=explores, random=random))
 
     async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
         here = call_tree.current()
@@ -199,7 +208,7 @@ class Member:
                     ),
                     messages=messages,
                     prompt=prompt,
-                    state=f"{seed_of(shown.key or shown.text):016x}",
+                    state=state_of(shown),
                     candidate=None if number is None else place[-1],
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
@@ -261,10 +270,15 @@ class Member:
                     n=len(turns),
                 )
             )
+        cross = agent.cross_policy if self.team._tries_out else None
+        if cross is not None and Random(seed_of(seed, "cross")).random() < cross.share:
+            for turn in turns:
+                turn.sampled_by = cross.policy.name
+            engine = cross.policy.engine
         return await engine.generate(
             Request(
                 id=name,
-                policy=agent.policy.name,
+                policy=turns[0].sampled_by or agent.policy.name,
                 prompt=prompt,
                 sampling=agent.sampling,
                 seed=seed,
@@ -335,3 +349,9 @@ def _again(turns: list[Turn]) -> Sequence[Completion | Answer]:
         assert turn.versions is not None
         found.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
     return found
+
+
+def state_of(shown: Observation) -> str:
+    """A hash of what the world shows; "" where it shows nothing."""
+    seen = shown.key or shown.text
+    return f"{seed_of(seen):016x}" if seen else ""

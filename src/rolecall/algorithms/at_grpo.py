@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Samples, prompt_of, standardised
+from rolecall.algorithms.groups import prompt_of, relative
 from rolecall.types import Episode, group_by, spread
 
 
@@ -19,15 +19,14 @@ class AtGrpo(Algorithm):
     min_group: ClassVar[int] = 1
     compares_candidates: ClassVar[bool] = True
     needs_candidates: ClassVar[bool] = True
+    divides: ClassVar[bool] = True
+    """Whether scores are divided by the spread of their group."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
         episode_of = {t.id: e for e, t in self.credited_turns(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
         for group in group_by(turns, "task", "agent", "index", "state", prompt_of):
-            samples: Samples = {
-                (turn.id, ""): self.own_reward(episode_of[turn.id], turn) for turn in group
-            }
-            advantage = standardised(samples)
-            for turn in group:
-                turn.advantages = spread(turn, advantage(samples[turn.id, ""], turn.id))
+            scores = [self.own_reward(episode_of[turn.id], turn) for turn in group]
+            for turn, advantage in zip(group, relative(scores, divide=self.divides), strict=True):
+                turn.advantages = spread(turn, advantage)

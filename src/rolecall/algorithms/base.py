@@ -26,14 +26,14 @@ from rolecall.algorithms.losses import (
 )
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Critic
+from rolecall.interfaces.critic import Chooser, Critic
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
 # Settings that losses of another kind, such as those of dpo and sft, do not read.
 OF_CLIPPED_LOSS = (
     "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
-    "kl_in", "kl_form", "entropy", "per_family",
+    "kl_in", "kl_form", "entropy", "per_family", "target_kl",
 )  # fmt: skip
 # (an episode, what to change) -> the episode that the same seeds then give
 Replay = Callable[[Episode, Swap | None], Coroutine[Any, Any, Episode]]
@@ -105,6 +105,9 @@ class Algorithm(BaseModel, ABC):
     """Epochs over the turns of a step."""
     minibatches: int = Field(1, ge=1, le=100_000)
     """Optimizer steps in an epoch, each on its share of the turns."""
+    target_kl: float | None = Field(None, gt=0, le=1000)
+    """Leave out the rest of a step's optimizer steps once the policy is further from where they
+    began: mean of ratio - 1 - log ratio over the tokens of one of them, in nats."""
 
     @model_validator(mode="after")
     def _check_effects(self) -> Algorithm:
@@ -120,6 +123,11 @@ class Algorithm(BaseModel, ABC):
             )
         if "kl_in" in given and not self.kl:
             raise ValueError("kl_in has no effect while kl is 0; remove it, or set kl above 0")
+        if self.target_kl is not None and not self.needs_prox:
+            raise ValueError(
+                "target_kl has no effect with one optimizer step a step; set epochs or minibatches "
+                "above 1, or remove it"
+            )
         if self.anchor == "sampler" and (self.correction or "none").endswith("tis"):
             raise ValueError(
                 f"correction {self.correction!r} with anchor 'sampler' would count the ratio "
@@ -128,6 +136,11 @@ class Algorithm(BaseModel, ABC):
         return self
 
     # --- what the trainer asks ---
+
+    @property
+    def moves_policies(self) -> bool:
+        """False: what it learns is in its critic, and the weights of its agents stay."""
+        return True
 
     @property
     def needs_reference(self) -> bool:
@@ -171,6 +184,10 @@ class Algorithm(BaseModel, ABC):
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """With `keep_together`: the pairs that `credit` found among these turns."""
         return []
+
+    def chooser(self, critic: Any) -> Chooser | None:
+        """Who chooses what agents say, among several candidates of each call; None: nobody."""
+        return None
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """Teach the critic what the episodes earned, after the policies' updates; its metrics."""

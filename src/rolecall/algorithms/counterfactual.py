@@ -8,7 +8,7 @@ turn to RLOO, as turns that were not sampled for a replay are.
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
@@ -21,8 +21,6 @@ from rolecall.types import Episode, Group, Swap, Turn, spread
 
 class Counterfactual(Algorithm):
     """A = outcome - mean outcome of the replays, divided by the agent's spread."""
-
-    keys: ClassVar[tuple[str, ...]] = ("task", "agent")
 
     baseline: Literal["same", "text"] = "same"
     """What stands in the turn's place: a new sample of the same policy, or `text`."""
@@ -74,7 +72,10 @@ class Counterfactual(Algorithm):
     def credit(self, episodes: list[Episode]) -> None:
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
         said = self.credited_turns(episodes)
-        compare(said, keys=self.keys, count="episode_agent", norm=left_out, own=self.own_reward)
+        compare(
+            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            baseline=left_out,
+        )  # fmt: skip
         self._variances, self._failed = [], 0
         for agent in sorted({turn.agent for _, turn in said}):
             turns = [(episode, turn) for episode, turn in said if turn.agent == agent]

@@ -7,9 +7,9 @@ whole group gets 0.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Literal
 
-from rolecall.algorithms.groups import Count
+from rolecall.algorithms.groups import Count, Level
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
 
@@ -17,8 +17,11 @@ from rolecall.algorithms.losses import Aggregation
 class DrMas(Grpo):
     """As published: every call is one sample, the loss is a mean over tokens."""
 
-    keys: ClassVar[tuple[str, ...]] = ("task", "agent")
-
+    mean: Level = "agent"
+    """Whose scores an agent's are measured from: all of the attempts at a task, its own in them
+    (`agent`), or all of the step (`global`)."""
+    std: Literal["task", "agent", "global", "none"] = "agent"
+    """Whose spread divides them; `none`: they are not divided."""
     count: Count = "turn"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "token"

@@ -6,6 +6,7 @@ one, the mean of its scores (`count: episode_agent`). All numbers are float64.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable
 from typing import Literal
@@ -15,10 +16,13 @@ import numpy as np
 from rolecall.types import Episode, Turn, group_by, spread
 
 Count = Literal["turn", "episode_agent"]
+Level = Literal["task", "agent", "global"]
+# What turns have in common that are compared: their task, their task and agent, or the step.
+KEYS: dict[Level, tuple[str, ...]] = {"task": ("task",), "agent": ("task", "agent"), "global": ()}
 CreditedTurn = tuple[Episode, Turn]
 Samples = dict[tuple[str, Hashable], float]  # (episode id, what else tells samples apart) -> score
-# (samples of a group) -> a function from a score and its episode id to an advantage
-Norm = Callable[[Samples], Callable[[float, str], float]]
+# (samples of a group) -> a function from an episode id to what its scores are measured from
+Baseline = Callable[[Samples], Callable[[str], float | None]]
 OwnReward = Callable[[Episode, Turn], float]
 
 
@@ -31,29 +35,41 @@ def mean_of(values: Collection[float]) -> float:
     return lowest if lowest == max(values) else float(np.mean(list(values)))
 
 
-def standardised(samples: Samples) -> Callable[[float, str], float]:
-    """s -> (s - mean) / (std + 1e-6), std with n - 1; 0 for fewer than two samples or equal ones.
+def std_of(values: Collection[float]) -> float:
+    """The standard deviation, n - 1 in its denominator; exactly 0 for one value or equal ones.
 
     The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
     """
-    scores = list(samples.values())
-    if len(scores) < 2 or max(scores) == min(scores):
-        return lambda score, episode: 0.0
-    mean, std = mean_of(scores), float(np.std(scores, ddof=1))
-    return lambda score, episode: (score - mean) / (std + 1e-6)
+    if len(values) < 2 or max(values) == min(values):
+        return 0.0
+    return float(np.std(list(values), ddof=1))
 
 
-def left_out(samples: Samples) -> Callable[[float, str], float]:
-    """s -> s - mean of the samples of the other episodes; [1, 0, 0] -> 1, -.5, -.5.
+def per_std(gain: float, std: float) -> float:
+    """gain / (std + 1e-6); 0 where nothing varies."""
+    return gain / (std + 1e-6) if std else 0.0
 
-    0 where no other episode has a sample.
-    """
 
-    def advantage(score: float, episode: str) -> float:
+def relative(values: list[float], *, divide: bool = True) -> list[float]:
+    """Each less their mean, divided by their spread; exactly 0 for one value or equal ones."""
+    mean, std = mean_of(values), std_of(values)
+    return [per_std(value - mean, std) if divide else value - mean for value in values]
+
+
+def average(samples: Samples) -> Callable[[str], float | None]:
+    """The mean of all samples; [1, 0, 0] -> 1/3 for each. None where there is one alone."""
+    mean = mean_of(samples.values()) if len(samples) > 1 else None
+    return lambda episode: mean
+
+
+def left_out(samples: Samples) -> Callable[[str], float | None]:
+    """The mean of the samples of the other episodes; [1, 0, 0] -> 0, .5, .5. None without any."""
+
+    def baseline(episode: str) -> float | None:
         others = [value for (other, _), value in samples.items() if other != episode]
-        return score - mean_of(others) if others else 0.0
+        return mean_of(others) if others else None
 
-    return advantage
+    return baseline
 
 
 def prompt_of(turn: Turn) -> bytes:
@@ -62,46 +78,50 @@ def prompt_of(turn: Turn) -> bytes:
 
 
 def compare(
-    said: list[CreditedTurn], *, keys: tuple[str, ...], count: Count, norm: Norm, own: OwnReward
+    said: list[CreditedTurn],
+    *,
+    mean: Level,
+    std: Level | Literal["none"],
+    count: Count,
+    own: OwnReward,
+    baseline: Baseline = average,
+    limit: float = math.inf,
 ) -> None:
-    """Write the advantages of turns, each compared with the turns of equal `keys`.
+    """Write the advantages of turns: scores less the baseline of the turns of one `mean`, divided
+    by the spread of the turns of one `std`.
 
     Where agents are compared with themselves (or only one is trained) the statistics run over
-    s_t, outcome plus own reward. Where they are pooled they run over outcomes, and an agent's own
-    reward is compared with that agent's other turns only, so that a penalty of one agent moves
-    no other's advantages.
+    s_t, outcome plus own reward. Where one of them is pooled both run over outcomes, and an agent's
+    own reward is added, less the mean of its other turns, so that a penalty of one agent moves no
+    other's advantages. `baseline` None: a turn gets 0. Scores count within plus and minus `limit`.
     """
-    episode_of = {turn.id: episode for episode, turn in said}
     turns = [turn for _, turn in said]
-    alone = "agent" in keys or len({turn.agent for turn in turns}) <= 1
-    for group in group_by(turns, *keys):
-        members = [(episode_of[turn.id], turn) for turn in group]
-        if alone:
-            _against_itself(members, count=count, norm=norm, own=own)
-        else:
-            _pooled(members, count=count, norm=norm, own=own)
+    pooled = not {mean, std} <= {"agent", "none"} and len({turn.agent for turn in turns}) > 1
+    reward = {turn.id: own(episode, turn) for episode, turn in said}
+    score, sample = {}, {}
+    for episode, turn in said:
+        earned = episode.outcome(turn.agent) + (0.0 if pooled else reward[turn.id])
+        score[turn.id] = min(max(earned, -limit), limit)
+        owner = episode.owner(turn.agent) if pooled else turn.agent
+        sample[turn.id] = episode.id, (turn.id if count == "turn" else owner)
 
+    def samples_of(group: list[Turn]) -> Samples:
+        found = defaultdict(list)
+        for turn in group:
+            found[sample[turn.id]].append(score[turn.id])
+        return {name: mean_of(scores) for name, scores in found.items()}
 
-def _against_itself(group: list[CreditedTurn], *, count: Count, norm: Norm, own: OwnReward) -> None:
-    score = {turn.id: episode.outcome(turn.agent) + own(episode, turn) for episode, turn in group}
-    scores: dict[tuple[str, Hashable], list[float]] = defaultdict(list)
-    for episode, turn in group:
-        scores[episode.id, turn.id if count == "turn" else turn.agent].append(score[turn.id])
-    advantage = norm({sample: mean_of(values) for sample, values in scores.items()})
-    for episode, turn in group:
-        turn.advantages = spread(turn, advantage(score[turn.id], episode.id))
-
-
-def _pooled(group: list[CreditedTurn], *, count: Count, norm: Norm, own: OwnReward) -> None:
-    outcomes: Samples = {}
-    reward = {turn.id: own(episode, turn) for episode, turn in group}
-    of_agent: dict[str, list[float]] = defaultdict(list)
-    for episode, turn in group:
-        sample = turn.id if count == "turn" else episode.owner(turn.agent)
-        outcomes[episode.id, sample] = episode.outcome(turn.agent)
-        of_agent[turn.agent].append(reward[turn.id])
-    advantage = norm(outcomes)
-    for episode, turn in group:
-        extra = reward[turn.id] - mean_of(of_agent[turn.agent])
-        outcome = episode.outcome(turn.agent)
-        turn.advantages = spread(turn, advantage(outcome, episode.id) + extra)
+    gain = {}
+    for group in group_by(turns, *KEYS[mean]):
+        expected = baseline(samples_of(group))
+        for turn in group:
+            least = expected(sample[turn.id][0])
+            gain[turn.id] = 0.0 if least is None else score[turn.id] - least
+    for group in group_by(turns, *KEYS[std]) if std != "none" else []:
+        spread_of_group = std_of(samples_of(group).values())
+        gain |= {turn.id: per_std(gain[turn.id], spread_of_group) for turn in group}
+    for group in group_by(turns, *KEYS[mean], "agent") if pooled else []:
+        usual = mean_of([reward[turn.id] for turn in group])
+        gain |= {turn.id: gain[turn.id] + reward[turn.id] - usual for turn in group}
+    for turn in turns:
+        turn.advantages = spread(turn, gain[turn.id])

@@ -5,10 +5,10 @@ Degenerate: a group of one, or with equal outcomes, gets exactly 0.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Count, Norm, compare, standardised
+from rolecall.algorithms.groups import Baseline, Count, Level, average, compare
 from rolecall.algorithms.losses import Aggregation
 from rolecall.types import Episode
 
@@ -16,11 +16,15 @@ from rolecall.types import Episode
 class Grpo(Algorithm):
     """Advantage: the outcome, centred and divided by the spread of its task's attempts."""
 
-    keys: ClassVar[tuple[str, ...]] = ("task",)
-    norm: ClassVar[Norm] = staticmethod(standardised)
+    baseline: ClassVar[Baseline] = staticmethod(average)
 
-    in_credit: ClassVar[frozenset[str]] = frozenset({"count"})
+    in_credit: ClassVar[frozenset[str]] = frozenset({"mean", "std", "count"})
 
+    mean: Level = "task"
+    """Whose scores an agent's are measured from: all of the attempts at a task, its own in them
+    (`agent`), or all of the step (`global`)."""
+    std: Literal["task", "agent", "global", "none"] = "task"
+    """Whose spread divides them; `none`: they are not divided."""
     count: Count = "episode_agent"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "turn_mean"
@@ -30,8 +34,9 @@ class Grpo(Algorithm):
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every token of the attempts."""
         compare(
             self.credited_turns(episodes),
-            keys=self.keys,
+            mean=self.mean,
+            std=self.std,
             count=self.count,
-            norm=type(self).norm,
             own=self.own_reward,
+            baseline=type(self).baseline,
         )

@@ -15,6 +15,7 @@ from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
 from rolecall.critics.parts import CriticParts
+from rolecall.critics.transcript import StepsOf
 from rolecall.interfaces.critic import Critic
 from rolecall.types import Episode, Turn, joint_steps, spread
 
@@ -33,6 +34,8 @@ class Mappo(Algorithm):
     """Credit of a turn: what the team earned after it, less what the team critic expected."""
 
     min_group: ClassVar[int] = 1
+    steps_of: ClassVar[StepsOf] = staticmethod(joint_steps)
+    """What an episode is a chain of."""
     critic: ClassVar[str | None] = "team"
     critic_reads: ClassVar[bool] = True
 
@@ -54,7 +57,7 @@ class Mappo(Algorithm):
         said = {turn.id: turn for _, turn in self.credited_turns(episodes)}
         for episode in episodes:
             for agent in sorted({turn.agent for turn in episode.turns}):
-                chain = joint_steps(episode)
+                chain = type(self).steps_of(episode)
                 values, found = self.chain(episode, chain, agent)
                 for joint_step, value, advantage in zip(chain, values, found, strict=True):
                     for turn in joint_step:
@@ -85,13 +88,14 @@ class Mappo(Algorithm):
             agents=parts.agents,
             budget=parts.budget,
             total_updates=parts.steps * self.critic_epochs,
+            steps_of=type(self).steps_of,
         )
 
     def fit(self, episodes: list[Episode], critic: TeamCritic) -> dict[str, float]:
         """Regress the critic on the returns, [joint steps, agents] of each episode."""
         targets = []
         for episode in episodes:
-            chain = joint_steps(episode)
+            chain = type(self).steps_of(episode)
             returns = [sum(self.chain(episode, chain, agent)) for agent in critic.agents]
             targets.append(np.stack(returns, axis=1))
         return critic.fit(episodes, targets, epochs=self.critic_epochs)

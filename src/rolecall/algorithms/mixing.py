@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Samples, standardised
+from rolecall.algorithms.groups import relative
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Critic
 from rolecall.types import Episode, Turn, Utility, group_by, joint_steps, spread
@@ -55,14 +55,13 @@ class Vdn(Algorithm):
             for joint_step, value in zip(joint_steps(episode), self.targets(episode), strict=True):
                 target |= {turn.id: value for turn in joint_step}
         for turns in group_by(said, "agent"):
-            found: Samples = {}
+            found = []
             for turn in turns:
                 utility = _utility(turn)
                 shared = target[turn.id] - utility.mixed_v
-                found[turn.id, ""] = self.eta * utility.gain + (1 - self.eta) * shared
-            norm = standardised(found)
-            for turn in turns:
-                turn.advantages = spread(turn, norm(found[turn.id, ""], turn.id))
+                found.append(self.eta * utility.gain + (1 - self.eta) * shared)
+            for turn, advantage in zip(turns, relative(found), strict=True):
+                turn.advantages = spread(turn, advantage)
 
     def targets(self, episode: Episode) -> list[float]:
         """y by joint step: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""

@@ -19,7 +19,7 @@ from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
 from rolecall.interfaces.algorithm import Outputs
-from rolecall.types import Batch, Episode, group_by
+from rolecall.types import Batch, Episode, Turn, group_by
 
 
 class Ppo(Algorithm):
@@ -55,17 +55,24 @@ class Ppo(Algorithm):
             whiten(said, centre=True)
 
     def _chain(self, said: list[CreditedTurn]) -> None:
-        lengths = [len(turn.ids[1]) for _, turn in said]
-        ends = np.cumsum(lengths) - 1
-        rewards = np.concatenate([self.kl_rewards(turn) for _, turn in said]).astype(np.float64)
-        rewards[ends] += [turn.score for _, turn in said]
         episode, last = said[-1]
-        rewards[-1] += episode.outcome(last.agent)
+        scores = [turn.score for _, turn in said]
+        scores[-1] += episode.outcome(last.agent)
+        self.chain([turn for _, turn in said], scores)
+
+    def chain(self, turns: list[Turn], scores: list[float]) -> None:
+        """Advantages and returns of the tokens of turns that follow one another; each turn's score
+        is earned with its last token.
+        """
+        lengths = [len(turn.ids[1]) for turn in turns]
+        ends = np.cumsum(lengths) - 1
+        rewards = np.concatenate([self.kl_rewards(turn) for turn in turns]).astype(np.float64)
+        rewards[ends] += scores
         discounts = np.full(len(rewards), self.gamma)
         discounts[ends] = self.gamma_turn
-        values = np.concatenate([turn.values for _, turn in said])
+        values = np.concatenate([turn.values for turn in turns])
         found = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
-        for (_, turn), end, length in zip(said, ends, lengths, strict=True):
+        for turn, end, length in zip(turns, ends, lengths, strict=True):
             place = slice(end + 1 - length, end + 1)
             turn.advantages = found[place].astype(np.float32)
             turn.returns = (found[place] + values[place]).astype(np.float32)

@@ -6,14 +6,13 @@ that a constant group stays at 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Samples, compare, mean_of
+from rolecall.algorithms.groups import compare
 from rolecall.algorithms.losses import Estimator
 from rolecall.algorithms.whitening import whiten
 from rolecall.types import Episode
@@ -63,15 +62,8 @@ class ReinforcePlusPlusBaseline(Algorithm):
     def credit(self, episodes: list[Episode]) -> None:
         """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
         said = self.credited_turns(episodes)
-        limit = self.reward_clip
-
-        def centred(samples: Samples) -> Callable[[float, str], float]:
-            if len(samples) < 2:
-                return lambda score, episode: 0.0
-            mean = mean_of(np.clip(list(samples.values()), -limit, limit).tolist())
-            return lambda score, episode: float(np.clip(score, -limit, limit)) - mean
-
         compare(
-            said, keys=("task", "agent"), count="episode_agent", norm=centred, own=self.own_reward
-        )
+            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            limit=self.reward_clip,
+        )  # fmt: skip
         whiten(said, centre=False)

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rolecall.algorithms.groups import Norm, left_out
+from rolecall.algorithms.groups import Baseline, Level, left_out
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
 from rolecall.types import Batch
@@ -21,8 +21,13 @@ from rolecall.types import Batch
 class Rloo(Grpo):
     """Each agent against itself; a whole utterance is one action, so its log-probs are summed."""
 
-    keys: ClassVar[tuple[str, ...]] = ("task", "agent")
-    norm: ClassVar[Norm] = staticmethod(left_out)
+    baseline: ClassVar[Baseline] = staticmethod(left_out)
+
+    mean: Level = "agent"
+    """Whose scores an agent's are measured from: all of the attempts at a task, its own in them
+    (`agent`), or all of the step (`global`); those of its own episode are left out."""
+    std: Literal["task", "agent", "global", "none"] = "none"
+    """Whose spread divides them; `none`: they are not divided."""
 
     agg: Aggregation = "turn_sum"
     """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

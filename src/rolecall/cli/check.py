@@ -21,7 +21,10 @@ from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
 from rolecall.storage.run_folder import STAGES, RunFolder
 
-SETTINGS = ("epochs", "minibatches", "clip_low", "clip_high", "agg", "kl", "entropy")
+SETTINGS = (
+    "mean", "std", "count", "epochs", "minibatches", "target_kl", "clip_low", "clip_high", "agg",
+    "kl", "entropy",
+)  # fmt: skip
 
 
 def check(source: str, overrides: list[str]) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
             "about": " ".join((inspect.getdoc(plan.workflow.play) or "").split("\n\n")[0].split()),
             "roles": list(plan.workflow.roles),
         },
-        "agents": {name: _agent(plan, name) for name in config.team},
+        "agents": agents_of(plan),
         "step": _step(plan, opened),
         "memory": [asdict(need) for need in memory_of(config, activations=False)],
     }
@@ -80,7 +83,9 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         "role": agent.role or name,
         "policy": agent.policy,
         "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
+        "invalid_penalty": agent.invalid_penalty,
         "tools": [named.name for named in agent.tools.use] if agent.tools else [],
     }
     if name not in plan.algorithms:
@@ -88,7 +93,11 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
     algorithm, policy = plan.algorithms[name], plan.config.policies[agent.policy]
     assert policy.optimizer is not None, "the config fills it in"
     named = agent.algorithm or plan.config.algorithm
-    settings = {key: getattr(algorithm, key) for key in SETTINGS if hasattr(algorithm, key)}
+    settings = {
+        key: getattr(algorithm, key)
+        for key in SETTINGS
+        if hasattr(algorithm, key) and key not in algorithm.without_effect
+    }
     return found | {
         "trained": "adapter" if policy.adapter else "all weights",
         "algorithm": named.name,
@@ -97,6 +106,8 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         "reference": policy.reference or "none",
         "lr": policy.optimizer.lr,
         "schedule": policy.optimizer.schedule,
+        "warmup_steps": policy.optimizer.warmup_steps,
+        "gradient_clip": policy.optimizer.clip,
     }
 
 
@@ -126,12 +137,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     flow, step = found["workflow"], found["step"]
     roles = ", then ".join(flow["roles"]) or "agents by name"
     console.print(f"Workflow {flow['name']}: {roles}. {flow['about']}", highlight=False)
-    agents = found["agents"]
-    table = Table("", *agents, title="Agents", title_justify="left")
-    rows = list(dict.fromkeys(key for values in agents.values() for key in values))
-    for row in rows:
-        table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))
-    console.print(table)
+    console.print(agents_table(found["agents"]))
     console.print(
         f"A step: {step['tasks']} tasks x {step['attempts']} attempts = {step['episodes']} "
         f"episodes; {step['steps']} steps. Tasks: "
@@ -154,5 +160,20 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print("Activations come on top: `rolecall plan` says how much, and what fits.")
 
 
+def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
+    """A column for each agent, a row for each setting, with the values that hold."""
+    table = Table("", *agents, title="Agents", title_justify="left")
+    for row in dict.fromkeys(key for values in agents.values() for key in values):
+        table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))
+    return table
+
+
+def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The effective settings of each agent."""
+    return {name: _agent(plan, name) for name in plan.config.team}
+
+
 def _cell(value: object) -> str:
+    if value is None:
+        return "none"
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

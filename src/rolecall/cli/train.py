@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from rolecall.cli import staged
+from rolecall.cli.check import agents_of, agents_table
 from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
 from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
@@ -59,6 +60,7 @@ def train(
                 f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
             )
             return summarised(folder, config)
+        console.print(agents_table(agents_of(plan)))
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())

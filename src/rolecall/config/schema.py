@@ -72,6 +72,15 @@ class ToolsConfig(Section):
         return {"use": value} if isinstance(value, list) else value
 
 
+class CrossPolicyConfig(Section):
+    """Turns of an agent that earlier weights of its policy sample (AgentRL, 2510.04206)."""
+
+    policy: str
+    """A policy whose `opponent_pool` holds earlier weights of the agent's own."""
+    share: float = Field(0.25, gt=0, lt=1)
+    """How often one of its turns is sampled by them; evaluations are played without."""
+
+
 class AgentConfig(Section):
     """One member of the team."""
 
@@ -93,6 +102,9 @@ class AgentConfig(Section):
     """False: it speaks, but its turns are never trained on."""
     algorithm: Named | None = None
     """How credit is given to this agent; by default as for the team."""
+    cross_policy: CrossPolicyConfig | None = None
+    """Draw who samples each of its turns: its policy, or earlier weights of it. Those turns are
+    trained too, with the log-probs of who sampled them."""
     tools: ToolsConfig | None = None
     """What it may call; it is asked again with the results until it calls nothing."""
 
@@ -168,6 +180,9 @@ class CriticConfig(Section):
     (QMIX only); `agent` is a head on each policy's own model and has none."""
     optimizer: Optimizer = Optimizer()
     """How it is updated; lr is 1e-5 by default."""
+    heads: int = Field(1, ge=1, le=64)
+    """Of `agent`: value heads of each policy. The n-th values an agent's n-th turn in an episode,
+    as a critic for each round of a debate; the last one values all later turns."""
 
 
 class CurriculumConfig(Section):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from rolecall.config.optimizer import Optimizer
-from rolecall.critics.transcript import Transcript, transcripts
+from rolecall.critics.transcript import StepsOf, Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
@@ -59,7 +59,10 @@ class JointCritic:
         agents: list[str],
         budget: int,
         total_updates: int,
+        steps_of: StepsOf = joint_steps,
     ) -> None:
+        """`steps_of`: the turns of an episode, those together that share a value."""
+        self.steps_of = steps_of
         self.model, self.agents, self.budget = model, agents, budget
         self.head = ValueHead(model.hidden_size, len(agents)).to(model.device)
         self.moments = Moments()
@@ -74,7 +77,7 @@ class JointCritic:
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
                 place = 0
                 for episode, row in batch:
-                    for joint_step in joint_steps(episode)[row.joint_steps]:
+                    for joint_step in self.steps_of(episode)[row.joint_steps]:
                         for turn in joint_step:
                             by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
                             turn.team_values = by_agent
@@ -113,7 +116,11 @@ class JointCritic:
     def _batches(self, episodes: list[Episode]) -> Iterator[list[tuple[Episode, Transcript]]]:
         longest = self.model.max_length
         tokenizer = self.model.tokenizer
-        rows = [(e, row) for e in episodes for row in transcripts(e, tokenizer, longest=longest)]
+        rows = [
+            (episode, row)
+            for episode in episodes
+            for row in transcripts(episode, tokenizer, longest=longest, steps_of=self.steps_of)
+        ]
         batch: list[tuple[Episode, Transcript]] = []
         size = 0
         for row in sorted(rows, key=lambda pair: -len(pair[1].ids)):

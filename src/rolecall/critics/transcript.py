@@ -16,14 +16,16 @@ are dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.agents.control_tokens import controls
-from rolecall.types import Episode, Ids, joint_steps
+from rolecall.types import Episode, Ids, Turn, joint_steps
+
+StepsOf = Callable[[Episode], list[list[Turn]]]  # the joint steps of an episode, or single turns
 
 
 @dataclass(slots=True)
@@ -41,13 +43,15 @@ class Transcript:
         return slice(self.first, self.first + len(self.reads))
 
 
-def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list[Transcript]:
+def transcripts(
+    episode: Episode, tokenizer: Tokenizer, *, longest: int, steps_of: StepsOf = joint_steps
+) -> list[Transcript]:
     """What stood before each joint step, in rows of at most `longest` tokens.
 
     A task of 2 tokens, `longest` 12, pieces of 4 tokens, one a stage: the first three stages read a
     row of 2, 2 + 4 and 2 + 4 + 4 tokens. The fourth begins a row of the task and the third piece.
     """
-    task, pieces, ends = _pieces(episode, tokenizer)
+    task, pieces, ends = _pieces(episode, tokenizer, steps_of)
     task = task[-(longest // 2) :]
     room = longest - len(task)
     rows: list[Transcript] = []
@@ -66,7 +70,9 @@ def transcripts(episode: Episode, tokenizer: Tokenizer, *, longest: int) -> list
     return rows
 
 
-def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], list[int]]:
+def _pieces(
+    episode: Episode, tokenizer: Tokenizer, steps_of: StepsOf
+) -> tuple[Ids, list[Ids], list[int]]:
     """The task, what was seen and said, and how much of that stood before each joint step."""
 
     known = controls(tokenizer)
@@ -78,7 +84,7 @@ def _pieces(episode: Episode, tokenizer: Tokenizer) -> tuple[Ids, list[Ids], lis
 
     pieces: list[Ids] = []
     ends = []
-    for joint_step in joint_steps(episode):
+    for joint_step in steps_of(episode):
         seen = next((t.observation for t in joint_step if t.observation is not None), "")
         if seen:
             pieces.append(ids("world", seen))

@@ -161,15 +161,14 @@ class UtilityCritic:
         return [row for e in episodes for row in transcripts(e, tokenizer, longest=longest)]
 
     def _read(self, episodes: list[Episode]) -> None:
-        """Hidden states where the prompt and where the turn ends, of every played turn."""
-        self._seen = {}
+        """Of every played turn."""
+        self._seen = self._read_turns([t for e in episodes for t in e.turns if t.chosen])
+
+    def _read_turns(self, asked: list[Turn]) -> dict[str, Tensor]:
+        """Hidden states where the prompt and where the turn ends, [2, hidden size] by turn id."""
+        seen: dict[str, Tensor] = {}
         for policy, model in sorted(self.models.items()):
-            turns = [
-                turn
-                for episode in episodes
-                for turn in episode.turns
-                if turn.policy == policy and turn.chosen
-            ]
+            turns = [turn for turn in asked if turn.policy == policy]
             share = self.share_prefixes and model.shares_prefixes
             for batch in pack(turns, budget=self.budget, share=share) if turns else []:
                 sampled = [
@@ -187,7 +186,8 @@ class UtilityCritic:
                 )
                 assert hidden is not None
                 pairs = hidden.reshape(len(ends), 2, -1)
-                self._seen |= dict(zip(batch.turn_ids, pairs, strict=True))
+                seen |= dict(zip(batch.turn_ids, pairs, strict=True))
+        return seen
 
     def save(self, folder: Path) -> None:
         state = {"whole": self.whole.state_dict(), "stepper": self.stepper.state_dict()}

@@ -33,6 +33,7 @@ class Objective(Protocol):
     """What a learner asks of an algorithm."""
 
     entropy: float  # above 0 the outputs have entropies
+    target_kl: float | None  # of `Update.kl`, after which no further optimizer step is taken
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """The loss of one micro-batch, summed and not yet divided."""

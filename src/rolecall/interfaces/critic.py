@@ -1,11 +1,12 @@
-"""Declares what a critic, which expects rewards, promises the trainer."""
+"""Declares what a critic, which expects rewards, promises, and who asks it to choose."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
-from rolecall.types import Episode
+from rolecall.types import Episode, Turn
 
 
 class Critic(Protocol):
@@ -17,3 +18,13 @@ class Critic(Protocol):
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...
+
+
+class Chooser(Protocol):
+    """Chooses among the candidates of a call, in any workflow."""
+
+    candidates: int  # that are sampled in each call
+
+    async def __call__(self, turns: list[Turn], *, explores: bool, random: Random) -> Turn:
+        """The one that is played. `explores`: whether to try others than the best, in training."""
+        ...

@@ -24,6 +24,7 @@ class Update:
     agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
     lr: float = 0.0
     agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    kl: float = 0.0  # mean of ratio - 1 - log ratio to the policy before the first of the steps
     skipped: str = ""  # the turn that had no finite loss or gradient
 
 

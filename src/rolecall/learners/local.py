@@ -22,7 +22,7 @@ from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper, total_norm
 from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
-from rolecall.learners.updates import check_diverged, update_of
+from rolecall.learners.updates import check_diverged, is_far, update_of
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
@@ -47,6 +47,7 @@ class LocalLearner(Learner):
         total_updates: int,
         reference: LanguageModel | Literal["base"] | None = None,
         head: Optimizer | None = None,
+        heads: int = 1,
         checkpoint_activations: bool = False,
         share_prefixes: bool = True,
         offloads: bool = False,
@@ -70,7 +71,7 @@ class LocalLearner(Learner):
         self.head: ValueHead | None = None
         self.head_stepper: Stepper | None = None
         if head is not None:
-            self.head = ValueHead(model.hidden_size).to(model.device)
+            self.head = ValueHead(model.hidden_size, heads).to(model.device)
             self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
         # The reference's weights: of an adapter, or those that a reference model has taken over.
         self.refreshed: dict[str, Tensor] | None = None
@@ -96,7 +97,10 @@ class LocalLearner(Learner):
         if with_values:
             assert self.head is not None
             assert states is not None
-            found.values = using.spread(batch, self.head(states.float())[:, 0])
+            every = self.head(states.float())  # [M, heads]
+            values = torch.stack([using.spread(batch, column) for column in every.T])
+            index = torch.from_numpy(batch.index).long().to(values.device)
+            found.values = values.gather(0, index.clamp(max=len(values) - 1)[None])[0]
         return found
 
     @property
@@ -211,7 +215,11 @@ class LocalLearner(Learner):
         of the gradient where several agents speak with this policy. Raises DivergedError after
         three steps in a row without a finite gradient.
         """
-        updates = [self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        updates: list[Update] = []
+        for batches in steps:
+            updates.append(self._step(batches, algorithm, per_agent=per_agent))
+            if is_far(updates[-1], algorithm):
+                break
         self.version += any(not update.skipped for update in updates)
         return updates
 

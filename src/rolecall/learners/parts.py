@@ -17,7 +17,8 @@ class LearnerParts:
     optimizer: Optimizer
     total_updates: int  # optimizer steps of the whole run
     reference: LanguageModel | Literal["base"] | None  # for KL; "base": the adapter switched off
-    head: Optimizer | None  # of a value head, where the algorithm needs one
+    head: Optimizer | None  # of value heads, where the algorithm needs them
+    heads: int  # how many: the n-th values an agent's n-th turn of an episode
     checkpoint_activations: bool
     share_prefixes: bool
     offloads: bool  # between updates moments, masters and the reference are not on the device

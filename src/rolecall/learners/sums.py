@@ -24,6 +24,7 @@ class Sums:
         self.losses: list[Tensor] = []
         self.parts: dict[str, float] = defaultdict(float)
         self.num_ids = 0
+        self.moved: list[Tensor] = []  # of each batch: the sum of ratio - 1 - log ratio to before
         self.mismatch: list[Tensor] = []  # of each batch: sums of |d|, k3, outside; largest |d|
 
     def add(self, batch: Batch, loss: Loss, logprobs: Tensor) -> None:
@@ -37,6 +38,8 @@ class Sums:
         prox, device = batch.prox_logprobs, logprobs.device
         before = logprobs if prox is None else torch.from_numpy(prox).to(device)
         mask = torch.from_numpy(batch.mask > 0).to(device)
+        moved = (logprobs - before)[mask]
+        self.moved.append((moved.clamp(-20.0, 20.0).exp() - 1.0 - moved).sum())
         d = (before - torch.from_numpy(batch.old_logprobs).to(device))[mask]
         ratio = d.clamp(-20.0, 20.0).exp()
         outside = (ratio < RATIO_LOW) | (ratio > RATIO_HIGH)
@@ -54,6 +57,7 @@ class Sums:
             found.losses = [torch.stack(self.losses).sum().cpu()]
         if self.mismatch:
             rows = torch.stack(self.mismatch)
+            found.moved = [torch.stack(self.moved).sum().cpu()]
             found.mismatch = [torch.cat([rows[:, :3].sum(0), rows[:, 3:].amax(0)]).cpu()]
         return found
 
@@ -62,6 +66,7 @@ class Sums:
         self.count += other.count
         self.num_ids += other.num_ids
         self.losses += other.losses
+        self.moved += other.moved
         self.mismatch += other.mismatch
         for name, value in other.parts.items():
             self.parts[name] += value

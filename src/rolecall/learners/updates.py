@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from rolecall.interfaces.algorithm import Objective
 from rolecall.interfaces.learner import DivergedError, Update
 from rolecall.learners.sums import Sums
 
@@ -18,6 +19,8 @@ def update_of(
     """The record of one step; the gradient's norm is that of its only agent, if there is one."""
     update = Update(grad_norm=grad_norm, lr=lr)
     update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
+    num_ids = sum(found.num_ids for found in sums.values())
+    update.kl = sum(float(sum(found.moved)) for found in sums.values()) / max(num_ids, 1)
     if agent_grad_norms:
         update.agent_grad_norms = agent_grad_norms
     elif len(sums) == 1:
@@ -32,6 +35,11 @@ def check_diverged(num_skipped: int, broken: str) -> None:
             f"{MOST_SKIPPED} updates in a row had no finite loss or gradient; "
             f"the last one broke on turn {broken}"
         )
+
+
+def is_far(update: Update, algorithm: Objective) -> bool:
+    """Whether the policy has moved so far that no further optimizer step is to be taken."""
+    return algorithm.target_kl is not None and update.kl > algorithm.target_kl
 
 
 def merged(updates: list[Update]) -> Update:
@@ -57,5 +65,6 @@ def merged(updates: list[Update]) -> Update:
             agent: {name: float(np.mean(values)) for name, values in found.items()}
             for agent, found in metrics.items()
         },
+        kl=max(update.kl for update in updates),
         skipped=next((update.skipped for update in updates if update.skipped), ""),
     )

@@ -163,6 +163,7 @@ def of_update(policy: str, update: Update) -> dict[str, float]:
         f"policy/{policy}/grad_norm": update.grad_norm,
         f"policy/{policy}/lr": update.lr,
         f"policy/{policy}/skipped": float(bool(update.skipped)),
+        f"policy/{policy}/moved_kl": update.kl,
     }
     for agent, norm in update.agent_grad_norms.items():
         found[f"agent/{agent}/grad_norm"] = norm

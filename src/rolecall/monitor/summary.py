@@ -61,8 +61,9 @@ def best_name(chosen_on: str) -> str:
 
 
 def _was_updated(step: dict[str, Any]) -> bool:
+    """Whether a policy was, or a critic beside policies that stay as they are."""
     skipped = [value for name, value in step.items() if _is_policys(name, "skipped")]
-    return any(not value for value in skipped)
+    return any(not value for value in skipped) or bool(step.get("critic/updates"))
 
 
 def _is_policys(name: str, metric: str) -> bool:

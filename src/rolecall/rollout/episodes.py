@@ -311,8 +311,10 @@ def _staleness(group: Group, versions: dict[str, int]) -> int:
 
 
 def staleness_of(turn: Turn, versions: dict[str, int]) -> int:
-    """Updates of its policy since its oldest token was sampled; 0 where nothing is updated."""
-    if turn.policy not in versions or turn.versions is None:
+    """Updates of its policy since its oldest token was sampled; 0 where nothing is updated, and
+    where earlier weights were to sample it.
+    """
+    if turn.policy not in versions or turn.versions is None or turn.sampled_by:
         return 0
     return versions[turn.policy] - int(turn.versions.min())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rolecall.agents.agent import Agent, Parser, Policy
+from rolecall.agents.agent import Agent, CrossPolicy, Parser, Policy
 from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import AgentConfig, Config, Named
@@ -86,6 +86,12 @@ def make_agents(
             trainable=agent.trainable,
             invalid_penalty=agent.invalid_penalty,
             tools=tools.get(name),
+            cross_policy=_cross_policy(agent, policies),
         )
         for name, agent in config.team.items()
     }
+
+
+def _cross_policy(agent: AgentConfig, policies: dict[str, Policy]) -> CrossPolicy | None:
+    found = agent.cross_policy
+    return CrossPolicy(policies[found.policy], found.share) if found else None

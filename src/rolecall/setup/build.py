@@ -89,6 +89,10 @@ def _connected(
     context = make_context(plan, opened, tokenizers, engines, barrier)
     if session is not None and session.section.workers:
         context.player = make_workers(session, config, engines)
+    algorithm_groups = _algorithm_groups(config, plan.algorithms, models)
+    for group in algorithm_groups:
+        for name in group.agents:
+            context.agents[name].chooser = group.algorithm.chooser(group.critic)
     learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(
@@ -110,7 +114,7 @@ def _connected(
         ),
         learners=learners,
         opponent_pools=pools,
-        algorithm_groups=_algorithm_groups(config, plan.algorithms, models),
+        algorithm_groups=algorithm_groups,
         accounts=accounts_of(engines),
         data=_data(config, plan.algorithms, context),
         session=session,

@@ -19,10 +19,12 @@ UPDATE = "update of the critic"
 CREDIT = "credit"
 
 
-def value_head(policy: str, size: Size | None, *, device: str, tokens: int) -> Iterator[Need]:
-    """One output beside a policy's own model, in float32; it learns in the policy's update."""
+def value_heads(
+    policy: str, size: Size | None, *, heads: int, device: str, tokens: int
+) -> Iterator[Need]:
+    """Outputs beside a policy's own model, in float32; they learn in the policy's update."""
     owner, update = f"value head of {policy}", f"update of {policy}"
-    count = None if size is None else size.width + 1
+    count = None if size is None else heads * (size.width + 1)
     yield from training(owner, count, dtype="float32", device=device, phase=update)
     read = None if size is None else tokens * size.width  # states, in float32
     yield need_of(owner, f"states of {tokens:,} tokens", read, 4, device, update)

@@ -330,7 +330,9 @@ class _Planner:
         learner = config.learner_of(policy)
         tokens = max(learner.tokens_per_batch, longest_row(config, size))
         for device, _ in self._places(policy):  # whole on each rank
-            yield from critic_memory.value_head(policy, size, device=device, tokens=tokens)
+            yield from critic_memory.value_heads(
+                policy, size, heads=config.critics["agent"].heads, device=device, tokens=tokens
+            )
 
 
 def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:

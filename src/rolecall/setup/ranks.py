@@ -117,6 +117,7 @@ class Ranks:
             total_updates=total_updates,
             reference=policy.reference,
             head=config.critics["agent"].optimizer if head else None,
+            heads=config.critics["agent"].heads if head else 1,
             dtype=section.dtype,
             checkpoint_activations=section.checkpoint_activations,
             share_prefixes=section.share_prefixes,

@@ -6,12 +6,17 @@ import inspect
 from typing import Any
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import Environment, World
 from rolecall.setup.validate_options import Problems
 from rolecall.types import Task
 from rolecall.workflows.base import Workflow
+
+# What agents that share a policy may differ in, beside what only credit reads: how far each may
+# move, from where, and how it is held there. Everything else is of the policy's step.
+OF_AN_AGENT = frozenset({"clip_low", "clip_high", "dual_clip", "kl", "kl_form", "entropy"})
 
 
 def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
@@ -31,6 +36,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
     yield from _check_unused(config, list(algorithms.values()))
     yield from _check_sharing(config, algorithms)
     yield from _check_candidates(config, flow, list(algorithms.values()))
+    yield from _check_choosing(config, flow, algorithms)
     yield from _check_staleness(config)
 
 
@@ -136,6 +142,8 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
             yield (
                 f"critics.{name}.base is missing: set it to the model that reads the conversation"
             )
+        if name != "agent" and critic.heads > 1:
+            yield f"critics.{name}.heads has no effect: only the critic `agent` has them; remove it"
         if not reads and critic.base is not None:
             yield f"critics.{name}.base has no effect: this critic has no own model; remove it"
     if not any(algorithm.needs_reference for algorithm in algorithms):
@@ -183,7 +191,7 @@ def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, An
     read = type(one).model_fields.keys() & type(other).model_fields.keys()
     pairs = {
         name: (getattr(one, name), getattr(other, name))
-        for name in sorted(read - type(one).in_credit - type(other).in_credit)
+        for name in sorted(read - type(one).in_credit - type(other).in_credit - OF_AN_AGENT)
     }
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
@@ -199,6 +207,23 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "
             "set workflow.candidates=1"
         )
+
+
+def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
+    """Where the algorithm chooses among candidates, nothing else can."""
+    for agent, algorithm in algorithms.items():
+        if type(algorithm).chooser is Algorithm.chooser:
+            continue
+        name = (config.team[agent].algorithm or config.algorithm).name
+        if config.team[agent].tools is not None:
+            yield f"team.{agent}.tools: {name} chooses among whole answers; remove them"
+        if flow.candidates:
+            yield (
+                f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
+                "draws some of its own; name another workflow"
+            )
+        if isinstance(config.cluster, RayClusterConfig) and config.cluster.workers:
+            yield f"cluster.workers: {name} asks its critic in every call; write 0"
 
 
 def _check_deadline(config: Config) -> Problems:

@@ -32,6 +32,7 @@ def check_config(config: Config) -> Problems:
             yield f"team.{name}: workflows need this name themselves; choose another"
     yield from _check_effects(config)
     yield from _check_opponents(config)
+    yield from _check_cross_policy(config)
     yield from check_coach(config)
     yield from _check_sampling(config)
 
@@ -60,7 +61,11 @@ def _check_effects(config: Config) -> Problems:
     """An option without effect is an error: it says something about the run that is not so."""
     trained = config.trained
     for name, policy in config.policies.items():
-        users = [a for a in config.team.values() if a.policy == name]
+        users = [
+            agent
+            for agent in config.team.values()
+            if name in (agent.policy, agent.cross_policy and agent.cross_policy.policy)
+        ]
         if not users:
             yield (
                 f"policies.{name}: no agent speaks with it; remove it, or name it as "
@@ -139,6 +144,21 @@ def _check_opponents(config: Config) -> Problems:
             )
         if config.trainer.max_staleness:
             yield f"{key}: rollouts that run ahead have no opponents; set trainer.max_staleness=0"
+
+
+def _check_cross_policy(config: Config) -> Problems:
+    for name, agent in config.team.items():
+        if agent.cross_policy is None:
+            continue
+        key, other = f"team.{name}.cross_policy", agent.cross_policy.policy
+        pool = config.policies[other].opponent_pool if other in config.policies else None
+        if not agent.trainable:
+            yield f"{key} has no effect: it is not trainable"
+        elif pool is None or pool.of != agent.policy:
+            yield (
+                f"{key}.policy: {other!r} does not hold earlier weights of {agent.policy!r}; set "
+                f"policies.{other}.opponent_pool.of={agent.policy}"
+            )
 
 
 def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:

@@ -141,6 +141,7 @@ def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks:
         total_updates=total_updates,
         reference=_reference(config, name, models[name]),
         head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
+        heads=config.critics["agent"].heads if algorithm.critic == "agent" else 1,
         checkpoint_activations=learner.checkpoint_activations,
         share_prefixes=learner.share_prefixes,
         offloads=learner.offload,

@@ -22,7 +22,7 @@ NOTES = (
     "observation", "calls", "files", "files_written", "verdict", "candidate_error", "paid_as",
     "team_values",
     "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
-    "coach", "usage",
+    "coach", "usage", "sampled_by",
 )  # fmt: skip
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",

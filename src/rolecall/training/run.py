@@ -49,8 +49,19 @@ class Run:
         """How often the weights of each trained policy were updated."""
         return {name: learner.version for name, learner in self.learners.items()}
 
+    def algorithms_of(self, policy: str) -> dict[str, Algorithm]:
+        """Of the agents that a policy's updates train."""
+        return {
+            name: part.algorithm
+            for part in self.algorithm_groups
+            for name in sorted(part.agents)
+            if self.config.team[name].policy == policy
+        }
+
     def group_of(self, policy: str) -> AlgorithmGroup:
-        """Agents that share a policy have one loss, so any of their algorithms will do."""
+        """Agents that share a policy have one loss, so any of their algorithms will do for all but
+        its settings.
+        """
         agents = {name for name, agent in self.config.team.items() if agent.policy == policy}
         return next(part for part in self.algorithm_groups if part.agents & agents)
 

@@ -17,6 +17,7 @@ import torch
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
 from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.learners.by_agent import objective_of
 from rolecall.learners.packing import pack, split
 from rolecall.learners.updates import merged
 from rolecall.rollout.episodes import Rollout, staleness_of
@@ -39,11 +40,11 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
     for part in run.algorithm_groups:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
-        what: set[Annotation] = {"ref_logprobs"} if algorithm.needs_reference else set()
+        noted: set[Annotation] = set()
         if algorithm.critic == "agent":
-            what.add("values")
+            noted.add("values")
             if algorithm.needs_prox:  # the same pass over the same weights gives both
-                what.add("prox_logprobs")
+                noted.add("prox_logprobs")
         for policy, learner in run.learners.items():
             turns = [
                 turn
@@ -52,7 +53,9 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 if turn.policy == policy and turn.trained and turn.tokens is not None
                 if turn.chosen or algorithm.compares_candidates
             ]
-            await annotate(learner, turns, what, budget=_budget(run, policy))
+            compared = any(a.needs_reference for a in run.algorithms_of(policy).values())
+            what: set[Annotation] = {"ref_logprobs"} if compared else set()
+            await annotate(learner, turns, what | noted, budget=_budget(run, policy))
         if part.critic is not None:
             await part.critic.annotate(seen)
             part.seen = seen
@@ -134,11 +137,12 @@ async def _update_policy(
         return None
     if algorithm.needs_prox and algorithm.critic != "agent":  # else `credit` has noted them
         await annotate(learner, turns, {"prox_logprobs"}, budget=budget)
+    algorithms = run.algorithms_of(policy)
     per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)
     steps = optimizer_steps(run, policy, turns, algorithm, seed=seed, by_agent=per_agent)
     await learner.load_back()
-    done = await learner.update(steps, algorithm, per_agent=per_agent)
+    done = await learner.update(steps, objective_of({**algorithms}), per_agent=per_agent)
     await learner.offload()
     if algorithm.one_policy_at_a_time:
         await annotate(learner, turns, {"new_logprobs"}, budget=budget)
@@ -191,7 +195,7 @@ def optimizer_steps(
             batches = pack(
                 share,
                 budget=config.tokens_per_batch,
-                skip_zero=algorithm.skips_zero,
+                skip_zero=all(a.skips_zero for a in run.algorithms_of(policy).values()),
                 share=shares,
                 by_agent=by_agent,
                 pairs=together,

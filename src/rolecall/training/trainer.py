@@ -251,7 +251,8 @@ class Trainer:
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
         self._check_mismatch(updates)
-        self.idle = 0 if updates else self.idle + 1
+        moves = any(part.algorithm.moves_policies for part in self.run.algorithm_groups)
+        self.idle = 0 if updates or not moves else self.idle + 1
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
             if rollout.num_cut:
@@ -269,6 +270,8 @@ class Trainer:
             return
         for update in updates.values():
             for agent, found in update.agent_metrics.items():
+                if config.team[agent].cross_policy is not None:
+                    continue  # its earlier weights say something else
                 if not self._compared:
                     self.alarm.check_first(agent, found)
                 if warning := self.alarm.warning(found):

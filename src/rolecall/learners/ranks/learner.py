@@ -18,7 +18,7 @@ from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
-from rolecall.learners.updates import check_diverged, update_of
+from rolecall.learners.updates import check_diverged, is_far, update_of
 from rolecall.models.weight_transfer import TransferError
 from rolecall.types import Batch, Floats, Ids, Turn
 
@@ -82,7 +82,11 @@ class RankedLearner(Learner):
     ) -> list[Update]:
         """One optimizer step for each list of micro-batches; all ranks take the same step."""
         self.updating = True  # for good where it is cut short
-        updates = [await self._step(batches, algorithm, per_agent=per_agent) for batches in steps]
+        updates: list[Update] = []
+        for batches in steps:
+            updates.append(await self._step(batches, algorithm, per_agent=per_agent))
+            if is_far(updates[-1], algorithm):
+                break
         self.updating = False
         self.version += any(not update.skipped for update in updates)
         return updates

@@ -23,7 +23,8 @@ class LearnerSpec:
     optimizer: Optimizer
     total_updates: int
     reference: str | None  # "initial", or a base
-    head: Optimizer | None  # of a value head
+    head: Optimizer | None  # of value heads
+    heads: int
     dtype: str
     checkpoint_activations: bool = False
     share_prefixes: bool = True

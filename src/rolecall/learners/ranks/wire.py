@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from rolecall.config.registry import imported
+from rolecall.learners.by_agent import ByAgent
 
 USER_MODULE = "rolecall_user_"  # how the registry names modules that it reads from files
 
@@ -51,9 +52,11 @@ class Shipped:
 
     @classmethod
     def of(cls, value: Any) -> Shipped:
+        parts = value.algorithms.values() if isinstance(value, ByAgent) else [value]
         found = [
             (str(sys.modules[kind.__module__].__file__), kind.__name__)
-            for kind in type(value).__mro__
+            for part in parts
+            for kind in type(part).__mro__
             if kind.__module__.startswith(USER_MODULE)
         ]
         return cls(tuple(found), pickle.dumps(value))

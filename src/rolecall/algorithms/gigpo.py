@@ -1,0 +1,78 @@
+"""GiGPO (2505.10978): credit of the episode, plus credit among turns that met the same state.
+
+A state is what the world showed (`turn.state`); an agent that no world shows anything meets no
+state twice and has the episode's credit alone. Degenerate: a state met once adds 0; equal episodes
+leave the states' part.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.groups import compare, relative
+from rolecall.types import Episode, group_by, spread
+
+notices = logging.getLogger("rolecall.notices")
+MOST_ALONE = 0.9  # share of such turns above which the run says so
+
+
+class Gigpo(Algorithm):
+    """A = GRPO's advantage of the episode + omega times that of the return among equal states."""
+
+    in_credit: ClassVar[frozenset[str]] = frozenset({"omega", "gamma", "std"})
+
+    omega: float = Field(1.0, ge=0, le=1000)
+    """Weight of the credit among turns that met the same state."""
+    gamma: float = Field(0.95, gt=0, le=1)
+    """Discount from one turn of an agent to its next."""
+    std: Literal["task", "none"] = "none"
+    """Divide both parts by the spread of their group; `none` is the paper's setting for agents."""
+    _alone: float = PrivateAttr(0.0)  # share of the turns whose state no other one met
+    _told: bool = PrivateAttr(False)
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Two attempts, rewards (0, 1) in states (s0, s1) and (0, 0) in (s0, s2): .975, .5 and
+        -.975, -.5.
+        """
+        said = self.credited_turns(episodes)
+        earned: dict[str, float] = defaultdict(float)  # by agent of an episode, then by turn
+        returns: dict[str, float] = {}
+        episode_of = {turn.id: episode for episode, turn in said}
+        for chain in group_by([turn for _, turn in said], "episode", "agent"):
+            episode = episode_of[chain[0].id]
+            following = episode.outcome(chain[0].agent)
+            for turn in reversed(chain):
+                following = self.own_reward(episode, turn) + following
+                returns[turn.id] = following
+                following *= self.gamma
+            total = sum(self.own_reward(episode, turn) for turn in chain)
+            earned |= {turn.id: total for turn in chain}
+        compare(
+            said, mean="task", std=self.std, count="episode_agent",
+            own=lambda episode, turn: earned[turn.id],
+        )  # fmt: skip
+        met = group_by([t for _, t in said if t.state], "task", "agent", "state")
+        for group in met:
+            gains = relative([returns[turn.id] for turn in group], divide=self.std != "none")
+            for turn, gain in zip(group, gains, strict=True):
+                assert turn.advantages is not None
+                turn.advantages = turn.advantages + spread(turn, self.omega * gain)
+        alone = sum(len(group) == 1 for group in met) + sum(not turn.state for _, turn in said)
+        self._alone = alone / len(said) if said else 0.0
+
+    def after_step(self, step: int) -> None:
+        if self._alone > MOST_ALONE and not self._told:
+            self._told = True
+            notices.warning(
+                "gigpo: %.0f %% of the turns met a state that no other attempt met, so that GRPO "
+                "would do the same; a world says what its states are by `Observation.key`",
+                100 * self._alone,
+            )
+
+    def metrics(self) -> dict[str, float]:
+        return {"states_met_once": self._alone}

@@ -1,0 +1,69 @@
+"""MARFT (2504.16129), action mode: agents act in turn, and each has a value given who has spoken.
+
+The whole utterance is one action with one ratio. Advantages are chained over the turns of all
+agents, so that they add up to what the team earned beyond its first value. Degenerate: gamma = lam
+= 1 gives A = G - V.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rolecall.algorithms.losses import Aggregation, clipped_objective, per_turn
+from rolecall.algorithms.mappo import Mappo
+from rolecall.algorithms.round_robin import RoundRobin
+from rolecall.critics.transcript import StepsOf
+from rolecall.types import Batch, Episode, Turn
+
+
+def one_by_one(episode: Episode) -> list[list[Turn]]:
+    """The played turns in order, each a step of its own, also of agents that spoke at once."""
+    return [[turn] for turn in episode.turns if turn.chosen]
+
+
+class Marft(RoundRobin, Mappo):
+    """MAPPO over single turns, with APPO's loss: values [.5, .6, .4, .8], outcome 1, gamma .99 ->
+    [.41526, .341584, .5801, .2].
+    """
+
+    steps_of: ClassVar[StepsOf] = staticmethod(one_by_one)
+    in_credit: ClassVar[frozenset[str]] = Mappo.in_credit | {"round_robin"}
+    without_effect: ClassVar[tuple[str, ...]] = ("agg", "turn_length")
+
+    ratio: Literal["none", "token"] = "none"
+    """How the log-ratio of an utterance is normalised: the sum over its tokens, or their mean."""
+    agg: Aggregation = "turn_sum"
+    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
+    turn_length: int | None = Field(1, ge=1, le=10_000_000)
+    """The constant of `agg: turn_sum`."""
+    epochs: int = Field(1, ge=1, le=1000)
+    """Epochs over the turns of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        super().credit(episodes)
+        self.leave_out_others([t for e in episodes for t in e.turns if t.advantages is not None])
+
+    def objective(
+        self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """C(rho, A) of whole utterances, a share of it on each of their tokens.
+
+        The value of a token is C / T; its gradient that of C by its own log-prob.
+        """
+        mask = torch.from_numpy(batch.mask).to(logprobs.device)
+        lengths = per_turn(mask, batch).clamp(min=1.0)
+        turn = torch.from_numpy(batch.turn).long().to(logprobs.device)
+        moved = per_turn((logprobs.detach() - anchor) * mask, batch)
+        if self.ratio == "token":
+            moved = moved / lengths
+        share = lengths[turn]
+        own = (logprobs - logprobs.detach()) * (share if self.ratio == "none" else 1.0)
+        found, clipped = clipped_objective(
+            moved[turn] + own, torch.zeros_like(anchor), advantages,
+            low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
+        )  # fmt: skip
+        return found / share, clipped

@@ -1,0 +1,44 @@
+"""MARFT (2504.16129), token mode: advantages are chained from token to token, agent to agent.
+
+Each agent's value head reads what its agent is told, in which the words of those before it stand.
+(The paper has one critic for all.) Degenerate: gamma = lam = 1 gives A = G - V.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import ClassVar
+
+from pydantic import Field
+
+from rolecall.algorithms.ppo import Ppo
+from rolecall.algorithms.round_robin import RoundRobin
+from rolecall.algorithms.whitening import whiten
+from rolecall.types import Episode, group_by
+
+
+class MarftToken(RoundRobin, Ppo):
+    """PPO whose chain is the whole episode: the value after an agent's last token is the next
+    agent's first one.
+    """
+
+    in_credit: ClassVar[frozenset[str]] = Ppo.in_credit | {"round_robin"}
+
+    epochs: int = Field(1, ge=1, le=1000)
+    """Epochs over the turns of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        """Values [.5, .6] of one agent and [.2] of the next, outcome 1, lam .95 -> [.442, .36] and
+        [.8].
+        """
+        said = self.credited_turns(episodes)
+        episode_of = {turn.id: episode for episode, turn in said}
+        for turns in group_by([turn for _, turn in said], "episode"):
+            episode = episode_of[turns[0].id]
+            agents = sorted({turn.agent for turn in turns})
+            scores = [turn.score for turn in turns]
+            scores[-1] += fmean(map(episode.outcome, agents))
+            self.chain(turns, scores)
+        if self.whiten:
+            whiten(said, centre=True)
+        self.leave_out_others([turn for _, turn in said])

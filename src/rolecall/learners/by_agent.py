@@ -1,0 +1,26 @@
+"""Gives each agent of a shared policy the loss with its own settings."""
+
+from __future__ import annotations
+
+from rolecall.interfaces.algorithm import Loss, Objective, Outputs
+from rolecall.types import Batch
+
+
+class ByAgent:
+    """The objective of a policy whose agents have different settings; all count tokens alike."""
+
+    def __init__(self, algorithms: dict[str, Objective]) -> None:
+        self.algorithms = algorithms
+        found = list(algorithms.values())
+        self.entropy = max(algorithm.entropy for algorithm in found)
+        self.target_kl = found[0].target_kl
+
+    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
+        """Of a batch of one agent."""
+        return self.algorithms[batch.agent].loss(batch, outputs)
+
+
+def objective_of(algorithms: dict[str, Objective]) -> Objective:
+    """Of the agents that share a policy."""
+    first, *others = algorithms.values()
+    return ByAgent(algorithms) if any(other is not first for other in others) else first

@@ -1,0 +1,165 @@
+"""Pays what a scalar reward model says: a sequence classifier that reads task and answer.
+
+A conversation is written in the classifier's own chat template, as it was trained on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from rolecall.errors import first_line
+from rolecall.interfaces.environment import World
+from rolecall.types import Episode, Turn
+
+Chat = list[dict[str, str]]
+
+
+class RewardModel:
+    """Scores the team's answer, or each trained action with what the agent was told.
+
+    The weights are loaded with the first score, by each process that plays episodes; the texts of
+    an episode are one batch, so that scores do not depend on who else is playing.
+
+    model: a folder or hub name of a model for sequence classification.
+    scores: the team's answer to the task, as its reward, or each trained action, as its own.
+    label: which output is the score, where the model has several.
+    squash: `sigmoid` brings scores into 0..1.
+    times: what they are multiplied by then.
+    device: where it computes: cpu, cuda, cuda:1, mps, or auto.
+    dtype: of its weights.
+    max_tokens: of longer conversations the beginning is left out.
+
+    Raises ValueError for a model without a trained head of that many outputs.
+    """
+
+    weighs_itself = True  # by `times`: the scores of actions are in the turns
+
+    def __init__(
+        self,
+        model: str,
+        scores: Literal["answer", "actions"] = "answer",
+        label: int | None = None,
+        squash: Literal["none", "sigmoid"] = "none",
+        times: float = 1.0,
+        device: str = "cpu",
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        max_tokens: int = 4096,
+    ) -> None:
+        self.scores, self.squash, self.times, self.max_tokens = scores, squash, times, max_tokens
+        self.device, self.dtype = _device(device), getattr(torch, dtype)
+        self.path = _found(model)
+        self.label = _checked_label(self.path, model, label)
+        self._lock = threading.Lock()
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        if self.scores == "answer":
+            asked: Chat = [{"role": "user", "content": episode.task.prompt}]
+            [score] = await self._scored([_answered(asked, episode.answer)])
+            return {"team": score}
+        turns = [turn for turn in episode.turns if turn.trained and not turn.candidate_error]
+        for turn, score in zip(turns, await self._scored(list(map(_chat, turns))), strict=True):
+            turn.rewards["reward_model"] = score
+        return {}
+
+    async def _scored(self, chats: list[Chat]) -> list[float]:
+        return await asyncio.to_thread(self.score, chats) if chats else []
+
+    def score(self, chats: list[Chat]) -> list[float]:
+        """What the model says of conversations that each end with what is to be scored."""
+        with self._lock, torch.no_grad():
+            tokenizer, model = self._loaded
+            rows = [self._ids(tokenizer, chat)[-self.max_tokens :] for chat in chats]
+            longest = max(map(len, rows))
+            ids = torch.full((len(rows), longest), model.config.pad_token_id)
+            mask = torch.zeros_like(ids)
+            for number, row in enumerate(rows):  # padded on the right: it reads each row's end
+                ids[number, : len(row)] = torch.tensor(row)
+                mask[number, : len(row)] = 1
+            logits: Tensor = model(ids.to(self.device), attention_mask=mask.to(self.device)).logits
+            found = logits[:, self.label].double()
+            if self.squash == "sigmoid":
+                found = found.sigmoid()
+            return [self.times * score for score in found.tolist()]
+
+    def _ids(self, tokenizer: Any, chat: Chat) -> list[int]:
+        if tokenizer.chat_template:
+            text = tokenizer.apply_chat_template(chat, tokenize=False)
+            return list(tokenizer(text, add_special_tokens=False).input_ids)
+        return list(tokenizer("\n\n".join(message["content"] for message in chat)).input_ids)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        tokenizer = AutoTokenizer.from_pretrained(self.path)
+        model = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype)
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
+        return tokenizer, model.to(self.device).eval()
+
+
+def _device(name: str) -> torch.device:
+    """Raises ValueError for one that this machine has not."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r}: {first_line(error)}") from error
+    return torch.device(name)
+
+
+def _found(model: str) -> str:
+    """A folder, else the name of a model on the hub. Raises ValueError for a folder that is not."""
+    path = Path(model).expanduser()
+    if not path.is_dir() and (model.startswith((".", "/", "~")) or model.count("/") != 1):
+        raise ValueError(f"reward model {model!r}: there is no such folder")
+    return str(path) if path.is_dir() else model
+
+
+def _answered(chat: Chat, text: str) -> Chat:
+    return [*chat, {"role": "assistant", "content": text}]
+
+
+def _chat(turn: Turn) -> Chat:
+    told: Chat = [{"role": m.role, "content": m.content} for m in turn.messages]
+    return _answered(told, turn.visible)
+
+
+def _checked_label(path: str, model: str, label: int | None) -> int:
+    """Which output is the score. Raises ValueError where the weights have no head."""
+    try:
+        config = AutoConfig.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"reward model {model!r}: {first_line(error)}") from error
+    kinds = config.architectures or ["nothing"]
+    if not any(kind.endswith("ForSequenceClassification") for kind in kinds) or not _has_head(path):
+        raise ValueError(
+            f"{model!r} is {', '.join(kinds)} and has no head that scores; name a model for "
+            "sequence classification"
+        )
+    if label is None and config.num_labels > 1:
+        raise ValueError(f"{model!r} has {config.num_labels} outputs; say which by `label`")
+    if label is not None and not 0 <= label < config.num_labels:
+        raise ValueError(f"label {label}: {model!r} has outputs 0 to {config.num_labels - 1}")
+    return label or 0
+
+
+def _has_head(path: str) -> bool:
+    """Whether weights in a folder hold more than the body; of a hub's model its config decides."""
+    names: set[str] = set()
+    try:
+        for file in Path(path).glob("*.safetensors"):
+            with safe_open(file, framework="pt") as opened:
+                names |= set(opened.keys())
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {first_line(error)}") from error
+    return not names or any(name.startswith(("score.", "classifier.", "v_head.")) for name in names)

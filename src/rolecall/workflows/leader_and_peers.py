@@ -1,0 +1,38 @@
+"""A workflow in which a leader reads its peers' answers and gives the team's (2507.08960).
+
+In training the leader answers the same words of its peers several times; each answer is scored, and
+the best one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import PositiveInt
+
+from rolecall.agents.parsers import boxed
+from rolecall.agents.team import Team
+from rolecall.interfaces.environment import World
+from rolecall.types import Task, Turn
+from rolecall.workflows.base import workflow
+from rolecall.workflows.candidates import play_best
+
+
+@workflow(parsers={"leader": boxed, "peer": boxed}, candidates=True, forks=True)
+async def leader_and_peers(
+    team: Team, task: Task, world: World, candidates: PositiveInt = 8, rounds: PositiveInt = 1
+) -> Turn:
+    """Answers are judged by `World.step`, so the world must have one that judges them.
+
+    candidates: the leader's answers to one prompt in training.
+    rounds: in each but the first, peers revise what they said after the leader's answer.
+    """
+    peers = team.role("peer")
+    said: list[Turn] = []
+    answer: Turn | None = None
+    for _ in range(rounds):
+        told = [] if answer is None else [*said, answer]
+        said = await asyncio.gather(*(peer(task.prompt, *told) for peer in peers))
+        answer = await play_best(team.leader, world, task.prompt, *said, number=candidates)
+    assert answer is not None
+    return answer
