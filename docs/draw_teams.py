@@ -53,6 +53,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
     },
     "graph": {"plan": ["p1"], "left": ["l1"], "right": ["r1"], "last": ["x"]},
     "leader_and_peers": {"ann (peer)": [BOX], "ben (peer)": [BOX], "leader": [BOX, BOX]},
+    "malt": {"generator": [BOX] * 2, "verifier": ["Hm."] * 4, "refiner": [BOX] * 8},
     "majority_vote": {f"{name} (debater)": [BOX, BOX] for name in ("ann", "ben", "eva")},
     "mathchat": {"solver": ["plan"], "executor": [CODE, "It is 7."], "verifier": [BOX]},
     "mixture": {"ann (proposer)": [BOX], "ben (proposer)": [BOX], "aggregator": [BOX]},
@@ -73,6 +74,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "coder_tester": {"max_turns": 2},
     "debate": {"rounds": 2},
+    "malt": {"candidates": 2},
     "graph": {
         "sees": {
             "plan": Sees(), "left": Sees(now=["plan"]), "right": Sees(now=["plan"]),

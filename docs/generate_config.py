@@ -58,6 +58,10 @@ def _sections(prefix: str, model: type[BaseModel]) -> list[str]:
         if inner is not None and inner.__name__ != "Named":
             place = f"{prefix}.{name}" if prefix else name
             parts += _sections(f"{place}.NAME" if named else place, inner)
+        if get_origin(field.annotation) is list and inner is None:
+            [item] = get_args(field.annotation)
+            if isinstance(item, type) and issubclass(item, BaseModel) and item.__name__ != "Named":
+                parts += _sections(f"{name}.NUMBER", item)
     return parts
 
 
@@ -100,7 +104,7 @@ def _table(place: str, model: type[BaseModel], fields=None, said: str = "") -> s
     fields = model.model_fields if fields is None else fields
     for name, field in fields.items():
         meaning = shown(" ".join((field.description or "").split())).replace("|", "\\|")
-        lines.append(f"| `{name}` | {_default(field)} | {meaning} |")
+        lines.append(f"| `{field.alias or name}` | {_default(field)} | {meaning} |")
     return "\n".join(lines if fields else lines[:-2])
 
 

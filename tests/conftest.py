@@ -90,11 +90,11 @@ SLOW = (
     "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
     "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
     "workflows/test_data_science",
-    "test_adapters", "test_annotation", "test_api", "test_cli", "test_collecting", "test_durable",
+    "test_adapters", "test_annotation", "test_api", "test_cli", "test_collect", "test_durable",
     "test_equal_runs", "test_every_algorithm", "test_extras", "test_families", "test_gpu_path",
     "test_held_loop",
     "test_kernels", "test_linear_reading", "test_memory", "test_mixed_run",
-    "test_opponents", "test_quantized", "test_readme", "test_recipes", "test_resume",
+    "test_opponents", "test_quantized", "test_readme", "test_recipes", "test_resume", "test_stages",
     "test_trained_team", "test_trainer", "test_two_families", "test_user_code",
     "test_user_page", "test_validation",
 )  # fmt: skip

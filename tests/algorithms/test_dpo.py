@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.dpo import Dpo, pair_loss
+from rolecall.algorithms.dpo import Dpo, ipo_loss, pair_loss
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
 from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join, pack
+from rolecall.setup.plan import validate
 from tests.algorithms.small import Unigram, floats
-from tests.toy import episode, turn
+from tests.toy import episode, solo_config, turn
 
 
 def answers(scores, **changes):
@@ -139,6 +142,38 @@ def test_smoothing_takes_a_share_of_the_labels_to_be_wrong():
     assert pair_loss(logits, smoothing=0.0).item() == pytest.approx(right, rel=1e-6)
     found = pair_loss(logits, smoothing=0.1).item()
     assert found == pytest.approx(0.9 * right + 0.1 * wrong, rel=1e-6)
+
+
+def test_ipo_asks_for_a_margin_and_for_no_more():
+    """Margins are of mean log-probs, here 1 / 2 tokens - (-.5 / 3 tokens)."""
+    batch, logprobs = batch_of(1.0, -0.5)
+    loss = Dpo(loss_type="ipo", beta=0.3).loss(batch, Outputs(logprobs))
+    wanted = (1.0 / 2 + 0.5 / 3 - 1 / 0.6) ** 2
+    assert (loss.total.item(), loss.count) == (pytest.approx(wanted, rel=1e-6), 1.0)
+    assert loss.sums["margin"] == pytest.approx(0.3 * (1.0 / 2 + 0.5 / 3), rel=1e-6)
+    assert ipo_loss(torch.tensor([5.0, 0.0, 10.0]), beta=0.1).tolist() == [0.0, 25.0, 25.0]
+
+
+def test_without_a_reference_log_probs_themselves_are_compared():
+    batch, logprobs = batch_of(1.0, -0.5)
+    batch.ref_logprobs = None
+    loss = Dpo(reference_free=True).loss(batch, Outputs(logprobs))
+    logit = 0.1 * ((-2.0 * 2 + 1.0) - (-2.0 * 3 - 0.5))
+    assert loss.total.item() == pytest.approx(math.log(1 + math.exp(-logit)), rel=1e-6)
+    assert not Dpo(reference_free=True).needs_reference
+
+
+def test_smoothing_and_ipo_contradict():
+    with pytest.raises(ValueError, match="smoothing has no effect with loss_type ipo"):
+        Dpo(loss_type="ipo", smoothing=0.1)
+
+
+def test_a_reference_that_nobody_reads_is_refused(model_folder):
+    config = solo_config(model_folder, algorithm={"name": "dpo", "reference_free": True})
+    validate(Config.model_validate(config))
+    config["policies"]["a"]["reference"] = "initial"
+    with pytest.raises(ConfigError, match=r"policies\.a\.reference has no effect"):
+        validate(Config.model_validate(config))
 
 
 def test_the_loss_is_a_mean_over_the_pairs_of_the_step_however_they_are_packed():

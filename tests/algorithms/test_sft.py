@@ -60,6 +60,65 @@ def test_where_nothing_reaches_the_threshold_nothing_is_packed():
     assert pack(credited([0.0, 0.5], [2, 2]), budget=100, skip_zero=Sft().skips_zero) == []
 
 
+def conversation(rewards, outcome):
+    """An attempt of as many turns as there are own rewards, two tokens each."""
+    turns = [
+        turn(episode="e", path=(i,), tokens=[7, 8], rewards=own) for i, own in enumerate(rewards)
+    ]
+    return episode(0, turns, {"team": outcome})
+
+
+def test_a_wrong_step_is_in_neither_sum_nor_count():
+    """ALGORITHMS 2.23: 3.5 where the first two tokens are a wrong step, else 2.5."""
+    played = conversation([{"coach": 0.1}, {"coach": 0.9}], 1.0)
+    algorithm = Sft(step_threshold=0.5)
+    algorithm.credit([played])
+    assert [float(one.advantages[0]) for one in played.turns] == [0.0, 1.0]
+    assert loss_of(played.turns, [-3.0, -4.0]) == 3.5
+    Sft().credit([played])
+    assert loss_of(played.turns, [-1.0, -2.0, -3.0, -4.0]) == 2.5
+
+
+def test_the_outcome_and_a_steps_own_reward_are_not_mixed_up():
+    """A good step of a lost episode is not imitated, nor a wrong one of an episode that was won."""
+
+    def imitated(rewards, outcome):
+        played = conversation(rewards, outcome)
+        Sft(step_threshold=0.0).credit([played])
+        return [float(one.advantages[0]) for one in played.turns]
+
+    assert imitated([{"step": 1.0}, {"step": -0.1}, {}], 1.0) == [1.0, 0.0, 1.0]
+    assert imitated([{"step": 1.0}, {"step": -0.1}, {}], 0.0) == [0.0, 0.0, 0.0]
+
+
+def test_the_best_attempts_of_each_task_are_imitated_whatever_their_order():
+    def imitated(order, **options):
+        episodes = [
+            episode(i, [turn(episode=f"{i}", tokens=[i])], {"team": score})
+            for i, score in enumerate([0.5, 1.0, 1.0, 0.0])
+        ]
+        Sft(threshold=0.5, **options).credit([episodes[i] for i in order])
+        return [i for i, one in enumerate(episodes) if one.turns[0].advantages[0]]
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert imitated(order) == [0, 1, 2]
+        assert imitated(order, best_of=2) == [1, 2]
+        assert imitated(order, best_of=1) == [1]
+        assert imitated(order, best_of=4) == [0, 1, 2]
+
+
+def test_messages_of_weight_0_are_shown_and_not_imitated(solver, tmp_path):
+    wrong, right = (
+        [{"role": "user", "content": "?"}, {"role": "assistant", "content": said, "weight": weight}]
+        for said, weight in (("bad", 0), ("good", 1))
+    )
+    file = written(tmp_path / "r.jsonl", {"messages": [*wrong, *right]})
+    [[one]] = demonstrations(file, solver)
+    Sft().credit([one])
+    assert [t.text for t in one.turns if t.advantages is not None] == ["good"]
+    assert "bad" in solver["solver"].policy.tokenizer.decode(one.turns[1].prompt)
+
+
 ROWS = [
     {"prompt": "2+2?", "completion": "It is 4."},
     {"prompt": "A letter", "completion": "Which one would you like to have?"},
@@ -123,6 +182,16 @@ def test_loss_and_gradient_agree_with_transformers(model, solver, model_folder, 
         ({"messages": [{"role": "user", "content": "a?"}]}, "the assistant says nothing"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "does not end with a user"),
         ({"messages": [{"role": "user"}]}, "neither texts nor lists of chat messages"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "a?"},
+                    {"role": "assistant", "content": "b", "weight": 0},
+                ]
+            },
+            "all that the assistant says has weight 0",
+        ),
+        ({"messages": [{"role": "user", "content": "a?", "weight": 2}]}, "weight: write 0 or 1"),
         ({"messages": 5}, "neither texts nor lists of chat messages"),
         ({**ROWS[0], "agent": "nobody"}, "no agent 'nobody'"),
     ],

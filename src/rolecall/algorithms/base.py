@@ -61,6 +61,8 @@ class Algorithm(BaseModel, ABC):
     """Its `keep_group` may filter groups out, which are then replaced by new tasks."""
     takes_data: ClassVar[Rows | None] = None
     """The rows of a file on which it can train instead of turns that its policies sampled."""
+    answers_data: ClassVar[bool] = False
+    """Its policies answer the prompts of the file too: it compares both, and needs the file."""
     keep_together: ClassVar[bool] = False
     """Its loss is one of pairs of turns."""
     in_credit: ClassVar[frozenset[str]] = frozenset()

@@ -1,5 +1,7 @@
 """DPO (2305.18290): prefer the better of two answers to one prompt, measured from a reference.
 
+`loss_type: ipo` is IPO (2310.12036), whose log-probs are means over a turn's tokens, as in TRL.
+
 Degenerate: ties make no pair; a step without a pair is no update.
 """
 
@@ -9,7 +11,7 @@ from itertools import combinations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -33,14 +35,24 @@ class Dpo(Algorithm):
 
     beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""
+    loss_type: Literal["sigmoid", "ipo"] = "sigmoid"
+    """DPO's own loss, or IPO's: the square of how far the margin is from 1 / (2 beta)."""
+    reference_free: bool = False
+    """Compare log-probs themselves, as if the reference found all answers equally likely."""
     pair_up: Literal["best_worst", "all"] = "best_worst"
     """The best with the worst of each group, or every two with different scores."""
     smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Share of pairs whose label is taken to be wrong."""
 
+    @model_validator(mode="after")
+    def _check_smoothing(self) -> Dpo:
+        if self.smoothing and self.loss_type == "ipo":
+            raise ValueError("smoothing has no effect with loss_type ipo; remove it")
+        return self
+
     @property
     def needs_reference(self) -> bool:
-        return True
+        return not self.reference_free
 
     @property
     def needs_prox(self) -> bool:
@@ -72,20 +84,33 @@ class Dpo(Algorithm):
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""
-        assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
         device = outputs.logprobs.device
-        ref, mask = (torch.from_numpy(c).to(device) for c in (batch.ref_logprobs, batch.mask))
-        gain = per_turn((outputs.logprobs - ref) * mask, batch)
+        gained, mask = outputs.logprobs, torch.from_numpy(batch.mask).to(device)
+        if not self.reference_free:
+            assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
+            gained = gained - torch.from_numpy(batch.ref_logprobs).to(device)
+        gain = per_turn(gained * mask, batch)
+        if self.loss_type == "ipo":
+            gain = gain / per_turn(mask, batch).clamp(min=1.0)
         better, worse = torch.from_numpy(batch.pairs).long().to(device).T
-        logits = self.beta * (gain[better] - gain[worse])
-        losses = pair_loss(logits, smoothing=self.smoothing)
-        sums = {"pair_accuracy": float((logits > 0).sum()), "margin": float(logits.detach().sum())}
+        margin = gain[better] - gain[worse]
+        if self.loss_type == "ipo":
+            losses = ipo_loss(margin, beta=self.beta)
+        else:
+            losses = pair_loss(self.beta * margin, smoothing=self.smoothing)
+        margins = self.beta * margin.detach()
+        sums = {"pair_accuracy": float((margins > 0).sum()), "margin": float(margins.sum())}
         return Loss(total=losses.sum(), count=float(len(batch.pairs)), sums=sums)
 
 
 def pair_loss(logits: Tensor, *, smoothing: float) -> Tensor:
     """Loss of each pair; logit 0 -> ln 2, logit .15 -> .620957."""
     return -(1 - smoothing) * logsigmoid(logits) - smoothing * logsigmoid(-logits)
+
+
+def ipo_loss(margin: Tensor, *, beta: float) -> Tensor:
+    """Loss of each pair; with beta .1 margin 0 -> 25, margin 5 -> 0."""
+    return (margin - 1 / (2 * beta)) ** 2
 
 
 def _score(turn: Turn) -> float:

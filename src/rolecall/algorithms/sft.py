@@ -1,6 +1,10 @@
 """SFT: imitate demonstrations of a file, or the turns of one's own best episodes.
 
-Known answer: log-probs -1, -2, -3, -4 of one imitated turn give a loss of 2.5.
+A wrong step is not imitated, but stays in what later ones were shown, so that the reflection after
+it is learned (STeP, 2505.20023). Rows of a file say `weight: 0` on such messages.
+
+Known answer: log-probs -1, -2, -3, -4 of one imitated turn give a loss of 2.5, and of two turns of
+two tokens, of which the first is wrong, 3.5.
 Degenerate: a step in which no score reaches the threshold is no update.
 """
 
@@ -12,8 +16,9 @@ import torch
 from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
+from rolecall.algorithms.best_of import best_attempts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.types import Batch, Episode, spread
+from rolecall.types import Batch, Episode, Turn, spread
 
 
 class Sft(Algorithm):
@@ -26,11 +31,16 @@ class Sft(Algorithm):
     min_group: ClassVar[int] = 1
     takes_data: ClassVar[Rows | None] = "demonstrations"
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
-    in_credit: ClassVar[frozenset[str]] = frozenset({"threshold"})
+    in_credit: ClassVar[frozenset[str]] = frozenset({"threshold", "best_of", "step_threshold"})
 
     threshold: float = Field(1.0, ge=-1e9, le=1e9)
     """Least score of an episode, for the agent that speaks, whose turns are imitated. Rows of a
     file have the score 1."""
+    best_of: int | None = Field(None, ge=1, le=100_000)
+    """Imitate only this many attempts at each task: those in which the agent earned most."""
+    step_threshold: float | None = Field(None, ge=-1e9, le=1e9)
+    """Least own reward of a turn that is imitated; the world, a coach or a penalty gives it, and a
+    turn without one counts as right. `threshold` is then the least outcome alone."""
 
     @property
     def needs_prox(self) -> bool:
@@ -42,9 +52,16 @@ class Sft(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Advantage 1 on every token that is imitated and 0 on all others."""
-        for episode, turn in self.credited_turns(episodes):
-            if episode.total(turn) >= self.threshold:
+        found = self.credited_turns(episodes)
+        for episode, turn in found if self.best_of is None else best_attempts(found, self.best_of):
+            if self._is_imitated(episode, turn):
                 turn.advantages = spread(turn, 1.0)
+
+    def _is_imitated(self, episode: Episode, turn: Turn) -> bool:
+        if self.step_threshold is None:
+            return episode.total(turn) >= self.threshold
+        right = not turn.rewards or turn.score >= self.step_threshold
+        return right and episode.outcome(turn.agent) >= self.threshold
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log p summed over the imitated tokens; mean over them."""

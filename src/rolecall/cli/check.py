@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from rolecall.cli import staged
 from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
@@ -18,7 +19,7 @@ from rolecall.setup.memory import memory_of
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
-from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.run_folder import STAGES, RunFolder
 
 SETTINGS = (
     "mean", "std", "count", "epochs", "minibatches", "target_kl", "clip_low", "clip_high", "agg",
@@ -33,6 +34,10 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
     was printed.
     """
     path = Path(source)
+    if staged.is_staged(path, overrides):
+        return {
+            "stages": _check_stages(path / STAGES if path.is_dir() else find(source), overrides)
+        }
     plan = load_plan(RunFolder.existing(path).config if is_run(path) else find(source), overrides)
     try:
         opened = open_parts(plan)
@@ -41,6 +46,18 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
         raise
     found = described(plan, opened)
     show(found)
+    return found
+
+
+def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
+    """Each stage with what its own config would do."""
+    found = {}
+    for part in staged.read(file, overrides):
+        Console().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
+        if part.stage.source is not None:
+            part.config.rollout.data = None  # its file is not there yet
+        found[part.name] = described(part.plan, open_parts(part.plan))
+        show(found[part.name])
     return found
 
 

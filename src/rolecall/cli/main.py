@@ -218,6 +218,56 @@ def crossplay(
 
 
 @app.command()
+def collect(
+    source: SourceOrRun,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File: .jsonl or .parquet.")],
+    overrides: Overrides = None,
+    least: Annotated[
+        float | None, typer.Option(help="Least reward of a turn that is kept.")
+    ] = None,
+    best_of: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep the N best attempts at each task.")
+    ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Preferences: better and worse answers to one prompt.")
+    ] = False,
+    agent: Annotated[
+        list[str] | None, typer.Option(help="Only turns of this agent; may be repeated.")
+    ] = None,
+    imitate: Annotated[
+        str,
+        typer.Option(
+            metavar="agent|world|both", help="What agents said, or what the world showed next."
+        ),
+    ] = "agent",
+    checkpoint: Annotated[str, typer.Option(help="Of a run: latest, step-N or best.")] = "latest",
+    played: Annotated[
+        str | None,
+        typer.Option(
+            metavar="train|test|validation", help="Play nothing: take what the run has played."
+        ),
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
+    from rolecall.cli.collect import collect as command
+    from rolecall.config.collecting import collect_config
+
+    given: dict[str, Any] = {"least": least, "best_of": best_of, "pairs": pairs}
+    given |= {"agents": agent or [], "imitate": imitate}
+    with people_on_stderr(json_file):
+        found = command(
+            source,
+            overrides or [],
+            output=output,
+            options=collect_config(given),
+            checkpoint_name=checkpoint,
+            played=played,
+        )
+    emit(found, json_file)
+
+
+@app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,

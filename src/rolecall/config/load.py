@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
@@ -12,13 +14,14 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from rolecall.config import registry
+from rolecall.config import registry, stages
 from rolecall.config.errors import ConfigError, explain, wrong_entries
+from rolecall.config.merging import NAMED, over
 from rolecall.config.places import Places, places_of
-from rolecall.config.schema import Config
+from rolecall.config.schema import Config, StageConfig
 from rolecall.errors import first_line
 
-NAMED = ("workflow", "environment", "algorithm", "engine", "learner", "cluster")
+READING = (YAMLError, OmegaConfBaseException, TypeError, UnicodeDecodeError, RecursionError)
 MOST_FILES = 8  # that extend one another
 RECIPES = Path(str(files("rolecall.recipes")))
 
@@ -54,34 +57,26 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
 
     A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
-    `rewards={} rewards.coach=1` replaces it.
+    `rewards={} rewards.coach=1` replaces it. Of a file with stages `stage=NAME` takes one.
     """
-    for override in overrides or []:
-        if "=" not in override:
-            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+    _check_form(overrides or [])
     files: dict[str, Path] = {}
     try:
         loaded = read_files(path, files)
-        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, overrides or [])))
+        with _located(files, overrides or []):
+            loaded, given, stage = stages.chosen(loaded, overrides or [])
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, given)))
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(
                 f"{', '.join(missing)}: the file leaves it open (???); write a value there, "
                 "or KEY=VALUE on the command line"
             )
         plain = OmegaConf.to_container(merged, resolve=True)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(
-            f"{path}{line}: the YAML cannot be read: {getattr(error, 'problem', error)}"
-        ) from error
-    except (OmegaConfBaseException, TypeError) as error:
-        raise ConfigError(f"{path}: {first_line(error)}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a text file; name a YAML file") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply to be read; write fewer levels") from error
-    places = places_of(files, overrides or [])
+    except READING as error:
+        raise _unreadable(error, path) from error
+    places = places_of(files, given)
+    if stage is not None:
+        places = places.of_stage(stage)
     try:
         config = Config.model_validate(plain)
     except ValidationError as error:
@@ -93,6 +88,49 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         ) from error
     config._places = places
     return config
+
+
+def load_stages(path: Path, overrides: list[str] | None = None) -> list[StageConfig]:
+    """What the stages of a file say of themselves; none where it has none. Raises ConfigError."""
+    _check_form(overrides or [])
+    files: dict[str, Path] = {}
+    try:
+        loaded = read_files(path, files)
+        with _located(files, overrides or []):
+            return stages.listed(loaded, overrides or [])
+    except READING as error:
+        raise _unreadable(error, path) from error
+
+
+def _check_form(overrides: list[str]) -> None:
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+
+
+@contextmanager
+def _located(files: dict[str, Path], overrides: list[str]) -> Iterator[None]:
+    """Problems of the list of stages, each with its line."""
+    try:
+        yield
+    except ConfigError as error:
+        places = places_of(files, overrides)
+        raise ConfigError(*map(places.located, error.problems)) from error
+
+
+def _unreadable(error: Exception, path: Path) -> ConfigError:
+    """What to tell of a file that cannot be read."""
+    if isinstance(error, YAMLError):
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        return ConfigError(
+            f"{path}{line}: the YAML cannot be read: {getattr(error, 'problem', error)}"
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return ConfigError(f"{path} is not a text file; name a YAML file")
+    if isinstance(error, RecursionError):
+        return ConfigError(f"{path} is nested too deeply to be read; write fewer levels")
+    return ConfigError(f"{path}: {first_line(error)}")
 
 
 def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictConfig:
@@ -110,24 +148,7 @@ def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictCon
         raise ConfigError(f"extends: {name} extends itself, or {MOST_FILES} files one another")
     below = read_files(first, files, depth=depth + 1)
     files[name] = path
-    for key in NAMED:  # another name starts anew: the options of the first are not its own
-        if _name_of(found.get(key)) not in (None, _name_of(below.get(key))):
-            below.pop(key, None)
-    merged = OmegaConf.merge(_whole(below), _whole(found))
-    assert isinstance(merged, DictConfig)
-    return merged
-
-
-def _name_of(section: Any) -> Any:
-    return section if isinstance(section, str) else (section or {}).get("name")
-
-
-def _whole(config: DictConfig) -> DictConfig:
-    """`algorithm: drmas` as a mapping, which one with options can be merged with."""
-    for key in NAMED:
-        if isinstance(config.get(key), str):
-            config[key] = {"name": config[key]}
-    return config
+    return over(below, found)
 
 
 def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -18,6 +18,18 @@ class Places:
     file: str = ""
     lines: dict[str, str] = field(default_factory=dict)  # dotted key -> `team.yaml:12`
     overridden: frozenset[str] = frozenset()
+
+    def of_stage(self, number: int) -> Places:
+        """What a stage says stands where the stage says it."""
+        prefix = f"stages.{number}."
+        own = {
+            key.removeprefix(prefix): line
+            for key, line in self.lines.items()
+            if key.startswith(prefix)
+        }
+        if "from" in own:
+            own["rollout.data"] = own["from"]
+        return replace(self, lines=self.lines | own)
 
     def located(self, problem: str) -> str:
         """`learner.dtype: ...` -> `team.yaml:12: learner.dtype: ...`."""

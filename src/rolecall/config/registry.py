@@ -31,6 +31,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "debate": "rolecall.workflows.debate:debate",
         "graph": "rolecall.workflows.graph:graph",
         "leader_and_peers": "rolecall.workflows.leader_and_peers:leader_and_peers",
+        "malt": "rolecall.workflows.malt:malt",
         "majority_vote": "rolecall.workflows.majority_vote:majority_vote",
         "mathchat": "rolecall.workflows.mathchat:mathchat",
         "mixture": "rolecall.workflows.mixture:mixture",
@@ -100,6 +101,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",
         "sft": "rolecall.algorithms.sft:Sft",
+        "spin": "rolecall.algorithms.spin:Spin",
     },
     "tool": {
         "calculator": "rolecall.tools.calculator:calculator",

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from rolecall.config.cluster import ClusterConfig, LocalClusterConfig, RayClusterConfig
+from rolecall.config.collecting import CollectConfig
 from rolecall.config.engines import (
     EngineConfig,
     LocalEngineConfig,
@@ -147,7 +148,10 @@ class PolicyConfig(Section):
     """How the weights are updated."""
     reference: str | None = None
     """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
-    begins; with an adapter, its base) or another base."""
+    begins; with an adapter, its base, unless an earlier stage has trained it) or another base."""
+    reference_update_every: int | None = Field(None, ge=1, le=1_000_000_000)
+    """Steps after which the reference takes over the policy's own weights (iterative DPO, SPIN); by
+    default it keeps those that it has."""
     opponent_pool: OpponentPoolConfig | None = None
     """Play weights that another policy had before, sampled anew for each step: an opponent for
     self-play. Evaluations are played against those of the run's beginning."""
@@ -278,6 +282,31 @@ class MetricsConfig(Section):
         return every > 0 and step % every == 0
 
 
+class StageConfig(Section):
+    """A stage of a run: the keys below, and any others of the config that differ in it."""
+
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
+
+    name: Name
+    """Its own, and that of its folder in the run's folder."""
+    source: Name | None = Field(None, alias="from")
+    """Of a stage that trains, the earlier stage that collected its `rollout.data`; of one that
+    collects, the earlier stage whose episodes are taken as they were played."""
+    optimizer: Literal["fresh", "carried"] = "fresh"
+    """Whether it begins with the optimizer's moments of the stage before, as it begins with its
+    weights."""
+    collect: CollectConfig | None = None
+    """Train nothing: play a step's tasks and keep such turns as a data set; `{}` keeps all."""
+    evaluate: bool = False
+    """Train nothing: score the team on its held-out tasks."""
+
+    @property
+    def kind(self) -> Literal["train", "collect", "evaluate"]:
+        if self.collect is not None:
+            return "collect"
+        return "evaluate" if self.evaluate else "train"
+
+
 class Config(Section):
     """One run."""
 
@@ -319,6 +348,10 @@ class Config(Section):
     trackio, weave."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
+    stages: list[StageConfig] = Field([], exclude=True)
+    """Stages that are run one after the other, each with the weights of the one before: a list of
+    what differs in each. `stage=NAME` on a command line takes one, `stages.NAME.KEY=VALUE` is for
+    one alone."""
     _places: Places = PrivateAttr(default_factory=Places)  # where its keys stand
 
     @property

@@ -50,7 +50,8 @@ class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
     A class that names this one as its base needs no `shares_prefixes`, `write_there`, `offload`,
-    `load_back` and `close`, and `write_weights` and `send` only for engines of other processes.
+    `load_back` and `close`, `write_weights` and `send` only for engines of other processes, and
+    `take_over` and `refresh_reference` only where a config asks for stages or for that.
     """
 
     version: int  # updates that changed the weights
@@ -131,6 +132,17 @@ class Learner(Protocol):
     async def close(self) -> None:
         """End what the learner has started."""
         return
+
+    async def refresh_reference(self) -> None:
+        """The reference is the policy as it is now. Raises ValueError where that cannot be."""
+        raise ValueError(f"{type(self).__name__} cannot refresh its reference")
+
+    def take_over(self, folder: Path, *, moments: bool) -> None:
+        """Begin with the weights of a learner that wrote `folder`, and with its moments if asked.
+
+        Updates and the learning rate's schedule count from 0. Raises ValueError where it cannot.
+        """
+        raise ValueError(f"{type(self).__name__} cannot go on from another stage's learner")
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -73,6 +73,8 @@ class LocalLearner(Learner):
         if head is not None:
             self.head = ValueHead(model.hidden_size, heads).to(model.device)
             self.head_stepper = Stepper(list(self.head.parameters()), head, total=total_updates)
+        # The reference's weights: of an adapter, or those that a reference model has taken over.
+        self.refreshed: dict[str, Tensor] | None = None
         self.version = 0  # updates that changed the weights
         self.num_skipped = 0  # in a row
         self.sender = Sender(model.device)
@@ -87,7 +89,7 @@ class LocalLearner(Learner):
             batch,
             entropy=entropy,
             hidden=with_values,
-            adapter_off=reference and self.reference == "base",
+            adapter_off=reference and self.reference == "base" and self.refreshed is None,
         )
         found = Outputs(using.spread(batch, sampled))
         if entropies is not None:
@@ -144,12 +146,37 @@ class LocalLearner(Learner):
                         assert found.values is not None, "the policy has no value head"
                         columns["values"] = found.values
                 if "ref_logprobs" in what:
-                    columns["ref_logprobs"] = self.forward(batch, reference=True).logprobs
+                    with self._as_reference():
+                        columns["ref_logprobs"] = self.forward(batch, reference=True).logprobs
                 for name, column in columns.items():
                     for turn_id, part in _by_turn(batch, column.cpu().numpy()):
                         noted[turn_id][name] = part
         self._move_reference(CPU, needed="ref_logprobs" in what)
         return noted
+
+    async def refresh_reference(self) -> None:
+        if self.reference is None:
+            raise ValueError("the policy has no reference")
+        self._refer_to({name: tensor.clone() for name, tensor in self.model.weights().items()})
+
+    def _refer_to(self, weights: dict[str, Tensor]) -> None:
+        if isinstance(self.reference, LanguageModel):
+            self.reference.take(weights)
+            weights = self.reference.weights()
+        self.refreshed = weights
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        """Inside, an adapter has the weights of its refreshed reference."""
+        if self.refreshed is None or self.reference != "base":
+            yield
+            return
+        own = {name: tensor.clone() for name, tensor in self.model.weights().items()}
+        self.model.take(self.refreshed)
+        try:
+            yield
+        finally:
+            self.model.take(own)
 
     async def offload(self) -> None:
         self._rest()
@@ -314,6 +341,8 @@ class LocalLearner(Learner):
                 "head": self.head.state_dict(),
                 "head_stepper": self.head_stepper.state_dict(),
             }
+        if self.refreshed is not None:
+            state["reference"] = self.refreshed
         torch.save(state, folder / "learner.pt")
 
     def load(self, folder: Path) -> None:
@@ -322,9 +351,22 @@ class LocalLearner(Learner):
         self.model.load(folder)
         self.stepper.load_state_dict(state["stepper"])
         self.version, self.num_skipped = state["version"], state["num_skipped"]
+        if "reference" in state:
+            self._refer_to(state["reference"])
         if self.head is not None and self.head_stepper is not None:
             self.head.load_state_dict(state["head"])
             self.head_stepper.load_state_dict(state["head_stepper"])
+        self._rest()
+
+    def take_over(self, folder: Path, *, moments: bool) -> None:
+        state = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
+        self.model.load(folder)
+        self.stepper.load_state_dict(state["stepper"])
+        self.stepper.begin(moments=moments)
+        if moments and self.head is not None and self.head_stepper is not None and "head" in state:
+            self.head.load_state_dict(state["head"])
+            self.head_stepper.load_state_dict(state["head_stepper"])
+            self.head_stepper.begin(moments=True)
         self._rest()
 
 

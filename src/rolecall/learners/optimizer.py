@@ -119,6 +119,12 @@ class Stepper:
         for (_, master), saved in zip(self._cast(), state["masters"], strict=True):
             master.detach().copy_(saved)
 
+    def begin(self, *, moments: bool) -> None:
+        """Count steps from 0; without `moments` forget them."""
+        self.num_steps = 0
+        if not moments:
+            self.optimizer.state.clear()
+
     def _gradient(self) -> list[torch.Tensor]:
         return [master.grad for master in self.masters if master.grad is not None]
 

@@ -3,12 +3,20 @@
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
 have `prompt` and `completion`, likewise, or `messages`, of which all that an assistant says is
-imitated. `agent` says whose words they are; by default, those of the only trainable agent.
+imitated; messages with `weight: 0` are not, and stay in what later ones were shown. `agent` says
+whose words they are; by default, those of the only trainable agent.
+
+Rows that `data_set` made of episodes also hold tokens (`prompt_ids` with `completion_ids`, or with
+`chosen_ids` and `rejected_ids`): these are trained as they were sampled, and no text is tokenised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +24,43 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
+from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
+from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
 from rolecall.tags import THINK_END, THINK_START
-from rolecall.types import Episode, Group, Message, Task, Turn
+from rolecall.types import Episode, Group, Ids, Message, Task, Turn
 
 OWN = (THINK_START, THINK_END, "<tool_call>", "</tool_call>")  # what an answer may be made of
 SIDES = (("chosen", 1.0), ("rejected", 0.0))
-Said = tuple[list[Message], str]  # what the agent was shown, and its words
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of an agent. Tokens are there where the row holds them as they were sampled."""
+
+    shown: list[Message]
+    text: str
+    prompt: Ids | None = None  # [P]
+    tokens: Ids | None = None  # [T]
+    finish: str = "stop"
+    imitated: bool = True  # False: it is only shown to later ones
+
+
+@lru_cache(maxsize=16)
+def fingerprint(tokenizer: Tokenizer) -> str:
+    """The same for tokenizers that have the same vocabulary."""
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(vocabulary.encode()).hexdigest()[:16]
+
+
+def check_readable(path: str | Path) -> None:
+    """Raises ValueError for a file that is not there, or has no row that can be read."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ValueError(f"there is no data file {path}")
+    if next(read_rows(file), None) is None:
+        raise ValueError(f"{file}: no rows")
 
 
 def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
@@ -33,10 +70,10 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
     """
     groups = []
     for name, row, agent, place in _rows(path, agents):
-        prompt, answers = _pair(row, place)
+        answers = _pair(row, place, agent)
         groups.append(
             [
-                _episode([(prompt, answer)], agent, name=name, attempt=attempt, reward=reward)
+                _episode([answer], agent, name=name, attempt=attempt, reward=reward)
                 for attempt, ((_, reward), answer) in enumerate(zip(SIDES, answers, strict=True))
             ]
         )
@@ -49,7 +86,7 @@ def demonstrations(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
     Raises ValueError that names file and row of one in which the agent says nothing.
     """
     return [
-        [_episode(_imitated(row, place), agent, name=name, attempt=0, reward=1.0)]
+        [_episode(_imitated(row, place, agent), agent, name=name, attempt=0, reward=1.0)]
         for name, row, agent, place in _rows(path, agents)
     ]
 
@@ -58,14 +95,10 @@ def _rows(
     path: str | Path, agents: dict[str, Agent]
 ) -> Iterator[tuple[str, dict[str, Any], Agent, str]]:
     """Each row with its id, its agent, and its place as messages name it."""
+    check_readable(path)
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise ValueError(f"there is no data file {path}")
     trained = [agent for agent in agents.values() if agent.trainable]
-    rows = list(named_rows(file))
-    if not rows:
-        raise ValueError(f"{file}: no rows")
-    for name, place, row in rows:
+    for name, place, row in named_rows(file):
         agent = row.get("agent") or (trained[0].name if len(trained) == 1 else None)
         if agent not in agents:
             known = ", ".join(agents)
@@ -77,60 +110,82 @@ def _rows(
 
 def _episode(said: list[Said], agent: Agent, *, name: str, attempt: int, reward: float) -> Episode:
     """The conversation of a row, every turn of it the agent's."""
-    policy = agent.policy
-    assert policy.tokenizer is not None, "checked as the row was read"
-    known = controls(policy.tokenizer)
-    task = Task(name, said[0][0][-1].content, info={"source": "data"})
+    task = Task(name, said[0].shown[-1].content, info={"source": "data"})
     episode = f"data:{name}:{attempt}"
-    turns = []
-    for index, (prompt, text) in enumerate(said):
-        messages = [*agent.instructed([]), *prompt]
-        words = chat_template.encode(policy.tokenizer, known.broken(text, own=OWN))
-        ids = np.append(words, policy.tokenizer.eos_token_id)
-        turns.append(
-            Turn(
-                id=f"{episode}/{index}",
-                task=task.id,
-                episode=episode,
-                agent=agent.name,
-                policy=policy.name,
-                path=(index,),
-                messages=messages,
-                prompt=chat_template.prompt_ids(
-                    policy.tokenizer, messages, options=policy.template
-                ),
-                tokens=ids.astype(np.int32),
-                text=text,
-                finish="stop",
-                trained=agent.trainable,
-                info={"source": "data"},
-            )
-        )
-    return Episode(episode, task, attempt, 0, turns, {"team": reward}, answer=said[-1][1])
+    turns = [_turn(one, agent, task, episode, index) for index, one in enumerate(said)]
+    return Episode(episode, task, attempt, 0, turns, {"team": reward}, answer=said[-1].text)
 
 
-def _imitated(row: dict[str, Any], place: str) -> list[Said]:
+def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int) -> Turn:
+    """A prompt that begins with a system message has it instead of the agent's own."""
+    messages = said.shown
+    if messages[0].role != "system":
+        messages = [*agent.instructed([]), *messages]
+    policy, prompt, tokens = agent.policy, said.prompt, said.tokens
+    assert policy.tokenizer is not None, "checked as the row was read"
+    if prompt is None or tokens is None:
+        known = controls(policy.tokenizer)
+        words = chat_template.encode(policy.tokenizer, known.broken(said.text, own=OWN))
+        tokens = np.append(words, policy.tokenizer.eos_token_id).astype(np.int32)
+        prompt = chat_template.prompt_ids(policy.tokenizer, messages, options=policy.template)
+    return Turn(
+        id=f"{episode}/{index}",
+        task=task.id,
+        episode=episode,
+        agent=agent.name,
+        policy=policy.name,
+        path=(index,),
+        messages=messages,
+        prompt=prompt,
+        tokens=tokens,
+        text=said.text,
+        finish=said.finish,
+        trained=agent.trainable and said.imitated,
+        info={"source": "data"},
+    )
+
+
+def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     """All that the agent says in a demonstration, each time with what it was shown before."""
+    if _has_tokens(row, ("completion",), place, agent):
+        finish = str(row.get("finish") or "stop")
+        return [_as_sampled(row, "completion", place, finish=finish)]
     if row.get("messages"):
         messages = _checked(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
-        said = [(messages[:i], messages[i].content) for i in spoken]
+        weights = [_weight(message, place) for message in row["messages"]]
+        said = [Said(messages[:i], messages[i].content, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
-        said = [(_checked(row["prompt"], place), _answer(row["completion"], place))]
+        said = [Said(_checked(row["prompt"], place), _answer(row["completion"], place))]
     else:
         raise ValueError(
             f"{place}: no demonstration: the row has neither `messages` nor `prompt` and "
             "`completion`"
         )
-    if not said or not all(text for _, text in said):
+    if not said or not all(one.text for one in said):
         raise ValueError(f"{place}: no demonstration: the assistant says nothing")
-    for shown, _ in said:
-        _check_asked(shown, place)
+    if not any(one.imitated for one in said):
+        raise ValueError(f"{place}: no demonstration: all that the assistant says has weight 0")
+    for one in said:
+        _check_asked(one.shown, place)
     return said
 
 
-def _pair(row: dict[str, Any], place: str) -> tuple[list[Message], list[str]]:
-    """The prompt of a preference, and the better and the worse answer."""
+def _weight(message: dict[str, Any], place: str) -> bool:
+    """Whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
+    weight = message.get("weight")
+    if weight not in (None, 0, 1):
+        raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")
+    return weight != 0
+
+
+def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
+    """The better and the worse answer to the prompt of a preference."""
+    if _has_tokens(row, [side for side, _ in SIDES], place, agent):
+        answers = [_as_sampled(row, side, place) for side, _ in SIDES]
+        if np.array_equal(*(answer.tokens for answer in answers)):  # type: ignore[arg-type]
+            raise ValueError(f"{place}: no pair: chosen and rejected are the same")
+        return answers
     missing = [side for side, _ in SIDES if not row.get(side)]
     if missing:
         raise ValueError(f"{place}: no pair: the row has no `{missing[0]}`")
@@ -138,11 +193,37 @@ def _pair(row: dict[str, Any], place: str) -> tuple[list[Message], list[str]]:
     if prompt is None and isinstance(sides[0], list) and sides[0][:-1] == sides[1][:-1]:
         prompt = sides[0][:-1]
     messages = _checked(prompt or [], place)
-    answers = [_answer(side, place) for side in sides]
+    texts = [_answer(side, place) for side in sides]
     _check_asked(messages, place)
-    if answers[0] == answers[1]:
+    if texts[0] == texts[1]:
         raise ValueError(f"{place}: no pair: chosen and rejected are the same")
-    return messages, answers
+    return [Said(messages, text) for text in texts]
+
+
+def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Agent) -> bool:
+    """Whether a row holds tokens. Raises ValueError where the agent's model cannot read them."""
+    names = ("prompt_ids", *(f"{side}_ids" for side in sides))
+    if any(row.get(name) is None for name in names):
+        return False
+    tokenizer = agent.policy.tokenizer
+    assert tokenizer is not None, "checked as the row was read"
+    if row.get("tokenizer") not in (None, fingerprint(tokenizer)):
+        raise ValueError(
+            f"{place}: its tokens are of another tokenizer than that of {agent.name!r}; collect "
+            "again with this model, or remove prompt_ids so that the texts are read"
+        )
+    for name in names:
+        ids = row[name]
+        known = isinstance(ids, list) and all(type(i) is int for i in ids)
+        if not known or not ids or not 0 <= min(ids) <= max(ids) < len(tokenizer):
+            raise ValueError(f"{place}: {name} is no list of tokens below {len(tokenizer)}")
+    return True
+
+
+def _as_sampled(row: dict[str, Any], side: str, place: str, *, finish: str = "stop") -> Said:
+    shown = _checked(row.get("prompt") or [], place) or [Message("user", "")]
+    prompt, tokens = (np.array(row[name], dtype=np.int32) for name in ("prompt_ids", f"{side}_ids"))
+    return Said(shown, str(row.get(side) or ""), prompt, tokens, finish)
 
 
 def _answer(side: Any, place: str) -> str:

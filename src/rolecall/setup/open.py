@@ -9,6 +9,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.environment import Environment
 from rolecall.rollout.episodes import Reward
+from rolecall.rollout.offline_data import check_readable
 from rolecall.setup.agents import make_tools
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.plan import Plan
@@ -37,6 +38,7 @@ class Opened(Surroundings):
 def open_parts(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
     attempts = Attempts()
+    attempts.of(_check_data, plan)
     made = _made(plan, attempts)
     environment = made.pop("environment")
     tasks = attempts.of(_tasks, plan, environment) if environment is not None else None
@@ -61,6 +63,15 @@ async def check_environment(environment: Environment) -> None:
             await environment.check()
         except (InfrastructureError, OSError) as error:
             raise ConfigError(f"environment: {error}") from error
+
+
+def _check_data(plan: Plan) -> None:
+    """Its rows are read where the tokenizers are."""
+    if (file := plan.config.rollout.data) is not None:
+        try:
+            check_readable(file)
+        except ValueError as error:
+            raise ConfigError(f"rollout.data: {error}") from error
 
 
 def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:

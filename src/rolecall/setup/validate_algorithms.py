@@ -7,6 +7,7 @@ from typing import Any
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import Environment, World
 from rolecall.setup.validate_options import Problems
@@ -31,6 +32,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
                 f"set critics.{algorithm.critic}: {base or '{}'}"
             )
     yield from _check_data(config, algorithms)
+    yield from _check_refreshed(config)
     yield from _check_unused(config, list(algorithms.values()))
     yield from _check_sharing(config, algorithms)
     yield from _check_candidates(config, flow, list(algorithms.values()))
@@ -71,6 +73,9 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
                 f"rollout.data: {name} needs turns that its own policies sampled; use sft for "
                 "demonstrations, or dpo for preferences"
             )
+        return
+    if algorithm.answers_data:
+        yield f"rollout.data: {name} compares its own answers with demonstrations; set it to a file"
         return
     if size < algorithm.min_group:
         yield (
@@ -113,6 +118,17 @@ def _check_reference(config: Config, policy: str, algorithm: Algorithm, name: st
             f"policies.{policy}.reference: {name} compares with a reference and there is none; "
             f"set policies.{policy}.reference=initial{off}"
         )
+
+
+def _check_refreshed(config: Config) -> Problems:
+    for name, policy in config.policies.items():
+        if policy.reference_update_every is None:
+            continue
+        key = f"policies.{name}.reference_update_every"
+        if policy.reference != "initial":
+            yield f"{key}: only the reference `initial` takes over weights; set it, or remove this"
+        elif name in config.trained and isinstance(config.learner_of(name), FsdpLearnerConfig):
+            yield f"{key}: a learner with the name fsdp cannot; use local or replicated"
 
 
 def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
@@ -184,6 +200,8 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
     number = num_candidates(config, flow)
     if number is not None and number < 1:
         yield f"workflow.candidates: write at least 1 (it is {number})"
+    if flow.plays_candidates:
+        return
     if number != 1 and not any(algorithm.compares_candidates for algorithm in algorithms):
         yield (
             "workflow.candidates: those that are not played would train nobody; use at_grpo, or "

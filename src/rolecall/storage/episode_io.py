@@ -174,6 +174,57 @@ class EpisodeWriter:
             self._aside.unlink(missing_ok=True)
 
 
+def read_parquet(path: Path) -> list[Episode]:
+    """The episodes of `write_parquet`, without what it leaves out: the tokens of messages, worlds'
+    states, and what is only noted in `info`.
+    """
+    found: dict[str, Episode] = {}
+    for row in pq.read_table(path).to_pylist():
+        episode = found.setdefault(row["episode"], _read_episode(row))
+        if row["turn"] is not None:
+            episode.turns.append(_read_turn(row))
+    return list(found.values())
+
+
+def _read_episode(row: dict[str, Any]) -> Episode:
+    task = Task(row["task"], row["question"], row["reference"], {"source": row["source"]})
+    return Episode(
+        id=row["episode"],
+        task=task,
+        attempt=row["attempt"],
+        seed=0,
+        rewards=dict(row["episode_rewards"]),
+        metrics={} if row["score"] is None else {"headline": row["score"]},
+        answer=row["answer"],
+        error=row["error"],
+        step=row["step"],
+        split=row["split"],
+    )
+
+
+def _read_turn(row: dict[str, Any]) -> Turn:
+    same = ("agent", "policy", "index", "text", "finish", "valid", "trained", "chosen", "candidate")
+    arrays = {"prompt": "prompt_token_ids", "tokens": "token_ids", "versions": "versions"}
+    arrays |= {name: name for name in FLOATS if name in row}
+    return Turn(
+        id=row["turn"],
+        task=row["task"],
+        episode=row["episode"],
+        path=tuple(row["path"]),
+        parents=tuple(row["parents"]),
+        messages=[Message(m["role"], m["content"]) for m in row["messages"]],
+        rewards=dict(row["turn_rewards"]),
+        observation=json.loads(row["info"]).get("observation"),
+        **{name: row[name] for name in same},
+        **{name: _array(name, row[column]) for name, column in arrays.items()},
+    )
+
+
+def _array(name: str, values: list[Any] | None) -> Any:
+    kind = np.int32 if name in IDS else np.float32
+    return None if values is None else np.array(values, dtype=kind)
+
+
 def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
     shared = {
         "step": step,

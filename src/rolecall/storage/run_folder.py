@@ -36,6 +36,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"
+STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
 
 
 class RunFolder:
@@ -64,6 +65,9 @@ class RunFolder:
         folder = cls(path)
         if not path.is_dir():
             raise ConfigError(f"there is no run folder {path}")
+        if (path / STAGES).is_file():
+            names = ", ".join(str(one.parent) for one in sorted(path.glob("*/config.yaml")))
+            raise ConfigError(f"{path} is a run with stages; name one of its folders: {names}")
         if not folder.config.is_file():
             raise ConfigError(f"{path} is not a run folder: it has no config.yaml")
         return folder
@@ -72,6 +76,16 @@ class RunFolder:
     def started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
         """`start`, and the lock is given back at the end."""
         self.start(config, allow_changes=allow_changes)
+        try:
+            yield
+        finally:
+            self.release()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The folder is there, and no other process works in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = self._locked()
         try:
             yield
         finally:

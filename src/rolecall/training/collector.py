@@ -12,6 +12,7 @@ from typing import Any
 
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, replay
+from rolecall.rollout.own_answers import answered
 from rolecall.rollout.task_sampler import drawn
 from rolecall.runtime import call_tree
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
@@ -42,7 +43,12 @@ class Collector:
         if self.run.data:
             taken = [wanted] * (step - 1)
             seed = self.run.config.trainer.seed
-            return Rollout(groups=drawn(self.run.data, wanted, seed=seed, taken=taken))
+            rows = drawn(self.run.data, wanted, seed=seed, taken=taken)
+            if any(part.algorithm.answers_data for part in self.run.algorithm_groups):
+                if self.run.config.deterministic:
+                    await self.run.engine.forget()
+                rows = await answered(self.run.context, rows, step=step)
+            return Rollout(groups=rows)
         until = None if deadline_s is None else time.monotonic() + deadline_s
         journal = Journal(journal_path(self.folder, step))
         whole = Rollout(groups=[])

@@ -27,6 +27,14 @@ from rolecall.training.run import Run
 from rolecall.types import Batch, Episode, Turn
 
 
+async def refresh_references(run: Run, step: int) -> None:
+    """Before a step: `policies.NAME.reference_update_every` steps after the last time."""
+    for name, learner in run.learners.items():
+        every = run.config.policies[name].reference_update_every
+        if every is not None and step > 1 and (step - 1) % every == 0:
+            await learner.refresh_reference()
+
+
 async def credit(run: Run, episodes: list[Episode]) -> None:
     """Give credit, after what the algorithms need: reference log-probs, values of critics."""
     for part in run.algorithm_groups:

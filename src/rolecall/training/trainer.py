@@ -184,6 +184,7 @@ class Trainer:
         await self._play_against(opponents)
         rollout = await self._rollout(step)
         collected = time.monotonic()
+        await train_step.refresh_references(run, step)
         await train_step.credit(run, rollout.episodes)
         train_step.leave_out_stale(run, rollout)
         played = [*rollout.episodes, *rollout.unused]

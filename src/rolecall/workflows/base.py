@@ -31,6 +31,7 @@ class Workflow:
     roles: tuple[str, ...]
     calls_others: bool = False  # it may call agents that its source does not name
     candidates: bool = False  # it draws several answers to one prompt and plays one of them
+    plays_candidates: bool = False  # it plays all of them
     forks: bool = False  # it tries answers out in forks of the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
 
@@ -45,6 +46,7 @@ def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
     candidates: bool = False,
+    plays_candidates: bool = False,
     forks: bool = False,
 ) -> Callable[[Play], Workflow]: ...
 
@@ -55,13 +57,15 @@ def workflow(
     *,
     parsers: dict[str, Parser] | None = None,
     candidates: bool = False,
+    plays_candidates: bool = False,
     forks: bool = False,
 ) -> Workflow | Callable[[Play], Workflow]:
     """Make a workflow of an async function `(team, task, world, <options>)`.
 
     Roles are read from its source: every `team.NAME(...)` and `team.role("NAME")`. What else it
-    needs is declared: `candidates` where it calls `team.NAME.candidates(...)`, and `forks` where it
-    calls `world.fork()`; `play_best` needs both.
+    needs is declared: `candidates` where it calls `team.NAME.candidates(...)`, `plays_candidates`
+    where it plays all of them, and `forks` where it calls `world.fork()`; `play_best` needs the
+    first and the last.
     """
 
     def made(function: Play) -> Workflow:
@@ -75,6 +79,7 @@ def workflow(
             roles=roles,
             calls_others=calls_others,
             candidates=candidates,
+            plays_candidates=plays_candidates,
             forks=forks,
             parsers=parsers or {},
         )

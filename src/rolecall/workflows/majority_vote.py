@@ -52,10 +52,10 @@ async def majority_vote(
         if earns == "own":
             for turn in latest:
                 turn.pay("own", (await world.step(turn.agent, turn.visible)).team)
-    return await _elected(world, latest)
+    return await elected(world, latest)
 
 
-async def _elected(world: World, turns: list[Turn]) -> str:
+async def elected(world: World, turns: list[Turn]) -> str:
     """The text of the first turn whose answer has the most votes; "" if all abstain."""
     votes: list[tuple[str, list[Turn]]] = []
     for turn in turns:

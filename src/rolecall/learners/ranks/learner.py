@@ -172,6 +172,14 @@ class RankedLearner(Learner):
             raise
         self.version, self.num_skipped, self._num_steps = told
 
+    async def refresh_reference(self) -> None:
+        await self._call("refresh_reference")
+
+    def take_over(self, folder: Path, *, moments: bool) -> None:
+        if self.spec.kind == "fsdp":  # its shares are read with all moments, or not at all
+            raise ValueError("a learner with the name fsdp cannot go on from another stage's")
+        self.group.call("take_over", self.name, folder, moments)
+
     def _deal(self, batches: list[Batch]) -> Dealt:
         """By rank; those that share rows have the same ones."""
         sharers = self.spec.context_parallel

@@ -78,6 +78,12 @@ class Members:
         learner.load(folder)
         return learner.version, learner.num_skipped, learner.num_steps
 
+    def refresh_reference(self, name: str) -> None:
+        asyncio.run(self.learners[name].refresh_reference())
+
+    def take_over(self, name: str, folder: Path, moments: bool) -> None:
+        self.learners[name].take_over(folder, moments=moments)
+
     def offload(self, name: str) -> None:
         asyncio.run(self.learners[name].offload())
 

@@ -1,0 +1,35 @@
+"""Chooses the attempts at a task in which an agent earned most."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from rolecall.algorithms.groups import CreditedTurn
+from rolecall.types import Episode
+
+
+def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTurn]:
+    """The turns of each agent's `number` best attempts at each task; of equal ones the first.
+
+    What an agent earned in an attempt is its outcome and the own rewards of its played turns.
+    Attempts worth [0, 1, 1] with number 1 -> the turns of the second.
+    """
+    found = list(found)
+    earned: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    attempts: dict[str, int] = {}
+    for episode, turn in found:
+        attempts[episode.id] = episode.attempt
+        mine = earned[task_of(episode), turn.agent]
+        mine.setdefault(episode.id, episode.outcome(turn.agent))
+        mine[episode.id] += turn.score if turn.chosen else 0.0
+    best = {
+        key: sorted(mine, key=lambda name: (-mine[name], attempts[name], name))[:number]
+        for key, mine in earned.items()
+    }
+    return [(e, t) for e, t in found if e.id in best[task_of(e), t.agent]]
+
+
+def task_of(episode: Episode) -> str:
+    """What tells tasks apart: their ids are unique within a source."""
+    return f"{episode.task.family}\n{episode.task.source}\n{episode.task.id}"

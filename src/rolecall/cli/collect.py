@@ -1,0 +1,147 @@
+"""`rolecall collect`: plays episodes, or reads those of a run, and writes a data set of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rolecall.cli.run_paths import is_run
+from rolecall.cli.services import running
+from rolecall.config.collecting import CollectConfig
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import find
+from rolecall.config.schema import Config
+from rolecall.rollout.collection import collect as play
+from rolecall.rollout.data_set import COLUMNS, rows_of
+from rolecall.rollout.episodes import Rollout
+from rolecall.rollout.offline_data import fingerprint
+from rolecall.rows.writing import check_name, write_rows
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import build
+from rolecall.setup.plan import load_plan
+from rolecall.setup.weights import load_tokenizers
+from rolecall.storage import checkpoint
+from rolecall.storage.episode_io import read_parquet
+from rolecall.storage.loaded_run import FILES
+from rolecall.storage.numbered import numbered
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training import train_step
+from rolecall.training.run import Run
+from rolecall.types import Episode
+
+console = Console()
+
+
+def collect(
+    source: str,
+    overrides: list[str],
+    *,
+    output: Path,
+    options: CollectConfig,
+    checkpoint_name: str,
+    played: str | None,
+) -> dict[str, Any]:
+    """Write what a run's checkpoint or a config's untrained team says on the tasks of one step.
+
+    With `played` nothing is played: the rows are of episodes of this split that the run has
+    stored. Returns the counts that are also printed. Raises ConfigError for what does not fit, and
+    RuntimeError where every episode failed.
+    """
+    try:
+        check_name(output)
+        output.parent.mkdir(parents=True, exist_ok=True)  # before hours of playing, not after
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"--output: {error}") from error
+    if played not in (None, *FILES):
+        raise ConfigError(f"--played: no split {played!r}; write one of: {', '.join(FILES)}")
+    path = Path(source)
+    folder = RunFolder.existing(path) if is_run(path) else None
+    plan = load_plan(folder.config if folder else find(source), overrides)
+    if problems := unknown_agents(plan.config, options.agents, key="--agent"):
+        raise ConfigError(*problems)
+    if played is not None:
+        if folder is None:
+            raise ConfigError(f"--played: {source} has played nothing; name a run folder")
+        return write(plan.config, stored(folder, played), options, output)
+    saved = checkpoint.named(folder, checkpoint_name) if folder else None
+    run = build(plan)
+    with running(run):
+        if saved:
+            run.restore(saved)
+        rollout = asyncio.run(played_now(run))
+    return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
+
+
+def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
+    """A problem for each agent that is not there, or that nobody trains."""
+    known = [agent for agent, section in config.team.items() if section.trainable]
+    return [
+        f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}"
+        for name in agents
+        if name not in known
+    ]
+
+
+async def played_now(run: Run) -> Rollout:
+    """Every attempt at the tasks of one step, with the weights that the learners have.
+
+    Raises RuntimeError where every episode failed.
+    """
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    await train_step.publish(run, list(run.learners))
+    size = run.config.rollout.group_size
+    rollout = await play(run.context, run.sampler.sample(1), step="collect", group_size=size)
+    if not rollout.groups:
+        raise RuntimeError(f"every episode failed; the first: {rollout.first_error}")
+    return rollout
+
+
+def stored(folder: RunFolder, split: str) -> list[Episode]:
+    """The episodes of a split that a run has played. Raises ConfigError where there are none."""
+    place, kind = FILES[split]
+    files = [file for _, file in numbered(folder.path / place, "parquet", kind=kind)]
+    if not files:
+        raise ConfigError(f"{folder.path} holds no episodes of the {split} split")
+    return [episode for file in files for episode in read_parquet(file)]
+
+
+def write(
+    config: Config, episodes: list[Episode], options: CollectConfig, output: Path
+) -> dict[str, Any]:
+    """Write the rows of these episodes, and say how many there are."""
+    tokenizers = load_tokenizers(config)
+    prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
+    rows = rows_of(episodes, options, tokenizers=prints)
+    write_rows(output, rows, columns=COLUMNS[options.kind])
+    failed = sum(episode.error is not None for episode in episodes)
+    found = {
+        "file": str(output),
+        "data": options.kind,
+        "rows": len(rows),
+        "agents": dict(Counter(row["agent"] for row in rows)),
+        "tasks": len({row["task"] for row in rows}),
+        "episodes": len(episodes),
+        "failed_episodes": failed,
+    }
+    console.print(_told(found), soft_wrap=True, highlight=False)
+    return found
+
+
+def _told(found: dict[str, Any]) -> str:
+    source = f"{found['episodes']} episodes"
+    if found["failed_episodes"]:
+        source += f", of which {found['failed_episodes']} failed"
+    if not found["rows"]:
+        return (
+            f"Wrote {found['file']}: no {found['data']}, because no turn of {source} is asked for; "
+            "nothing can be trained on it"
+        )
+    by_agent = ", ".join(f"{name} {number}" for name, number in found["agents"].items())
+    return (
+        f"Wrote {found['file']}: {found['rows']} {found['data']} ({by_agent}) of {found['tasks']} "
+        f"tasks, from {source}"
+    )

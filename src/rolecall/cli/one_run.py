@@ -1,0 +1,155 @@
+"""Runs a plan in its folder until the last step, or until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rolecall.cli.services import running
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.schema import Config
+from rolecall.errors import StoppedError
+from rolecall.learners.ranks.group import RankError
+from rolecall.monitor import report, summary, terminal
+from rolecall.setup.build import build
+from rolecall.setup.plan import Plan, validate
+from rolecall.storage import checkpoint, run_folder
+from rolecall.storage.log_file import logged
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training.run import Run
+from rolecall.training.trainer import Trainer
+
+console = Console()
+Begin = Callable[[Run], None]  # what a run does before its first step
+
+
+class Stop:
+    """Ends a run from another thread, as Ctrl-C ends one in the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end: Callable[[], object] | None = None
+        self._told = False
+
+    def now(self) -> None:
+        with self._lock:
+            self._told = True
+            if self._end is not None:
+                self._end()
+
+    def ends(self, end: Callable[[], object]) -> None:
+        """What stops the run, which is called at once if it was told to stop before."""
+        with self._lock:
+            self._end = end
+            if self._told:
+                end()
+
+    def over(self) -> None:
+        """The run has come to its end: there is nothing to stop any more."""
+        with self._lock:
+            self._end = None
+
+
+def to_the_end(
+    plan: Plan,
+    folder: RunFolder,
+    *,
+    allow_changes: bool,
+    stop: Stop,
+    begin: Begin | None = None,
+    again: Path | None = None,
+) -> dict[str, Any]:
+    """The summary. On a cluster the run is built again when ranks of a learner are lost; it goes on
+    from its last checkpoint, with the episodes that it has journaled.
+
+    `begin` is called where there is no checkpoint yet; `again`: what to name for going on with a
+    run that is stopped, by default its folder.
+    """
+    config, restarts = plan.config, 0
+    while True:
+        done, run = folder.num_steps(), None
+        try:
+            run = build(plan)
+            with running(run), folder.started(config, allow_changes=allow_changes):
+                if begin is not None and not checkpoint.saved(folder.checkpoints):
+                    begin(run)
+                with logged(folder.log):
+                    _train(plan, run, folder, stop=stop, again=again or folder.path)
+                return summarised(folder, config)
+        except RankError as error:
+            restarts = 1 if folder.num_steps() > done else restarts + 1
+            unbuilt = run is None and error.raised  # others would raise the same
+            if unbuilt or restarts > _most_restarts(config):
+                raise
+            console.print(f"{error}. The run is started again", soft_wrap=True, highlight=False)
+            plan = validate(config)
+
+
+def _most_restarts(config: Config) -> int:
+    return config.cluster.restarts if isinstance(config.cluster, RayClusterConfig) else 0
+
+
+def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) -> None:
+    config = run.config
+    trackers = [tracker.make(folder.path) for tracker in plan.trackers]
+    with terminal.LiveTable(
+        list(config.team),
+        total_steps=config.trainer.steps,
+        episodes=folder.episode_file,
+        console=console,
+    ) as table:
+        trainer = Trainer(run, folder, display=table, trackers=trackers)
+        try:
+            asyncio.run(_until_told_to_end(trainer, stop))
+        except (KeyboardInterrupt, StoppedError):
+            kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
+            command = shlex.join(["rolecall", "train", str(again)])
+            console.print(f"Stopped and {kept}. Continue with: {command}", soft_wrap=True)
+            raise
+
+
+async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
+    """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    signals = threading.current_thread() is threading.main_thread()
+    if signals:
+        loop.add_signal_handler(signal.SIGTERM, end)
+    stop.ends(lambda: loop.call_soon_threadsafe(end))
+    try:
+        await trainer.train()
+    except asyncio.CancelledError:
+        if told:
+            raise StoppedError(signal.SIGTERM) from None
+        raise
+    finally:
+        stop.over()
+        if signals:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def is_finished(folder: RunFolder, config: Config) -> bool:
+    return folder.summary.is_file() and folder.num_steps() >= config.trainer.steps
+
+
+def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
+    records = folder.read_metrics()
+    found = summary.summarise(records, seed=config.trainer.seed)
+    report.write(folder)
+    run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
+    return found

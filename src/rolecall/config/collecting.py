@@ -1,0 +1,61 @@
+"""Declares the keys that say which turns of episodes become rows of a data set."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from rolecall.config.errors import ConfigError, explain
+from rolecall.config.section import Section
+
+
+class CollectConfig(Section):
+    """Which turns become rows: of demonstrations, or of preferences."""
+
+    least: float | None = Field(None, ge=-1e9, le=1e9)
+    """Least reward of a turn (its agent's outcome and its own), of pairs that of the better one."""
+    best_of: int | None = Field(None, ge=1, le=100_000)
+    """Only turns of this many attempts at each task: those in which their agent earned most."""
+    pairs: bool = False
+    """Preferences instead of demonstrations: the best with the worst of all turns of an agent with
+    identical prompt tokens."""
+    imitate: Literal["agent", "world", "both"] = "agent"
+    """Demonstrations of what agents said, of what the world showed them next, or of both. `least`
+    and `best_of` choose among what agents said; the world is right in every attempt."""
+    agents: list[str] = []
+    """Only turns of these agents; by default of all that are trained."""
+
+    @model_validator(mode="after")
+    def _check_effects(self) -> CollectConfig:
+        if self.pairs and self.imitate != "agent":
+            raise ValueError("imitate has no effect on pairs; leave one of the two out")
+        if self.pairs and self.best_of is not None:
+            raise ValueError(
+                "best_of has no effect on pairs, which need bad attempts beside good ones; leave "
+                "one of the two out"
+            )
+        return self
+
+    @property
+    def kind(self) -> str:
+        """What its rows are, as `Algorithm.takes_data` says it."""
+        return "preferences" if self.pairs else "demonstrations"
+
+
+def collect_config(given: dict[str, Any]) -> CollectConfig:
+    """The options of the command line. Raises ConfigError that names them as they stand there."""
+    try:
+        return CollectConfig.model_validate(given)
+    except ValidationError as error:
+        found = explain(error, CollectConfig, given)
+        raise ConfigError(*(_as_option(problem) for problem in found.problems)) from error
+
+
+def _as_option(problem: str) -> str:
+    """`best_of: ...` -> `--best-of: ...`."""
+    key, _, said = problem.partition(": ")
+    if not key:
+        return f"--pairs: {said.partition(' (it is ')[0]}"
+    name = "agent" if key == "agents" else key.replace("_", "-")
+    return f"--{name}: {said}"

@@ -1,0 +1,34 @@
+"""Lays one mapping of a config over another, as `extends`, stages and the command line do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+NAMED = ("workflow", "environment", "algorithm", "engine", "learner", "cluster")
+
+
+def over(below: DictConfig, found: DictConfig) -> DictConfig:
+    """`found` over `below`: mappings are merged key by key, all else is replaced.
+
+    A section with another name starts anew: the options of the first are not its own.
+    """
+    for key in NAMED:
+        if _name_of(found.get(key)) not in (None, _name_of(below.get(key))):
+            below.pop(key, None)
+    merged = OmegaConf.merge(_whole(below), _whole(found))
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _name_of(section: Any) -> Any:
+    return section if isinstance(section, str) else (section or {}).get("name")
+
+
+def _whole(config: DictConfig) -> DictConfig:
+    """`algorithm: drmas` as a mapping, which one with options can be merged with."""
+    for key in NAMED:
+        if isinstance(config.get(key), str):
+            config[key] = {"name": config[key]}
+    return config

@@ -1,0 +1,169 @@
+"""Reads the stages of a config: each is the config itself, with what its stage says laid over it.
+
+`stages: [{name: warm, algorithm: sft}, {name: rl}]` are two configs, of which the first differs in
+its algorithm. Among overrides `stage=warm` chooses one, and `stages.warm.trainer.steps=5` is for
+that one alone; other overrides are for all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
+
+from rolecall.config.errors import ConfigError, explain
+from rolecall.config.merging import over
+from rolecall.config.schema import Config, StageConfig
+
+OWN = tuple(field.alias or name for name, field in StageConfig.model_fields.items())
+DATA = "data.jsonl"  # what a stage that collects writes into its folder
+NOT_OF_ONE = ("stages", "output", "extends")  # keys that only the whole file has
+
+
+def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[str], int | None]:
+    """The config of the stage that the overrides choose, its overrides, and its number from 0.
+
+    What a file without stages says comes back as it is, with None. Raises ConfigError with all
+    that is wrong with the list of stages, or where no stage or none of that name is chosen.
+    """
+    names = [value for key, _, value in map(_parts, overrides) if key == "stage"]
+    if not loaded.get("stages"):
+        if names:
+            raise ConfigError(f"stage={names[-1]}: the file has no stages")
+        return loaded, overrides, None
+    stages, rest = _separated(loaded.pop("stages"), overrides)
+    listed = checked([own for own, _ in stages])
+    known = [stage.name for stage in listed]
+    if not names or names[-1] not in known:
+        raise ConfigError(
+            "stages: `rolecall train` and `rolecall check` take all stages of a file; for one "
+            f"alone write stage=NAME, with one of: {', '.join(known)}"
+        )
+    number = known.index(names[-1])
+    stage, differs = listed[number], stages[number][1]
+    mine = f"stages.{stage.name}."
+    plain = [one for one in rest if not one.startswith("stages.")]
+    plain += [one.removeprefix(mine) for one in rest if one.startswith(mine)]
+    found = over(_cleared(loaded, differs), differs)
+    if stage.kind == "train" and stage.source is not None:
+        OmegaConf.update(found, "rollout.data", f"{stage.source}/{DATA}")
+    return found, plain, number
+
+
+def listed(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
+    """The stages of a file; none where it has none. Raises ConfigError with all problems."""
+    if not loaded.get("stages"):
+        return []
+    stages, _ = _separated(loaded["stages"], overrides)
+    return checked([own for own, _ in stages])
+
+
+def checked(given: list[Any]) -> list[StageConfig]:
+    """Raises ConfigError with all that is wrong with what stages say of themselves."""
+    stages: list[StageConfig] = []
+    problems: list[str] = []
+    for number, own in enumerate(given):
+        try:
+            stages.append(StageConfig.model_validate(own))
+        except ValidationError as error:
+            problems += explain(error, StageConfig, own, prefix=f"stages.{number}").problems
+    if not problems:
+        problems = [line for n in range(len(stages)) for line in _wrong(stages, n)]
+    if problems:
+        raise ConfigError(*problems)
+    return stages
+
+
+def _wrong(stages: list[StageConfig], number: int) -> list[str]:
+    """What does not fit in a stage, after those before it."""
+    stage, before = stages[number], stages[:number]
+    key = f"stages.{number}"
+    found = []
+    if stage.name in [other.name for other in before]:
+        found.append(f"{key}.name: two stages are called {stage.name!r}; give each its own name")
+    if stage.collect is not None and stage.evaluate:
+        found.append(f"{key}.evaluate: it collects already; make two stages of it")
+    if stage.optimizer == "carried" and (
+        stage.kind != "train" or all(other.kind != "train" for other in before)
+    ):
+        found.append(f"{key}.optimizer: there are no moments to carry; remove it, or write fresh")
+    if stage.source is not None:
+        found += _wrong_source(stage, before, f"{key}.from")
+    return found
+
+
+def _wrong_source(stage: StageConfig, before: list[StageConfig], key: str) -> list[str]:
+    if stage.kind == "evaluate":
+        return [f"{key}: an evaluation takes nothing from another stage; remove it"]
+    wanted = {"train": "collect", "collect": "train"}[stage.kind]
+    known = [other.name for other in before if other.kind == wanted]
+    if stage.source in known:
+        return []
+    verb = {"collect": "collects", "train": "trains"}[wanted]
+    names = f"; write one of: {', '.join(known)}" if known else ""
+    return [f"{key}: no stage {stage.source!r} before this one {verb}{names}"]
+
+
+def _separated(given: Any, overrides: list[str]) -> tuple[list[tuple[Any, DictConfig]], list[str]]:
+    """What each stage says of itself and what differs in its config; the overrides that are left.
+
+    Overrides of a stage's own keys are in the first already.
+    """
+    plain = OmegaConf.to_container(given, resolve=False) if OmegaConf.is_config(given) else None
+    if not isinstance(plain, list):
+        raise ConfigError("stages: write a list, of which each stage has a name")
+    found: list[tuple[Any, DictConfig]] = []
+    names = [one.get("name") if isinstance(one, dict) else None for one in plain]
+    _check_overrides(overrides, names)
+    left = [one for one in overrides if _parts(one)[0] != "stage"]
+    for number, stage in enumerate(plain):
+        if not isinstance(stage, dict):
+            raise ConfigError(f"stages.{number}: write a mapping with a name and what differs")
+        if wrong := [key for key in NOT_OF_ONE if key in stage]:
+            raise ConfigError(f"stages.{number}.{wrong[0]}: a stage has no {wrong[0]}; remove it")
+        mine = [one for one in left if one.startswith(_owned(stage.get("name")))]
+        left = [one for one in left if one not in mine]
+        said = [one.removeprefix(f"stages.{stage.get('name')}.") for one in mine]
+        whole = OmegaConf.merge(OmegaConf.create(stage), OmegaConf.from_dotlist(said))
+        assert isinstance(whole, DictConfig)
+        own = {key: whole.pop(key) for key in OWN if key in whole}
+        _check_keys(whole, f"stages.{number}")
+        own = OmegaConf.to_container(OmegaConf.create(own), resolve=True)  # type: ignore[assignment]
+        found.append((own, whole))
+    return found, left
+
+
+def _check_keys(differs: DictConfig, place: str) -> None:
+    known = [*OWN, *(key for key in Config.model_fields if key not in NOT_OF_ONE)]
+    unknown = [key for key in map(str, differs) if key not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.7)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        raise ConfigError(f"{place}.{unknown[0]}: unknown key; {hint}")
+
+
+def _owned(name: Any) -> tuple[str, ...]:
+    """How overrides begin of what a stage says of itself."""
+    return tuple(f"stages.{name}.{key}{end}" for key in OWN for end in ("=", "."))
+
+
+def _check_overrides(overrides: list[str], names: list[Any]) -> None:
+    for key in (_parts(override)[0] for override in overrides):
+        name = key.split(".")[1] if key.startswith("stages.") else None
+        if name is not None and name not in names:
+            known = ", ".join(map(str, names))
+            raise ConfigError(f"{key}: there is no stage {name!r}; write one of: {known}")
+
+
+def _cleared(loaded: DictConfig, differs: DictConfig) -> DictConfig:
+    """Without sections that a stage empties with `{}`."""
+    for key, value in differs.items():
+        if isinstance(value, DictConfig) and not value:
+            loaded.pop(key, None)
+    return loaded
+
+
+def _parts(override: str) -> tuple[str, str, str]:
+    return override.partition("=")

@@ -1,0 +1,115 @@
+"""Carries the weights of policies from one stage of a run to the next.
+
+Whole weights become the base of the next stage: its references and its engines begin with them too.
+Adapters, and moments where they are asked for, are loaded when the stage begins. A stage that names
+another base for a policy starts anew from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolecall.config.engines import LocalEngineConfig
+from rolecall.config.errors import ConfigError
+from rolecall.config.learners import FsdpLearnerConfig
+from rolecall.config.schema import Adapter, Config, StageConfig
+from rolecall.setup.validate_options import Problems
+from rolecall.training.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What the last stage that trained a policy left."""
+
+    stage: str
+    base: str  # that its config named, before anything was carried
+    adapter: Adapter | None
+    folder: Path  # of the policy in the checkpoint
+    whole: Path | None  # folder of whole weights, which are the base of its adapter if it has one
+
+
+class Carried:
+    """What has been trained so far, by policy."""
+
+    def __init__(self) -> None:
+        self.trained: dict[str, Trained] = {}
+
+    def problems(self, config: Config, stage: StageConfig) -> Problems:
+        """What a stage cannot begin with."""
+        for name, last in self._of(config).items():
+            policy, key = config.policies[name], f"policies.{name}"
+            is_trained = name in config.trained and stage.kind == "train"
+            moments = is_trained and stage.optimizer == "carried"
+            if last.adapter is not None and policy.adapter != last.adapter:
+                yield (
+                    f"{key}.adapter: stage {last.stage!r} trained another adapter of this policy; "
+                    "write the same, or another base"
+                )
+            elif moments and policy.adapter != last.adapter:
+                yield (
+                    f"{key}.adapter: stage {last.stage!r} trained all weights, and their moments "
+                    "do not fit an adapter; write optimizer: fresh"
+                )
+            elif moments or last.adapter is not None:
+                yield from _cannot_load(config, name, last)
+
+    def apply(self, config: Config) -> None:
+        """Make whole weights the base of their policies, and of pools that play them."""
+        declared = {name: policy.base for name, policy in config.policies.items()}
+        for name, last in self._of(config).items():
+            if last.whole is not None:
+                config.policies[name].base = str(last.whole)
+        for name, policy in config.policies.items():
+            pool = policy.opponent_pool
+            if pool is not None and declared.get(pool.of) == declared[name]:
+                policy.base = config.policies[pool.of].base
+
+    def begin(self, run: Run, config: Config, stage: StageConfig) -> None:
+        """Load what is no base. `config`: as the stage declared it, before `apply`."""
+        moments = stage.optimizer == "carried"
+        for name, last in self._of(config).items():
+            learner = run.learners.get(name)
+            try:
+                if learner is not None and (last.adapter is not None or moments):
+                    learner.take_over(last.folder, moments=moments)
+                    if last.adapter is not None and config.policies[name].reference == "initial":
+                        asyncio.run(learner.refresh_reference())  # else it is the base without it
+                elif last.adapter is not None and learner is None:
+                    run.publisher.models[name].load(last.folder)  # type: ignore[attr-defined]
+            except (ValueError, KeyError, OSError) as error:
+                raise ConfigError(f"policies.{name}: {error}") from error
+
+    def add(self, config: Config, stage: str, checkpoint: Path) -> None:
+        """A stage has trained. `config`: as it declared it."""
+        for name in sorted(config.trained):
+            policy, before = config.policies[name], self._of(config).get(name)
+            folder = checkpoint.resolve() / name
+            whole = folder if policy.adapter is None else before.whole if before else None
+            self.trained[name] = Trained(stage, policy.base, policy.adapter, folder, whole)
+
+    def _of(self, config: Config) -> dict[str, Trained]:
+        """The policies of a config that go on from what was trained."""
+        return {
+            name: self.trained[name]
+            for name, policy in config.policies.items()
+            if name in self.trained and self.trained[name].base == policy.base
+        }
+
+
+def _cannot_load(config: Config, name: str, last: Trained) -> Problems:
+    """Of a policy that begins with an adapter, or with moments."""
+    if name in config.trained:
+        if isinstance(config.learner_of(name), FsdpLearnerConfig):
+            yield (
+                f"policies.{name}.learner: fsdp cannot go on from the adapter or the moments of "
+                f"stage {last.stage!r}; write replicated"
+            )
+        return
+    engine = config.engine_of(name)
+    if not isinstance(engine, LocalEngineConfig) or engine.separate_weights:
+        yield (
+            f"policies.{name}.engine: only the local engine, without separate_weights, samples an "
+            f"adapter of stage {last.stage!r} that this stage does not train; write that, or train"
+        )
