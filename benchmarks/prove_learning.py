@@ -19,9 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from rolecall.config.load import find, recipe_names
+from rolecall.config.load import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/learning.md"
@@ -45,16 +43,17 @@ TWINS = {
     "math": "drmas_math", "math_alone": "grpo_math", "search": "drmas_search",
     "search_alone": "grpo_search", "mathchat": "mathchat_coach",
     "data_science": "data_science_coach", "debate": "debate_judge", "code": "coder_tester",
+    "math_ppo": "ppo_math", "math_mappo": "mappo_math", "math_happo": "happo_math",
+    "math_vdn": "vdn_math", "math_qmix": "qmix_math", "math_at_grpo": "at_grpo_math",
+    "math_counterfactual": "counterfactual_math", "math_dpo": "dpo_math",
+    "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
+    "math_leader": "leader_math", "math_mixed": "agentrl_mixed", "search_gigpo": "gigpo_search",
 }  # fmt: skip
 
 
 def small() -> list[str]:
     """Recipes whose models are all inside the package."""
-    return [name for name in recipe_names() if _is_small(yaml.safe_load(find(name).read_text()))]
-
-
-def _is_small(recipe: dict[str, Any]) -> bool:
-    return all(policy["base"].startswith("tiny:") for policy in recipe["policies"].values())
+    return [name for name in recipe_names() if name in TWINS]
 
 
 def train(recipe: str, *, seed: int, folder: Path) -> dict[str, Any]:

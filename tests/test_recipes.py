@@ -27,7 +27,14 @@ from tests.toy import command
 FILE = Path(__file__).resolve().parents[1] / "benchmarks/prove_learning.py"
 REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
-    "data_science_coach", "debate_judge", "coder_tester",
+    "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
+    "leader_math", "agentrl_mixed",
+]  # fmt: skip
+# Of those and of drmas_math's kin, another algorithm on the same team and data; their small twins
+# take a step here.
+ALGORITHMS = [
+    "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
+    "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
 ]  # fmt: skip
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
@@ -147,8 +154,21 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
 
 
 def test_every_recipe_is_tried_here_or_has_a_model_inside_the_package():
-    assert set(recipe_names()) - {*REAL, *VARIANTS} == set(TWINS)
+    assert set(recipe_names()) - {*REAL, *ALGORITHMS, *VARIANTS} == set(TWINS)
 
 
 def test_every_real_recipe_has_a_twin():
-    assert sorted(TWINS.values()) == sorted(REAL)
+    assert sorted(TWINS.values()) == sorted([*REAL, *ALGORITHMS])
+
+
+@pytest.mark.parametrize("name", [small for small, real in TWINS.items() if real in ALGORITHMS])
+def test_the_small_twin_of_an_algorithm_takes_a_step(name, tmp_path):
+    less = ("trainer.steps=1", "rollout.groups=3", "rollout.group_size=4", "evaluation.tasks=0")
+    assert command("train", name, *less, "--output", tmp_path / "run") == 0
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    [step] = [record for record in map(json.loads, lines) if record["kind"] == "step"]
+    recipe = load(find(name), [])
+    assert recipe.algorithm.name == load(find(TWINS[name]), []).algorithm.name
+    learned = [step.get(f"policy/{policy}/grad_norm", 0.0) for policy in recipe.trained]
+    assert max(learned) > 0 or step["critic/loss"] > 0, "VDN and QMIX begin with their critic"
+    assert all(map(math.isfinite, (v for v in step.values() if isinstance(v, float))))

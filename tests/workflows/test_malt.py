@@ -12,6 +12,8 @@ from rolecall.config.collecting import CollectConfig
 from rolecall.config.schema import Config
 from rolecall.rollout.data_set import rows_of
 from rolecall.setup.plan import validate
+from rolecall.storage.episode_io import read_parquet
+from rolecall.training.evaluating import evaluate_run
 from rolecall.types import Episode
 from rolecall.workflows.malt import malt
 from tests.test_every_algorithm import Display, trainer_of
@@ -114,15 +116,14 @@ def team(folder, algorithm: str = "sft"):
 
 def test_an_evaluation_draws_chains_of_three(model_folder, tmp_path):
     trainer = trainer_of(team(model_folder), tmp_path / "run", Display())
-    from rolecall.rollout.evaluation import evaluate
+    file = tmp_path / "played.parquet"
 
     async def evaluated():
         await trainer._resume()
-        run = trainer.run
-        return await evaluate(run.context, run.test, samples=1, k=1, greedy=False)
+        await evaluate_run(trainer.run, trainer.run.test, file=file)
 
-    _, rollout = asyncio.run(evaluated())
-    [episode] = rollout.episodes
+    asyncio.run(evaluated())
+    [episode] = read_parquet(file)
     assert [len(turns_of(episode, name)) for name in ROLES] == [3, 3, 3]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rolecall.algorithms.dapo import Dapo
 from rolecall.algorithms.leader_only import LeaderOnly
+from rolecall.grading.math.answers import extract
 from rolecall.interfaces.environment import Observation, World
 from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
@@ -29,6 +30,7 @@ from rolecall.workflows.search_team import search_team
 from tests.workflows.teams import SumWorld, play_team, shown, turns_of
 
 RIGHT, WRONG = "\\boxed{7}", "\\boxed{8}"
+APPROVED = "<verify>approve</verify>"
 
 
 # --- search team ---
@@ -231,6 +233,40 @@ def test_the_aggregator_reads_all_proposals_and_proposers_read_the_layer_before(
     assert "a2" in shown(last)
     assert "b2" in shown(last)
     assert "a1" not in shown(last)
+
+
+# --- answers that are judged by themselves ---
+
+
+class VerdictWorld(SumWorld):
+    """As the world of maths: a verdict on the newest answer leaves the team with what it had."""
+
+    solved = 0.0
+
+    async def fork(self) -> World:
+        fork = VerdictWorld()
+        fork.solved = self.solved
+        return fork
+
+    async def step(self, agent: str, action: str) -> Observation:
+        if "<verify>" not in action:
+            self.solved = float(extract(action) == "7")
+        return Observation(action, team=self.solved)
+
+
+def test_a_verdict_is_not_paid_as_the_answer_that_stood_before_it(model_folder):
+    """An observer that only approved earned the pioneer's score, and learned to answer nothing."""
+    says = {"ann": [RIGHT], "ben": [APPROVED]}
+    episode = play_team(
+        model_folder, pioneer_observer, says, roles=dict.fromkeys(says, "player"),
+        world=VerdictWorld,
+    )  # fmt: skip
+    assert [turn.rewards["pair"] for turn in episode.turns] == [1.0, 1.0]
+    says = {"a": [RIGHT], "b": [APPROVED], "c": [WRONG]}
+    episode = play_team(
+        model_folder, majority_vote, says, roles=THREE, options={"rounds": 1}, world=VerdictWorld
+    )
+    assert [turn.rewards["own"] for turn in episode.turns] == [1.0, 0.0, 0.0]
 
 
 # --- a leader and its peers ---

@@ -45,6 +45,14 @@ class World:
         """Go on from the state of a fork: the candidate that was played."""
         vars(self).update(vars(fork))
 
+    async def worth(self, agent: str, action: str) -> float:
+        """What an action earns the team by itself: a step in a fork, after which all is as before.
+
+        A world that cannot fork takes the step.
+        """
+        place = self if type(self).fork is World.fork else await self.fork()
+        return (await place.step(agent, action)).team
+
     async def equal(self, one: str, other: str) -> bool:
         """Whether two answers are the same answer: for votes."""
         return one.strip().casefold() == other.strip().casefold()

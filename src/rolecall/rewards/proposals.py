@@ -31,6 +31,6 @@ class Proposals:
         for turns in group_by((turn for turn in episode.turns if turn.chosen), "agent"):
             name = turns[0].agent
             if name != self.aggregator:
-                worth = [(await world.step(name, turn.visible)).team for turn in turns]
+                worth = [await world.worth(name, turn.visible) for turn in turns]
                 found[name] = self.own * fmean(worth) + (1 - self.own) * final
         return found

@@ -26,6 +26,6 @@ class Refined:
         if self.first not in names:
             raise ValueError(f"nobody is called {self.first!r} (there are: {', '.join(names)})")
         turn = next(t for t in episode.turns if t.agent == self.first and t.chosen)
-        before = (await world.step(self.first, turn.visible)).team
+        before = await world.worth(self.first, turn.visible)
         after = outcome(episode)
         return {name: after if name == self.first else after - before for name in names}

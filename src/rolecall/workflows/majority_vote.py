@@ -51,7 +51,7 @@ async def majority_vote(
         latest = await asyncio.gather(*(speak(member, latest) for member in debaters))
         if earns == "own":
             for turn in latest:
-                turn.pay("own", (await world.step(turn.agent, turn.visible)).team)
+                turn.pay("own", await world.worth(turn.agent, turn.visible))
     return await elected(world, latest)
 
 

@@ -32,7 +32,7 @@ async def pioneer_observer(
     pioneer, observer = reversed(players) if swapped else players
     first = await pioneer(task.prompt)
     second = await observer(task.prompt, first)
-    both = [(await world.step(turn.agent, turn.visible)).team for turn in (first, second)]
+    both = [await world.worth(turn.agent, turn.visible) for turn in (first, second)]
     for turn in (first, second):
         turn.pay("pair", sum(both))
     return second
