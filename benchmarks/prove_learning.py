@@ -47,7 +47,7 @@ TWINS = {
     "math_vdn": "vdn_math", "math_qmix": "qmix_math", "math_at_grpo": "at_grpo_math",
     "math_counterfactual": "counterfactual_math", "math_dpo": "dpo_math",
     "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
-    "math_leader": "leader_math", "math_mixed": "agentrl_mixed", "search_gigpo": "gigpo_search",
+    "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed", "search_gigpo": "gigpo_search",
 }  # fmt: skip
 
 
@@ -62,6 +62,7 @@ def train(recipe: str, *, seed: int, folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "rolecall", "train", recipe, f"trainer.seed={seed}"]
     subprocess.run([*command, "--output", str(output)], check=True, stdout=subprocess.DEVNULL)
     summary: dict[str, Any] = json.loads((output / "summary.json").read_text())
+    summary = summary.get("stages", [summary])[-1]  # of several stages the last one
     return summary | {"recipe": recipe, "name": _headline(summary)}
 
 

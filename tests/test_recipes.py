@@ -35,6 +35,7 @@ REAL = [
 ALGORITHMS = [
     "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
+    "sft_rl_math",
 ]  # fmt: skip
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
@@ -106,6 +107,8 @@ def smaller(name: str, config: Config, folder: Path, search_url: str) -> dict:
         changes["environment"]["url"] = search_url
     if name == "data_science_coach":
         changes["environment"] |= yours(folder)
+    if name == "agentrl_mixed":  # in a family of one task two alike attempts teach nothing
+        changes["rollout"]["groups"] = 6
     if config.learner.name != "local":
         changes["learner"] = {"name": config.learner.name, "ranks": 2}
     if name == "debate_judge":  # a debate without a winner is an error: random words name none
@@ -162,13 +165,15 @@ def test_every_real_recipe_has_a_twin():
 
 
 @pytest.mark.parametrize("name", [small for small, real in TWINS.items() if real in ALGORITHMS])
-def test_the_small_twin_of_an_algorithm_takes_a_step(name, tmp_path):
-    less = ("trainer.steps=1", "rollout.groups=3", "rollout.group_size=4", "evaluation.tasks=0")
+def test_the_small_twin_of_an_algorithm_takes_two_steps(name, tmp_path):
+    less = ("trainer.steps=2", "rollout.groups=3", "rollout.group_size=4", "evaluation.tasks=0")
     assert command("train", name, *less, "--output", tmp_path / "run") == 0
-    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    [step] = [record for record in map(json.loads, lines) if record["kind"] == "step"]
-    recipe = load(find(name), [])
-    assert recipe.algorithm.name == load(find(TWINS[name]), []).algorithm.name
+    stage = ["stage=rl"] if name == "math_sft_rl" else []
+    folder = tmp_path / "run" / ("rl" if stage else ".")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    *_, step = (record for record in map(json.loads, lines) if record["kind"] == "step")
+    recipe = load(find(name), stage)
+    assert recipe.algorithm.name == load(find(TWINS[name]), stage).algorithm.name
     learned = [step.get(f"policy/{policy}/grad_norm", 0.0) for policy in recipe.trained]
-    assert max(learned) > 0 or step["critic/loss"] > 0, "VDN and QMIX begin with their critic"
+    assert max(learned) > 0, "in the second step: VDN and QMIX begin with their critic"
     assert all(map(math.isfinite, (v for v in step.values() if isinstance(v, float))))
