@@ -47,7 +47,8 @@ TWINS = {
     "math_vdn": "vdn_math", "math_qmix": "qmix_math", "math_at_grpo": "at_grpo_math",
     "math_counterfactual": "counterfactual_math", "math_dpo": "dpo_math",
     "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
-    "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed", "search_gigpo": "gigpo_search",
+    "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed",
+    "search_gigpo": "gigpo_search",
 }  # fmt: skip
 
 

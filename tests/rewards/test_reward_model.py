@@ -14,6 +14,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.interfaces.environment import World
 from rolecall.rewards.reward_model import RewardModel
+from rolecall.setup.memory import memory_of
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
 from rolecall.types import Message
@@ -124,3 +125,12 @@ def test_a_team_is_trained_on_its_scores_and_the_same_seed_is_the_same_run(
     assert found[0]["policy/a/grad_norm"] > 0
     names = [n for n in found[0] if not n.startswith("time/") and "per_s" not in n]
     assert {n: found[0][n] for n in names} == {n: found[1][n] for n in names}
+
+
+def test_its_weights_are_in_the_plan_of_memory(model_folder, scalar, tmp_path):
+    rewards = {"reward_model": {"model": str(scalar), "dtype": "bfloat16"}}
+    config = load(write(tmp_path / "run.yaml", crew_config(model_folder, rewards=rewards)))
+    [need] = [n for n in memory_of(config, activations=False) if n.owner == "reward model"]
+    numbers = sum(p.numel() for p in RewardModel(str(scalar))._loaded[1].parameters())
+    assert need.num_bytes == pytest.approx(2 * numbers, rel=0.01), "up to its head"
+    assert need.device.startswith("cpu")

@@ -61,6 +61,12 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float) -> 
     return 0.5 * torch.maximum((values - returns) ** 2, (bounded - returns) ** 2)
 
 
+def imitation(logprobs: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """-log p summed over the tokens whose advantage is 1, and how many they are."""
+    imitated = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
+    return -(logprobs * imitated).sum(), float(imitated.sum())
+
+
 def per_turn(values: Tensor, batch: Batch) -> Tensor:
     """Sums over the tokens of each turn: [N] -> [S]."""
     turn = torch.from_numpy(batch.turn).long().to(values.device)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
 from rolecall.algorithms.best_of import best_attempts
+from rolecall.algorithms.losses import imitation
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.types import Batch, Episode, Turn, spread
 
@@ -65,6 +65,4 @@ class Sft(Algorithm):
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log p summed over the imitated tokens; mean over them."""
-        logprobs = outputs.logprobs
-        imitated = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
-        return Loss(total=-(logprobs * imitated).sum(), count=float(imitated.sum()))
+        return Loss(*imitation(outputs.logprobs, batch))

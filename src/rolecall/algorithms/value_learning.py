@@ -12,10 +12,10 @@ from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Protocol
 
-import torch
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
+from rolecall.algorithms.losses import imitation
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.interfaces.critic import Chooser, Critic
@@ -116,8 +116,7 @@ class VdnValue(Algorithm):
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log p summed over the imitated tokens; mean over them."""
-        imitated = torch.from_numpy(batch.advantages * batch.mask).to(outputs.logprobs.device)
-        return Loss(total=-(outputs.logprobs * imitated).sum(), count=float(imitated.sum()))
+        return Loss(*imitation(outputs.logprobs, batch))
 
     def make_critic(self, parts: CriticParts) -> Critic:
         from rolecall.critics.replay import ReplayCritic

@@ -34,9 +34,18 @@ class Size:
     @property
     def gathered(self) -> int:
         """The most that FSDP2 gathers at once: what is no layer, a layer and the next one."""
+        return (1 if self.is_tied else 2) * self.embedding + 2 * self.layer
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the head is the table of tokens."""
         table, head = self.model.get_input_embeddings(), self.model.get_output_embeddings()
-        tables = 1 if head.weight is table.weight else 2
-        return tables * self.embedding + 2 * self.layer
+        return head.weight is table.weight
+
+    @property
+    def body(self) -> int:
+        """Parameters without a head of its own."""
+        return self.parameters - (0 if self.is_tied else self.embedding)
 
     def adapter_parameters(self, adapter: Adapter) -> int:
         """Of the two matrices [rank, in] and [out, rank] beside each adapted layer."""

@@ -18,7 +18,7 @@ import torch
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
-from rolecall.config.schema import Config
+from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
@@ -119,6 +119,19 @@ class _Planner:
             yield from self._opponents(name)
         for name, critic in self.config.critics.items():
             yield from self._critic(name, critic.base)
+        yield from self._reward_model()
+
+    def _reward_model(self) -> Iterator[Need]:
+        """Of the reward of that name; each process that plays episodes has one."""
+        given = self.config.rewards.get("reward_model")
+        options = given.options if isinstance(given, RewardConfig) else {}
+        if "model" not in options:
+            return
+        size = self._size(str(options["model"]))
+        count = None if size is None else size.body
+        each = 4 if options.get("dtype", "float32") == "float32" else 2
+        device = self._device(options.get("device", "cpu"))
+        yield need_of("reward model", "weights", count, each, device)
 
     def _device(self, name: str) -> str:
         return full_name(name, auto=self.auto)
