@@ -21,7 +21,7 @@ DIVIDED = [
 IN_REWARD_UNITS = ["rloo", "dr_grpo", "gigpo", "leader_only"]
 RELATIVE = [*DIVIDED, *IN_REWARD_UNITS]
 LIMITLESS = {"kl": 0.0, "reward_clip": 1e6}
-drawn = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+drawn = settings(max_examples=12, deadline=None, derandomize=True, database=None)
 
 
 @dataclass(frozen=True)
