@@ -338,9 +338,8 @@ loss = -w rho A + value_coef * 0.5 (v - ret)^2      rho is 1 in the first epoch;
         ("2502.18439",),
         "what the agent's value head expected",
         """
-score_t + sum_{u > t} g^(u-t) mean_b score_u^b
-return of round t = ---------------------------------------------- + bonus(a0..a3),  g = gamma_round
-                    sum_{u >= t} g^(u-t)
+return of round t = (score_t + sum_{u > t} g^(u-t) mean_b score_u^b) / (sum_{u >= t} g^(u-t))
+                    + bonus(a0..a3);   g = gamma_round, b: who answered in round u
 A: GAE within the turn only, because the return has looked ahead; then whitened
 """,
         "Signs of the bonuses follow their meaning: who corrects another is paid, who misleads "
@@ -364,8 +363,8 @@ reward of token l = -eta_p (old_l - ref_l), and R(pioneer) + R(observer) on the 
 eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of each policy p
 """,
         "The published trainer leaves out a minibatch whose mean ratio exceeds 10; ours looks at a "
-        "micro-batch, which is what one forward pass holds. Roles swap with the agents' names "
-        "alone: weights, optimizer, value head and KL coefficient stay with their policy.",
+        "micro-batch, which is what one forward pass holds. A swap changes who speaks first and "
+        "nothing else: optimizer, value head and KL coefficient stay with their policy.",
         (
             "A swap by reloading, which resets optimizer, KL coefficient and moments every time.",
             "An option for the kind of reward that nothing reads.",
