@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ANY = "shared or separate"
+ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Said:
     differs: str  # from the paper
     mistakes: tuple[str, ...]
     tests: tuple[str, ...]
-    turns: str = "yes"  # whether credit is defined where an agent speaks several times
+    turns: str = "each"  # whether credit is defined where an agent speaks several times
     policies: str = ANY  # of the agents
     proofs: tuple[str, ...] = ()  # beside those that import the algorithm
 
@@ -48,7 +48,7 @@ several trained agents: A_t += r_t - (mean of r over the agent's turns of the ta
             "algorithms/test_credit.py::test_grpo_known_answers",
             "algorithms/test_normalisation.py::test_every_normalisation_is_its_definition",
         ),
-        turns="yes, one number for an agent's episode",
+        turns="one number",
     ),
     "drmas": Said(
         ("2602.08847",),
@@ -101,7 +101,7 @@ loss = sum over tokens / (S * L)          L = turn_length
             "algorithms/test_normalisation.py::test_dr_grpo_known_answer_and_its_share_of_rloo",
             "algorithms/test_losses.py::test_aggregation_known_answers",
         ),
-        turns="yes, one number for an agent's episode",
+        turns="one number",
     ),
     "gspo": Said(
         ("2507.18071",),
@@ -122,11 +122,11 @@ token form: sigma_l = stop(sigma_t) exp(lp_l - stop(lp_l)), in C(sigma_l, A_l)
             "algorithms/test_gspo.py::test_known_answer_of_the_ratio_and_its_gradient",
             "algorithms/test_gspo.py::test_the_gradient_is_that_of_the_sequence_form",
         ),
-        turns="yes, a ratio for each turn",
+        turns="one number, a ratio each",
     ),
     "gigpo": Said(
         ("2505.10978",),
-        "attempts at the task, and turns that met the same state",
+        "attempts at the task, turns in the same state",
         """
 G_t = r_t + gamma G_next                  over the agent's turns; the last also earns R
 A_t = [sum r + R - mean over attempts]
@@ -144,7 +144,7 @@ std: task divides each bracket by its group's std + 1e-6
             "algorithms/test_gigpo.py::test_known_answer",
             "algorithms/test_gigpo.py::test_ragged_walks_of_two_agents_by_hand",
         ),
-        turns="yes, by state",
+        turns="by state",
     ),
     "matpo": Said(
         ("2510.04678",),
@@ -164,11 +164,12 @@ loss = mean over the tokens of planner and workers together
             "algorithms/test_mgrpo.py::test_grpo_on_one_scalar_counts_a_rollout_once_however_many_workers_it_had",
             "rewards/test_planner_workers.py::test_matpo_is_one_scalar_of_accuracy_and_form",
         ),
-        policies="one shared, as published; separate ones work",
+        turns="one number",
+        policies="one, as published",
     ),
     "agentrl": Said(
         ("2510.04206",),
-        "attempts at the task, then its family of tasks",
+        "attempts at the task, then its family",
         """
 A as grpo, then for each family of tasks, over the tokens that a policy trains on in the step:
 A <- (A - mean) / (std + 1e-6)
@@ -180,7 +181,7 @@ A <- (A - mean) / (std + 1e-6)
             "algorithms/test_whitening.py::test_families_of_unlike_sizes_become_alike",
             "algorithms/test_whitening.py::test_a_constant_family_becomes_0_and_moves_no_other",
         ),
-        turns="yes, one number for an agent's episode",
+        turns="one number",
     ),
     "leader_only": Said(
         ("2507.08960",),
@@ -199,11 +200,11 @@ loss = sum over tokens / (S * L)          L = turn_length; peers have `trainable
         (
             "workflows/test_teams.py::test_the_leaders_answers_read_the_same_words_of_its_peers_and_the_best_is_played",
         ),
-        policies="the leader's own; peers are frozen",
+        policies="the leader's; peers frozen",
     ),
     "reinforce_pp": Said(
         ("2501.03262",),
-        "all tokens of its policy in the step",
+        "its policy's tokens of the step",
         """
 c_k = -kl (old_k - ref_k), and clip(s_t, +-reward_clip) on the turn's last token
 G_l = sum_{k >= l} gamma^(k-l) c_k
@@ -220,11 +221,11 @@ A_l = (G_l - mean) / (std + 1e-8)         over all trained tokens of the policy 
             "algorithms/test_reinforce.py::test_known_answer_of_the_whitening",
             "algorithms/test_reinforce.py::test_known_answer_of_the_kl_as_a_cost_of_each_id",
         ),
-        turns="yes, a return within each turn",
+        turns="within each",
     ),
     "reinforce_pp_baseline": Said(
         ("2501.03262",),
-        "the agent's attempts at the task, then its policy in the step",
+        "the agent's attempts, then its policy's step",
         """
 A_t = clip(s_t, +-reward_clip) - mean_i   mean over the agent's attempts at the task
 A <- A / (std + 1e-8)                     std over all trained tokens of the policy in the step
@@ -253,7 +254,7 @@ b <- decay b + (1 - decay) s              game by game, after it was read; b sta
     ),
     "mgrpo": Said(
         ("2511.13288",),
-        "the agent's calls in the attempts, each attempt once",
+        "the agent's calls, each attempt once",
         """
 w_c = calls / (number of the agent's calls in the attempt)     of each call c
 A_t = (s_t - mean_w) / (std_w + 1e-6)     mean and std over calls, weighted; n is their sum less 1
@@ -271,7 +272,7 @@ loss: turn.weight proportional to 1 / (number of calls), its sum over tokens as 
             "algorithms/test_mgrpo.py::test_known_answer_of_one_call_against_three",
             "algorithms/test_mgrpo.py::test_weights_are_the_mean_of_what_repeating_and_dropping_at_random_gives",
         ),
-        turns="yes, calls of any number",
+        turns="calls of any number",
     ),
     "dapo": Said(
         ("2503.14476",),
@@ -293,11 +294,11 @@ a group whose owners all earned the same in every attempt is replaced by a new t
             "algorithms/test_dapo.py::test_length_penalty_known_answers",
             "algorithms/test_dapo.py::test_groups_without_signal_are_filtered",
         ),
-        turns="yes, one number for an agent's episode",
+        turns="one number",
     ),
     "ppo": Said(
         ("1707.06347", "1506.02438", "2011.09533"),
-        "what the agent's value head expected",
+        "its value head",
         """
 chain: the tokens of all turns of agent i in the episode; r_t on a turn's last token, R on the last
 delta_l = r_l + g_l V_{l+1} - V_l;  A_l = delta_l + g_l lam A_{l+1};  returns = A + V
@@ -316,11 +317,11 @@ loss: + value_coef * 0.5 max((v - ret)^2, (v_old + clamp(v - v_old, +-clip_value
             "algorithms/test_ppo.py::test_known_answers",
             "algorithms/test_ppo.py::test_returns_are_advantages_plus_values_before_any_whitening",
         ),
-        turns="yes, chained",
+        turns="chained",
     ),
     "a2c": Said(
         ("1602.01783",),
-        "what the agent's value head expected",
+        "its value head",
         """
 A and returns as ppo, lam 1, not whitened
 loss = -w rho A + value_coef * 0.5 (v - ret)^2      rho is 1 in the first epoch; no clip
@@ -332,11 +333,11 @@ loss = -w rho A + value_coef * 0.5 (v - ret)^2      rho is 1 in the first epoch;
             "algorithms/test_actor_critics.py::test_a2c_is_the_return_less_the_value_and_its_gradient_is_not_clipped",
             "algorithms/test_actor_critics.py::test_a2c_has_the_gradient_of_a_log_p_and_an_unclipped_value_loss",
         ),
-        turns="yes, chained",
+        turns="chained",
     ),
     "maporl": Said(
         ("2502.18439",),
-        "what the agent's value head expected",
+        "its value head",
         """
 return of round t = (score_t + sum_{u > t} g^(u-t) mean_b score_u^b) / (sum_{u >= t} g^(u-t))
                     + bonus(a0..a3);   g = gamma_round, b: who answered in round u
@@ -353,11 +354,11 @@ A: GAE within the turn only, because the return has looked ahead; then whitened
             "algorithms/test_actor_critics.py::test_maporl_known_answers",
             "algorithms/test_actor_critics.py::test_maporl_pays_influence_with_the_sign_of_what_it_did",
         ),
-        turns="yes, rounds of a debate",
+        turns="rounds",
     ),
     "cory": Said(
         ("2410.06101",),
-        "what the agent's value head expected",
+        "its value head",
         """
 reward of token l = -eta_p (old_l - ref_l), and R(pioneer) + R(observer) on the last; then as ppo
 eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of each policy p
@@ -374,12 +375,12 @@ eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of
             "algorithms/test_actor_critics.py::test_cory_takes_the_kl_of_each_token_and_pays_the_sum_with_the_last",
             "algorithms/test_actor_critics.py::test_corys_coefficient_follows_the_target_and_stays_with_its_policy",
         ),
-        turns="one turn each, in `pioneer_observer`",
-        policies="two separate",
+        turns="one each",
+        policies="two",
     ),
     "marft": Said(
         ("2504.16129",),
-        "what a team critic expected given who had spoken",
+        "a critic of all that was said",
         """
 chain: the played turns of all agents in order; V reads what was said before the turn
 A: GAE over turns, whitened;  rho = exp(sum over the turn's tokens of (lp - anchor))
@@ -396,11 +397,11 @@ ratio: token  takes the mean in place of the sum
             "algorithms/test_actor_critics.py::test_marft_chains_the_turns_of_all_agents",
             "algorithms/test_actor_critics.py::test_marfts_loss_is_that_of_whole_utterances",
         ),
-        turns="yes, chained over agents",
+        turns="chained over agents",
     ),
     "marft_token": Said(
         ("2504.16129",),
-        "what value heads expected, token by token and agent by agent",
+        "value heads, agent by agent",
         """
 chain: the tokens of all turns of the episode; an agent's last is followed by the next one's first
 A: GAE over tokens, whitened; loss as ppo
@@ -412,11 +413,11 @@ A: GAE over tokens, whitened; loss as ppo
             "algorithms/test_actor_critics.py::test_marft_token_chains_from_token_to_token_and_agent_to_agent",
             "algorithms/test_actor_critics.py::test_marft_token_of_ragged_episodes_by_an_oracle",
         ),
-        turns="yes, chained over agents",
+        turns="chained over agents",
     ),
     "mappo": Said(
         ("2103.01955",),
-        "what a critic of the whole conversation expected",
+        "a critic of all that was said",
         """
 chain: joint steps of the episode; turns that did not hear each other share one, its V and its A
 A: GAE over joint steps on the sum of their r_t, the outcome at the end; whitened over turns
@@ -434,11 +435,11 @@ critic: Huber loss of the returns, normalised by running moments
             "algorithms/test_mappo.py::test_a_value_that_knows_what_was_said_halves_the_variance",
             "algorithms/test_mappo.py::test_the_central_value_becomes_that_of_the_matrix_game",
         ),
-        turns="yes, joint steps",
+        turns="joint steps",
     ),
     "happo": Said(
         ("2109.11251",),
-        "what a critic of the whole conversation expected",
+        "a critic of all that was said",
         """
 A as mappo; policies are updated one after another, in random order
 M_t = product over turns u of the policies that were updated of pi_new(u) / pi_anchor(u)
@@ -456,12 +457,12 @@ loss = -M_t w C(rho, A)
             "algorithms/test_happo.py::test_one_policy_is_exactly_mappo",
             "algorithms/test_happo.py::test_one_best_response_each_on_the_matrix_game",
         ),
-        turns="yes, joint steps",
-        policies="two or more; agents on one are a block",
+        turns="joint steps",
+        policies="two or more",
     ),
     "vdn": Said(
         ("1706.05296",),
-        "its agent's utility before it spoke",
+        "its agent's utility before",
         """
 Q = sum_i q_i;  y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r
 critic: (Q - y)^2 + (v_i - stop(q_i))^2;  q_i after, v_i before what agent i said
@@ -476,11 +477,11 @@ A_i = q_i - v_i, and with eta < 1: eta A_i + (1 - eta) (y - sum v);  normalised 
             "algorithms/test_mixing.py::test_known_target",
             "critics/test_mixers.py::test_known_team_value_and_advantages",
         ),
-        turns="yes, joint steps",
+        turns="joint steps",
     ),
     "qmix": Said(
         ("1803.11485",),
-        "its agent's utility before it spoke",
+        "its agent's utility before",
         """
 s: the conversation, read by a model
 h = ELU(sum_i q_i |W1_i(s)| + b1(s));  Q = h . |w2(s)| + b2(s)
@@ -495,11 +496,11 @@ A_i = f(q_i, q_-i; s) - f(v_i, q_-i; s);  all else as vdn
             "critics/test_mixers.py::test_the_team_is_never_worse_off_when_a_utility_rises",
             "critics/test_mixers.py::test_the_best_joint_action_is_every_agents_own_best",
         ),
-        turns="yes, joint steps",
+        turns="joint steps",
     ),
     "vdn_value": Said(
         ("1706.05296",),
-        "nothing: values are learned and the best is played",
+        "nothing: the best is played",
         """
 each call samples `candidates`; the one of the largest q_i is played, any with probability epsilon
 y = r + gamma (1 - done) Q_copy(s', each agent's best by the live q);  critic: (sum q - y)^2
@@ -512,19 +513,19 @@ distil: true    loss = -lp of the best candidate
             "critics/test_replay.py::test_the_two_step_game_on_utterances",
             "critics/test_replay.py::test_epsilon_falls_evenly_and_evaluations_play_the_best",
         ),
-        turns="yes, joint steps",
+        turns="joint steps",
         proofs=("value_games",),
     ),
     "qmix_value": Said(
         ("1803.11485",),
-        "nothing: values are learned and the best is played",
+        "nothing: the best is played",
         """
 as vdn_value, with the monotone mix of qmix in place of the sum
 """,
         "As `vdn_value`. A monotone mix does not fit every game: XOR is beyond it.",
         ("As `vdn_value`.",),
         ("critics/test_replay.py::test_the_two_step_game_on_utterances",),
-        turns="yes, joint steps",
+        turns="joint steps",
         proofs=("value_games",),
     ),
     "at_grpo": Said(
@@ -551,7 +552,7 @@ r_t: what the world paid the candidate in its own fork, the team's part and its 
     ),
     "counterfactual": Said(
         ("1705.08926",),
-        "replays of the episode without the turn",
+        "replays without the turn",
         """
 A_t = R(e) - mean of R over replays in which the turn says something else, same seeds; + r_t
 turns without a replay: as rloo;  scale: true divides by the std of the agent's advantages

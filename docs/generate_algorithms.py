@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+import textwrap
 from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
@@ -27,10 +29,12 @@ longer does what is said here. All keys with their meanings are in
 ```text
 R(e,i)   outcome of agent i in episode e: its own and the team's
 r_t      what turn t itself earned;  s_t = R + r_t
-lp, old, prox, ref    log-prob of a sampled token under the weights as they are, the sampler, the
-                      learner at the start of the update, the reference
-rho      exp(lp - anchor); the anchor is prox (`anchor: learner`, by default) or old
-w        correction of what learner and sampler disagree on, by default min(exp(prox - old), 2)
+lp       log-prob of a sampled token under the weights as they are
+old      the same under the sampler
+prox     under the learner at the start of the update
+ref      under the reference
+rho      exp(lp - anchor): prox with `anchor: learner` (default), else old
+w        for what learner and sampler disagree on: min(exp(prox - old), 2)
 C(rho,A) min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A)
 
 loss of a token = -turn.weight w C(rho, A) + kl k(ref - lp) - entropy H
@@ -54,13 +58,16 @@ and loss. In the sections, tests are named from `tests/` on.
 NEEDS = """
 ## Needs at a glance
 
-*Attempts* is the least `rollout.group_size`; *several turns* says whether credit is defined where
-an agent speaks more than once. *Off-policy*: whether it may learn from what other weights sampled;
-all others correct turns that are at most `trainer.max_staleness` versions old by `w`.
+What a turn is *compared with*. *Attempts*: the least `rollout.group_size`. *Reference*: whether
+policies need one. *Several turns*: how credit is defined where an agent speaks more than once.
+*Policies* of the agents: any is shared or separate. *Off-policy*: whether it may learn from what
+other weights sampled; all others correct turns that are at most `trainer.max_staleness` versions
+old by `w`.
 """
+WIDTH = 82  # characters of a code block on the page
 COLUMNS = (
-    "algorithm", "a turn is compared with", "attempts", "reference", "critic", "candidates",
-    "policies are updated", "several turns", "policies", "off-policy",
+    "algorithm", "compared with", "attempts", "reference", "critic", "candidates",
+    "several turns", "policies", "off-policy",
 )  # fmt: skip
 
 
@@ -81,7 +88,7 @@ def page() -> str:
 def _row(name: str, kind: type[Algorithm], said: Said) -> str:
     cells = [
         f"[`{name}`](#{name})", said.scope, str(kind.min_group), _reference(kind), _critic(kind),
-        _candidates(kind), _updates(kind), said.turns, said.policies, _off_policy(kind),
+        _candidates(kind), said.turns, _policies(kind, said), _off_policy(kind),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -93,13 +100,13 @@ def _reference(kind: type[Algorithm]) -> str:
     field = kind.model_fields["kl"]
     if not any(getattr(bound, "ge", None) == 0 for bound in field.metadata):
         return "yes"
-    return f"while `kl` > 0 (it is {field.default:g})" if field.default else "if `kl` > 0"
+    return "yes, or `kl: 0`" if field.default else "if `kl` > 0"
 
 
 def _critic(kind: type[Algorithm]) -> str:
     if kind.critic is None:
         return "none"
-    return f"`{kind.critic}`" + (", a model of its own" if kind.critic_reads else "")
+    return f"`{kind.critic}`" + (", a model" if kind.critic_reads else "")
 
 
 def _candidates(kind: type[Algorithm]) -> str:
@@ -110,13 +117,13 @@ def _candidates(kind: type[Algorithm]) -> str:
     return "or attempts" if kind.compares_candidates else "no"
 
 
-def _updates(kind: type[Algorithm]) -> str:
-    return "one after another" if kind.one_policy_at_a_time else "together"
+def _policies(kind: type[Algorithm], said: Said) -> str:
+    return said.policies + (", one after another" if kind.one_policy_at_a_time else "")
 
 
 def _off_policy(kind: type[Algorithm]) -> str:
     if kind.takes_data:
-        return f"yes, {kind.takes_data} of a file"
+        return "yes, a file"
     return "yes, a replay" if "buffer" in kind.model_fields else "no"
 
 
@@ -126,7 +133,7 @@ def _section(name: str, kind: type[Algorithm], said: Said) -> str:
     lines = [
         f"\n## {name}\n",
         shown(f"{_first_sentence(kind)} {' '.join((kind.__doc__ or '').split())}"),
-        f"\n```text\n{said.formula.strip(chr(10)).rstrip()}\n```\n",
+        "\n".join(["\n```text", *_formula(said), "```\n"]),
         f"- **Paper**: {papers}. **File**: `src/rolecall/algorithms/{file.name}`.",
         f"- **Defaults of its own**: {_defaults(name, kind)}",
         f"- **Differs from the paper**: {said.differs}",
@@ -135,6 +142,18 @@ def _section(name: str, kind: type[Algorithm], said: Said) -> str:
         f"- **Proofs**: {_proofs(kind, said)}",
     ]
     return "\n".join(lines)
+
+
+def _formula(said: Said) -> list[str]:
+    """Lines that a page shows without scrolling: a remark that does not fit goes below."""
+    lines: list[str] = []
+    for line in said.formula.strip("\n").splitlines():
+        remark = re.fullmatch(r"(.*\S) {3,}(\S.*)", line)
+        if len(line) > WIDTH and remark:
+            lines += [remark[1], " " * 10 + remark[2]]
+        else:
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 6)
+    return lines
 
 
 def _first_sentence(kind: type[Algorithm]) -> str:
