@@ -302,8 +302,9 @@ a group whose owners all earned the same in every attempt is replaced by a new t
         """
 chain: the tokens of all turns of agent i in the episode; r_t on a turn's last token, R on the last
 delta_l = r_l + g_l V_{l+1} - V_l;  A_l = delta_l + g_l lam A_{l+1};  returns = A + V
-g_l = gamma, and gamma_turn from one turn to the agent's next; then A is whitened over the policy
-loss: + value_coef * 0.5 max((v - ret)^2, (v_old + clamp(v - v_old, +-clip_value) - ret)^2)
+g_l = gamma, and gamma_turn from one turn to the agent's next;  A is whitened over the policy
+v' = v_old + clamp(v - v_old, +-clip_value)
+loss: + value_coef * 0.5 max((v - ret)^2, (v' - ret)^2)
 """,
         "For a team this is IPPO. Classical rates (3e-4, gamma .99) are for small networks and no "
         "defaults. A cut episode is terminal.",
