@@ -20,7 +20,7 @@ from rolecall.proofs import Claim
 
 GAMMA = 0.99
 LEARNING_RATE = 5e-3
-NUM_STEPS = 3000
+NUM_STEPS = 2000
 COPY_EVERY = 100  # steps from one target copy to the next
 TOLERANCE = 0.02  # of a table's entry
 END = -1  # in `next_state`: the game is over
