@@ -117,8 +117,8 @@ def claims() -> Iterator[Claim]:
         "call by call.",
         f"1 and {MOST_CALLS}",
         f"{weighed.max() / weighed.min():.6f} and {counted.max() / counted.min():.6f}",
-        abs(weighed.max() / weighed.min() - 1) < 1e-5
-        and abs(counted.max() / counted.min() - MOST_CALLS) < 1e-5,
+        bool(abs(weighed.max() / weighed.min() - 1) < 1e-5)
+        and bool(abs(counted.max() / counted.min() - MOST_CALLS) < 1e-5),
     )
     once = rollouts([found[:1] for found in scores])
     yield Claim(
