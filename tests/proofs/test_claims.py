@@ -42,4 +42,4 @@ def test_a_claim_that_fails_is_status_1(monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["klx", "everything"])
 def test_an_unknown_proof_is_status_2(name, capsys):
     assert command("prove", name) == 2
-    assert f"no proof '{name}'; there are kl, replays" in capsys.readouterr().err
+    assert f"no proof '{name}'; there are kl, child_tokens" in capsys.readouterr().err

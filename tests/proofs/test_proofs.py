@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from itertools import islice
 
 import pytest
@@ -9,13 +11,20 @@ import pytest
 from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.happo import Happo
+from rolecall.algorithms.leader_only import LeaderOnly
+from rolecall.algorithms.matpo import Matpo
+from rolecall.algorithms.mgrpo import MGrpo
 from rolecall.proofs import (
     bandits,
     candidates,
+    channel_game,
+    child_tokens,
+    copied_peers,
     independent_bandits,
     replays,
     self_play,
     sequential,
+    uneven_calls,
 )
 from rolecall.proofs.all import PROOFS, prove
 from rolecall.types import Episode
@@ -24,12 +33,23 @@ from rolecall.types import Episode
 def false_ones(claims) -> list:
     found = list(claims)
     assert found
+    json.dumps([asdict(claim) for claim in found])  # as `rolecall prove --json` writes them
     return [claim for claim in found if not claim.ok]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["kl", "replays", "preferences", "second_moments", "team_value", "candidates", "dummy_agent"],
+    [
+        "kl",
+        "child_tokens",
+        "replays",
+        "preferences",
+        "second_moments",
+        "team_value",
+        "uneven_calls",
+        "candidates",
+        "dummy_agent",
+    ],
 )
 def test_every_claim_of_a_cheap_proof_holds(name):
     assert false_ones(prove([name])) == []
@@ -38,6 +58,58 @@ def test_every_claim_of_a_cheap_proof_holds(name):
 def test_each_bandit_is_learned(monkeypatch):
     monkeypatch.setattr(bandits, "NUM_SEEDS", 1)
     assert false_ones(bandits.claims()) == []
+
+
+def test_a_channel_is_opened_by_a_shared_reward_alone(monkeypatch):
+    monkeypatch.setattr(channel_game, "NUM_SEEDS", 1)
+    assert false_ones(channel_game.claims()) == []
+    monkeypatch.setattr(channel_game, "NUM_STEPS", 10)
+    paid = channel_game.paid
+    monkeypatch.setattr(channel_game, "paid", lambda a, shared: paid(a, shared=not shared))
+    assert [claim.ok for claim in channel_game.claims()] == [False, False]
+
+
+def test_a_leader_learns_whom_to_copy(monkeypatch):
+    monkeypatch.setattr(copied_peers, "NUM_SEEDS", 1)
+    assert false_ones(copied_peers.claims()) == []
+
+
+def test_a_leader_that_is_told_nothing_of_its_candidates_copies_anybody(monkeypatch):
+    class Alone(LeaderOnly):
+        """Takes each candidate for an answer to a prompt of its own."""
+
+        def credit(self, episodes: list[Episode]) -> None:
+            for episode in episodes:
+                for turn in episode.turns:
+                    turn.state = str(turn.candidate)
+            super().credit(episodes)
+
+    monkeypatch.setattr(copied_peers, "NUM_SEEDS", 1)
+    monkeypatch.setattr(copied_peers, "NUM_STEPS", 3)
+    monkeypatch.setattr(copied_peers, "LeaderOnly", Alone)
+    assert not next(copied_peers.claims()).ok
+
+
+def test_calls_that_are_counted_one_by_one_are_not_the_paper_s(monkeypatch):
+    class Counted(MGrpo):
+        calls: int | None = None
+
+    monkeypatch.setattr(uneven_calls, "MGrpo", Counted)
+    assert [claim.ok for claim in uneven_calls.claims()] == [False, True, True, False, True]
+
+
+def test_a_copied_row_of_advantages_does_not_reach_all_tokens_of_a_worker(monkeypatch):
+    class Copied(Matpo):
+        """The planner's row has zeros where tools spoke."""
+
+        def credit(self, episodes: list[Episode]) -> None:
+            super().credit(episodes)
+            for turn in episodes[0].turns[1:]:
+                turn.advantages = turn.advantages * (turn.tokens >= 2)
+
+    monkeypatch.setattr(child_tokens, "Matpo", Copied)
+    first, _ = child_tokens.claims()
+    assert (first.ok, first.obtained) == (False, "3 of 7")
 
 
 def test_self_play_becomes_hard_to_exploit(monkeypatch):
@@ -105,5 +177,5 @@ def test_proofs_run_one_by_one_and_the_named_ones_only():
 
 
 def test_an_unknown_proof_is_an_error_that_names_the_known_ones():
-    with pytest.raises(ValueError, match="no proof 'xor'; there are kl, replays"):
+    with pytest.raises(ValueError, match="no proof 'xor'; there are kl, child_tokens"):
         prove(["kl", "xor"])

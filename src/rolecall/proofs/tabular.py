@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.interfaces.algorithm import Outputs
-from rolecall.learners.packing import pack
+from rolecall.learners.packing import pack, split
 from rolecall.types import Batch, Episode, Task, Turn
 
 Ints = NDArray[np.int32]
@@ -71,14 +71,16 @@ def episodes_of(
 ) -> list[Episode]:
     """N episodes in which every agent, with a policy of its own, says one token.
 
-    actions [N, A], rewards [N] by owner, states [N] (0 by default). `attempts` episodes in a row
-    share a task, by default all; `start` is the number of the first episode. With `in_turn` an
-    agent is told what those before it said; otherwise they speak at once.
+    actions [N, A], rewards [N] by owner, states [N] or, where agents see different things, [N, A]
+    (0 by default). `attempts` episodes in a row share a task, by default all; `start` is the number
+    of the first episode. With `in_turn` an agent is told what those before it said; otherwise they
+    speak at once.
     """
     num = len(actions)
     states = np.zeros(num, dtype=np.int32) if states is None else states
+    seen = (states if states.ndim == 2 else np.tile(states[:, None], len(team))).T
     columns = [actions[:, place].astype(np.int32) for place in range(len(team))]
-    logprobs = [t.logprobs(states, c) for t, c in zip(team.values(), columns, strict=True)]
+    logprobs = [t.logprobs(s, c) for t, s, c in zip(team.values(), seen, columns, strict=True)]
     paid = {owner: found.tolist() for owner, found in rewards.items()}
     size = attempts or num
     episodes = []
@@ -94,7 +96,7 @@ def episodes_of(
                 policy=agent,
                 path=(place,),
                 parents=tuple(turn.id for turn in turns) if in_turn else (),
-                prompt=states[n : n + 1],
+                prompt=seen[place, n : n + 1],
                 tokens=columns[place][n : n + 1],
                 logprobs=logprobs[place][n : n + 1],
             )
@@ -161,12 +163,24 @@ def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batc
 def descend(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
     """One SGD step on all batches for each of the algorithm's passes."""
     for _ in range(algorithm.epochs if batches else 0):
-        backward(table, batches, algorithm)
-        for parameter in table.parameters():
-            if parameter.grad is not None:
-                parameter.data.add_(parameter.grad, alpha=-lr)
+        _step(table, batches, algorithm, lr=lr)
+
+
+def _step(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
+    backward(table, batches, algorithm)
+    for parameter in table.parameters():
+        if parameter.grad is not None:
+            parameter.data.add_(parameter.grad, alpha=-lr)
 
 
 def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) -> None:
-    """As the trainer updates a policy, but with SGD."""
-    descend(table, prepared(table, turns, algorithm), algorithm, lr=lr)
+    """As the trainer updates a policy, but with SGD: each minibatch is a step of its own."""
+    batches = prepared(table, turns, algorithm)
+    if algorithm.minibatches == 1:
+        descend(table, batches, algorithm, lr=lr)
+        return
+    random = np.random.default_rng(0)
+    for _ in range(algorithm.epochs):
+        for share, _ in split(turns, algorithm.minibatches, random=random):
+            if batches := packed(share, algorithm):
+                _step(table, batches, algorithm, lr=lr)

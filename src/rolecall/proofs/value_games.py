@@ -20,7 +20,7 @@ from rolecall.proofs import Claim
 
 GAMMA = 0.99
 LEARNING_RATE = 5e-3
-NUM_STEPS = 3000
+NUM_STEPS = 2000
 COPY_EVERY = 100  # steps from one target copy to the next
 TOLERANCE = 0.02  # of a table's entry
 END = -1  # in `next_state`: the game is over
@@ -184,10 +184,10 @@ def xor_claims(vdn: list[Solution], qmix: list[Solution]) -> Iterator[Claim]:
 
 
 def claims() -> Iterator[Claim]:
-    """Five seeds of each mixer on the two-step game, three on XOR: half a minute on one thread."""
-    yield from two_step_claims([learn_vdn(TWO_STEP, seed=seed) for seed in range(5)], VDN)
+    """Seeds of each mixer on both games; a sum has one answer, so that few of them will do."""
+    yield from two_step_claims([learn_vdn(TWO_STEP, seed=seed) for seed in range(3)], VDN)
     yield from two_step_claims([learn_qmix(TWO_STEP, seed=seed) for seed in range(5)], QMIX)
     yield from xor_claims(
-        [learn_vdn(XOR, seed=seed) for seed in range(3)],
+        [learn_vdn(XOR, seed=0)],
         [learn_qmix(XOR, seed=seed) for seed in range(3)],
     )
