@@ -572,7 +572,8 @@ turns without a replay: as rloo;  scale: true divides by the std of the agent's 
         "a worse answer to the same prompt",
         """
 loss = -log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l)))     log-probs summed over the turn
-`loss_type: ipo` has the margin's square instead; `reference_free` leaves out both ref
+`loss_type: ipo`: (margin of the turns' mean log-ratios - 1 / (2 beta))^2 (2310.12036)
+`reference_free` leaves out both ref
 mean over the pairs of the step; `pair_up` says which siblings are paired, never two of equal score
 """,
         "None known. Loss and gradient agree with a public implementation's.",
