@@ -28,14 +28,14 @@ FILE = Path(__file__).resolve().parents[1] / "benchmarks/prove_learning.py"
 REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
-    "leader_math", "agentrl_mixed",
+    "agentrl_mixed",
 ]  # fmt: skip
 # Of those and of drmas_math's kin, another algorithm on the same team and data; their small twins
 # take a step here.
 ALGORITHMS = [
     "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
-    "sft_rl_math",
+    "sft_rl_math", "leader_math",
 ]  # fmt: skip
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]

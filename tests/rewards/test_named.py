@@ -17,7 +17,7 @@ def made_of(name, given):
     return make_reward(part), weight
 
 
-NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo"})
+NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo", "reward_model"})
 
 
 @pytest.mark.parametrize("name", NAMES)
