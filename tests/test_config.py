@@ -55,7 +55,8 @@ def test_every_built_in_name_resolves(kind, name):
 
 
 def test_a_coachs_options_name_agents_of_the_team():
-    for key, value in (("ground_truth_roles", "[nobody]"), ("team", "{nobody: x}")):
+    given = {"ground_truth_roles": "[nobody]", "show_to": "[nobody]", "team": "{nobody: x}"}
+    for key, value in given.items():
         changed = load(find("mathchat"), [f"rewards.coach.{key}={value}"])
         [problem] = check_coach(changed)
         assert problem.startswith(f"rewards.coach.{key}: there is no agent 'nobody'")

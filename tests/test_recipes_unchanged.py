@@ -60,4 +60,4 @@ def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home, monkeypat
         assert turn.rewards["coach"] == pytest.approx(0.5 * 0.8), turn.info
     coach, _ = run.context.rewards["coach"]
     cost = (600 * 0.25 + 400 * 0.025 + 50 * 2.0) / 1e6  # of the server's answers
-    assert coach.ledger.run.usd == pytest.approx(3 * cost)
+    assert coach.account.spent.usd == pytest.approx(3 * cost)

@@ -18,6 +18,7 @@ from rolecall.agents.agent import Agent, Quote, Said, spoken
 from rolecall.interfaces.critic import Chooser
 from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.interfaces.environment import Observation
+from rolecall.interfaces.follower import Follower
 from rolecall.interfaces.tool import Tool
 from rolecall.runtime import call_tree
 from rolecall.seeding import seed_of
@@ -50,6 +51,7 @@ class Team:
         self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
+        self._followers: list[Follower] = []  # rewards that see each action
 
     def __getattr__(self, name: str) -> Member:
         if name.startswith("_"):
@@ -80,6 +82,27 @@ class Team:
     def enter(self, tools: OpenTools) -> None:
         """The episode's world is open, and with it the tools of agents that have some."""
         self._tools = tools
+
+    def followed(self, followers: list[Follower]) -> None:
+        """By those who see each action from here on, and may have words on it for others."""
+        self._followers = followers
+
+    async def acted(self, turns: Sequence[Turn]) -> None:
+        """Each of these is done as an action: its tools, if it called any, have answered."""
+        for turn in turns:
+            for follower in self._followers:
+                await follower.acted(turn, self._recorded.get(turn.path))
+
+    async def with_words(self, agent: str, said: tuple[Said, ...]) -> tuple[Said, ...]:
+        """What an agent is told, and behind each turn what those who follow have to say of it."""
+        found: list[Said] = []
+        for part in said:
+            found.append(part)
+            if isinstance(part, Turn | Quote):
+                turn = part.turn if isinstance(part, Quote) else part
+                words = [await follower.words_for(agent, turn) for follower in self._followers]
+                found += [text for text in words if text]
+        return tuple(found)
 
     def saw(self, observation: Observation) -> None:
         """The world is in this state now; turns from here on carry it."""
@@ -152,27 +175,33 @@ class Member:
         with call_tree.entered(here.next_path(), barrier=here.barrier):
             assert self.team._tools is not None, "an agent with tools spoke outside of a world"
             tools = await self.team._tools.of(use)
-            messages = self._told(said, tools)
+            messages = await self._told(said, tools)
             [turn] = await self._speak(messages, said, None, tools=tools)
             for _ in range(use.max_calls):
                 results = await use_tools(turn, tools, use, episode=self.team._episode)
+                if results:
+                    self._penalise(turn)
+                await self.team.acted([turn])
                 if not results:
                     return turn
-                self._penalise(turn)
                 messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
                 turn.observation = "\n".join(text for _, text in results)
             if calls_of(turn, use.format):
                 self.team._episode.count("tool_limit")
+            await self.team.acted([turn])
         return turn
 
     async def _ask(self, said: tuple[Said, ...], number: int | None) -> list[Turn]:
-        return await self._speak(self._told(said), said, number)
+        turns = await self._speak(await self._told(said), said, number)
+        await self.team.acted(turns)
+        return turns
 
-    def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
+    async def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
         for part in said:
             if isinstance(part, Observation):
                 self.team.saw(part)
+        said = await self.team.with_words(self.agent.name, said)
         mine = [t for t in self.team._episode.turns if t.agent == self.agent.name and t.chosen]
         return self.agent.messages(said, earlier=mine, tools=tools)
 
@@ -197,6 +226,7 @@ class Member:
             turns = [
                 Turn(
                     id=f"{episode.id}/{'.'.join(map(str, place))}",
+                    index=self._index(path),
                     task=episode.task.id,
                     episode=episode.id,
                     agent=agent.name,
@@ -223,6 +253,11 @@ class Member:
                 self._record(turn, one)
             episode.turns += turns
         return turns
+
+    def _index(self, path: tuple[int, ...]) -> int:
+        """This agent's played turns before that call, as far as they are known by now."""
+        turns = self.team._episode.turns
+        return sum(t.agent == self.agent.name and t.chosen and t.path < path for t in turns)
 
     def _prompt(self, messages: list[Message], tools: list[Tool]) -> Ids | None:
         """[P] tokens; None where the policy's engine takes the messages as they are."""

@@ -61,6 +61,12 @@ class World:
         """Outcome in [0, 1] for the "team" or for single agents."""
         raise ValueError(f"{type(self).__name__} does not score episodes")
 
+    async def truth_text(self) -> str:
+        """What a coach may be shown as the truth about the work as it is now; "" stands for the
+        task's answer. Never shown to an agent.
+        """
+        return ""
+
     async def close(self) -> None:
         return None
 

@@ -17,6 +17,7 @@ from rolecall.agents.team import Team
 from rolecall.errors import RunEndingError, first
 from rolecall.interfaces.engine import ContextFullError
 from rolecall.interfaces.environment import Environment, Observation, World
+from rolecall.interfaces.follower import Follower, Follows
 from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
 from rolecall.runtime import call_tree
 from rolecall.runtime.user_lines import place_of
@@ -244,6 +245,8 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.close)
         team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
+        followers = _followers(context, episode, world, stack)
+        team.followed(list(followers.values()))
         team.saw(await _observed(world))
         answer = await _answer(context, episode, team, world)
         episode.answer = text_of(answer, workflow=context.workflow.play)
@@ -253,11 +256,26 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
         for owner, score in (await _scores(context, episode, world)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in context.rewards.items():
-            paid = await awaited(reward(episode, world), what=f"reward {name!r}", call=reward)
+            given = followers.get(name, reward)(episode, world)
+            paid = await awaited(given, what=f"reward {name!r}", call=reward)
             checked = numbers_of(paid, names=context.agents, what=f"reward {name!r}", call=reward)
             for owner, value in checked.items():
                 episode.metrics[f"reward/{name}/{owner}"] = value
                 episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
+
+
+def _followers(
+    context: RolloutContext, episode: Episode, world: World, stack: AsyncExitStack
+) -> dict[str, Follower]:
+    """Those of the rewards that see each action; they end with the episode."""
+    found: dict[str, Follower] = {}
+    for name, (reward, _) in context.rewards.items():
+        given: object = reward
+        if isinstance(given, Follows):
+            found[name] = given.follow(episode, world)
+    for follower in found.values():
+        stack.callback(follower.close)
+    return found
 
 
 async def _observed(world: World) -> Observation:

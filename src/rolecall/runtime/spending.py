@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+MOST_PARTS = 64  # of which an account knows what was spent; steps under way are fewer
+
 
 class Counted(Protocol):
     """Tokens of one answer."""
@@ -86,31 +88,50 @@ class Spent:
 
 
 class Account:
-    """What one server's answers cost over a run, in a file once the run has a folder."""
+    """What one server's answers cost over a run, in a file once the run has a folder.
+
+    What is spent for a part of the run, such as a step, is counted beside the whole.
+    """
 
     def __init__(self, prices: Prices, budget: Budget) -> None:
         self.prices, self.budget = prices, budget
         self.spent = Spent()
+        self.parts: dict[str, Spent] = {}  # the newest ones, those last added to at the end
         self._file: Path | None = None
 
     def keep(self, file: Path) -> None:
         """Add what the file says that the run has spent before, and keep it up to date."""
         if file.exists():
-            before = Spent(**json.loads(file.read_text(encoding="utf-8")))
-            self.spent.add(before.usd, before.tokens)
+            record = json.loads(file.read_text(encoding="utf-8"))
+            for part, spent in record.pop("parts", {}).items():
+                self.of(part).add(**spent)
+            self.spent.add(**record)
         self._file = file
         if self.spent.tokens:
             self._write()
 
-    def add(self, reply: Counted) -> float:
+    def add(self, reply: Counted, *, part: str = "") -> float:
         """An answer came. Returns what it cost, in USD."""
         cost = self.prices.cost(reply)
-        self.spent.add(cost, reply.prompt_tokens + reply.completion_tokens)
+        tokens = reply.prompt_tokens + reply.completion_tokens
+        self.spent.add(cost, tokens)
+        if part:
+            self.of(part).add(cost, tokens)
+            self.parts[part] = self.parts.pop(part)
+            while len(self.parts) > MOST_PARTS:
+                del self.parts[next(iter(self.parts))]
         self._write()
         return cost
 
+    def of(self, part: str) -> Spent:
+        """What was spent for a part."""
+        return self.parts.setdefault(part, Spent())
+
     def _write(self) -> None:
         if self._file is not None:
+            record = asdict(self.spent)
+            if self.parts:
+                record["parts"] = {part: asdict(spent) for part, spent in self.parts.items()}
             aside = self._file.with_suffix(".tmp")
-            aside.write_text(json.dumps(asdict(self.spent)), encoding="utf-8")
+            aside.write_text(json.dumps(record), encoding="utf-8")
             os.replace(aside, self._file)

@@ -22,6 +22,7 @@ from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
 from rolecall.setup.ranks import Ranks
+from rolecall.setup.rewards import accounts_of_rewards
 from rolecall.setup.room import check_room
 from rolecall.setup.weights import (
     in_process,
@@ -115,7 +116,7 @@ def _connected(
         learners=learners,
         opponent_pools=pools,
         algorithm_groups=algorithm_groups,
-        accounts=accounts_of(engines),
+        accounts=accounts_of(engines) | accounts_of_rewards(opened.rewards),
         data=_data(config, plan.algorithms, context),
         session=session,
     )

@@ -6,6 +6,7 @@ from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Named, RewardConfig
 from rolecall.rollout.episodes import Reward
+from rolecall.runtime.spending import Account
 from rolecall.setup.part import Part
 
 
@@ -32,3 +33,11 @@ def make_reward(part: Part | Reward) -> Reward:
     """Raises ConfigError where its options do not fit after all."""
     made: Reward = part.make() if isinstance(part, Part) else part
     return made
+
+
+def accounts_of_rewards(rewards: dict[str, tuple[Reward, float]]) -> dict[str, Account]:
+    """What rewards cost that ask servers which are paid for."""
+    found = {
+        f"rewards.{name}": getattr(made, "account", None) for name, (made, _) in rewards.items()
+    }
+    return {name: account for name, account in found.items() if isinstance(account, Account)}

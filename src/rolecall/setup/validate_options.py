@@ -95,7 +95,7 @@ def check_coach(config: Config) -> Problems:
     """A coach's options name agents."""
     given = config.rewards.get("coach")
     options = given.options if isinstance(given, RewardConfig) else {}
-    for key in ("ground_truth_roles", "team"):
+    for key in ("ground_truth_roles", "show_to", "team"):
         for name in options.get(key) or ():
             if name not in config.team:
                 near = registry.nearest(name, [*config.team])

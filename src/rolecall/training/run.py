@@ -36,7 +36,7 @@ class Run:
     learners: dict[str, Learner]  # by policy; policies that nobody trains have none
     opponent_pools: dict[str, OpponentPool]  # by the policy that plays them
     algorithm_groups: list[AlgorithmGroup]
-    accounts: dict[str, Account]  # what servers cost that are paid for, by their policies
+    accounts: dict[str, Account]  # what paid servers cost, by their policies or rewards
     data: list[Group]  # what is trained on instead of episodes, if anything
     session: RaySession | None = None  # the cluster, which is left when all else is closed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -32,10 +33,14 @@ TABLES = {
 }
 
 
+PERFECT = b"id,y\n3,0\n4,4\n"
+
+
 async def touch(run):
     """A program that is the name of a file and writes it; `list` alone writes nothing."""
-    name = run.code.strip()
-    made = {} if name == "list" else {name: name.encode() * 3}
+    name, _, rest = run.code.strip().partition(" ")
+    held = PERFECT if name == "submission.csv" else (name + rest).encode() * 3
+    made = {} if name == "list" else {name: held}
     return Ran("finished", 0, "", "", 0.0, files={**run.files, **made})
 
 
@@ -65,10 +70,11 @@ SAYS = {
 }
 
 
-def coached(task, folder) -> tuple[Episode, list]:
+def coached(task, folder, says=SAYS, **options) -> tuple[Episode, list]:
     """The three roles at work, each action scored by a coach who sees the truth for the analyst."""
+    options = {"ground_truth_roles": ("analyst",)} | options
     tokenizer = load_tokenizer(str(folder))
-    left = {name: iter(texts) for name, texts in SAYS.items()}
+    left = {name: iter(texts) for name, texts in says.items()}
     use = ToolUse(kits=(WorldTools(),), format="code")
     team = {
         name: agent(
@@ -86,7 +92,7 @@ def coached(task, folder) -> tuple[Episode, list]:
 
     async def scenario():
         async with serving(scores) as server:
-            coach = Coach(model="m", base_url=server.url("openai"), ground_truth_roles=("analyst",))
+            coach = Coach(model="m", base_url=server.url("openai"), **options)
             flow = resolve("workflow", "data_science", key="workflow")
             context = RolloutContext(team, flow, {}, Tables(), rewards={"coach": (coach, 1.0)})
             return await play(context, task), server.asked
@@ -120,11 +126,47 @@ def test_each_action_is_judged_beside_the_files_of_its_moment(task, model_folder
     assert wrote == ["", "X_train.pkl", "", "model.pkl", "", "submission.csv", ""]
 
 
-def test_the_truth_that_is_shown_is_the_held_out_rows_and_not_where_they_lie(task, model_folder):
-    _, asked = coached(task, model_folder)
+@pytest.mark.parametrize("when", ["after_episode", "after_action"])
+def test_the_truth_that_is_shown_is_the_metric_of_that_moment_and_no_path(task, model_folder, when):
+    """The last word of the engineer, before there is a submission, and the analyst's two turns."""
+    roles = ("engineer", "analyst")
+    _, asked = coached(task, model_folder, when=when, ground_truth_roles=roles)
     shown = [one.block("ground truth") for one in asked if "ground truth\n" in one.user]
-    assert shown == ["id,y\n3,0\n4,4\n"] * 2
-    assert not any("answers" in one.user for one in asked)
+    none = "submission.csv: no score (missing: there is no submission)"
+    perfect = "submission.csv: 0"
+    ends = "baseline: 2.23607\nbest: 0"
+    worth = [f"metric: rmse (lower is better)\n{now}\n{ends}" for now in (none, perfect)]
+    assert sorted(shown) == sorted([worth[0]] * 3 + [worth[1]] * 2)
+    assert not any("answers" in one.user or "3,0" in one.user for one in asked)
+    assert all(
+        ("better than the baseline" in o.system) == ("ground truth" in o.user) for o in asked
+    )
+
+
+@pytest.mark.parametrize("when", ["after_episode", "after_action"])
+def test_files_that_are_written_or_overwritten_later_are_not_seen_by_earlier_actions(
+    task, model_folder, when
+):
+    """The engineer overwrites its own file, and the modeler then writes another one."""
+    says = {
+        "engineer": ["```python\nX_train.pkl\n```", "```python\nX_train.pkl longer\n```", "Done."],
+        "modeler": ["```python\nmodel.pkl\n```", "Fitted."],
+        "analyst": ["```python\nlist\n```", "Nothing."],
+    }
+    episode, asked = coached(task, model_folder, says=says, when=when)
+    assert episode.error is None
+    seen = {}
+    for one in asked:
+        agent, number = re.search(r"judge: (\w+), turn (\d+) ", one.user).groups()
+        seen[agent, int(number)] = one.block("files available"), one.user
+    first, second, third = (seen["engineer", number][0] for number in (1, 2, 3))
+    assert "X_train.pkl" not in first
+    assert "X_train.pkl (33 bytes)" in second
+    assert "X_train.pkl (51 bytes)" in third
+    for number in (1, 2, 3):
+        assert "model.pkl" not in seen["engineer", number][1]
+    assert "longer" not in seen["engineer", 1][1]
+    assert "Fitted." not in seen["modeler", 1][1]
 
 
 def test_a_task_without_an_answer_to_show_is_an_error_that_says_so(task):

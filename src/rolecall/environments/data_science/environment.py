@@ -16,8 +16,8 @@ from rolecall.environments.data_science.rows import (
     modelling_tasks,
     truth_of,
 )
-from rolecall.grading.submissions import grade, write_table
-from rolecall.grading.tabular import Invalid, normalised
+from rolecall.grading.submissions import grade
+from rolecall.grading.tabular import Invalid, metric_named, normalised
 from rolecall.interfaces.environment import Observation, World
 from rolecall.interfaces.tool import Tool, wrote
 from rolecall.rows.places import locate
@@ -177,10 +177,29 @@ class DataScienceWorld(World):
         told = f"\nMissing: {', '.join(lacking)}" if lacking else ""
         return Observation(self._listing() + told, done=not lacking)
 
-    @property
-    def truth_text(self) -> str:
-        """The held-out rows as CSV: what a coach is shown as the truth."""
-        return write_table(self.truth).decode()
+    async def truth_text(self) -> str:
+        """What the submission, as it is now, is worth by the task's metric: for a coach.
+
+        Neither the held-out rows nor a path: "metric: rmse (lower is better)", and the values of
+        the submission, of the best constant and of a perfect answer.
+        """
+        metric = self.grading.metric
+        better = "higher" if metric_named(metric).higher else "lower"
+        try:
+            worth = f"{await self._raw():g}"
+        except Invalid as invalid:
+            worth = f"no score ({invalid.kind}: {invalid})"
+        return (
+            f"metric: {metric} ({better} is better)\n{SUBMISSION}: {worth}\n"
+            f"baseline: {self.baseline:g}\nbest: {self.best:g}"
+        )
+
+    async def _raw(self) -> float:
+        """The submission's score. Raises Invalid.
+
+        In a thread: a table may have 64 MB, and other episodes go on meanwhile.
+        """
+        return await asyncio.to_thread(grade, self.files.get(SUBMISSION), self.truth, self.grading)
 
     def _listing(self) -> str:
         return f"Files: {', '.join(sorted(self.files))}"
@@ -194,9 +213,7 @@ class DataScienceWorld(World):
             if lacking:
                 episode.count(f"missing_{role}")
         try:
-            # In a thread: a table may have 64 MB, and other episodes go on meanwhile.
-            submission = self.files.get(SUBMISSION)
-            raw = await asyncio.to_thread(grade, submission, self.truth, self.grading)
+            raw = await self._raw()
         except Invalid as invalid:
             episode.count(f"submission_{invalid.kind}")
             return {"team": 0.0}

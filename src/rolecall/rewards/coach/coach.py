@@ -1,26 +1,26 @@
-"""Scores each trained action of a finished episode, or records an error in place of the score.
+"""Scores each trained action of an episode, or records an error in place of the score.
 
 `Coach` is a reward for a config and, by `score`, something to ask inside a workflow.
 """
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import asdict
 from pathlib import Path
 
 from rolecall.interfaces.environment import World
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.cache import Cache
+from rolecall.rewards.coach.following import Following, Manner, When
 from rolecall.rewards.coach.judge import Judge
 from rolecall.rewards.coach.ledger import Ledger, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action, View
-from rolecall.rewards.coach.scores import CoachError, CoachStopError, Score, Usage
+from rolecall.rewards.coach.scorer import Scorer
+from rolecall.rewards.coach.scores import Score
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.retrying import RetryLimits
-from rolecall.runtime.spending import Budget, Prices
-from rolecall.types import CoachNote, Episode
+from rolecall.runtime.spending import Account, Budget, Prices
+from rolecall.types import Episode
 
 LONGEST_PAUSE_S = 30.0  # between requests for one score
 
@@ -43,11 +43,17 @@ class Coach:
     max_tokens: most tokens of an answer, reasoning included.
     structured: ask for JSON by a schema; False: for text, where a server knows no schemas.
     check_request: refuse an answer that does not repeat the request's random code.
+    when: each action is judged once the episode is over, or as soon as it was taken, while the
+        episode goes on; either way beside what there was when it was taken.
+    show_to: agents that are told the score of each turn that they are told, with its reasons, once
+        it is there. Needs `when: after_action`. In an evaluation they are told only with
+        `in_evaluation`, and never what was judged with the reference answer in view.
     w_process, w_outcome: weights of score / 10 and of the outcome, both in 0..1.
     outcome_on: the actions that are given the outcome: all, or only the last one.
     ground_truth_roles: agents whose actions the coach judges with the reference answer in view.
     team: what each agent's role is, in a line; shown to the coach in this order.
-    hindsight: score each action a second time, with the outcome in view; that score counts.
+    hindsight: score each action a second time once the episode is over, with the outcome in view;
+        that score counts, and no agent is shown it.
     in_evaluation: score held-out episodes, too.
     on_error: an action without a score is left out of training, or its episode is, or it is
         rewarded with its part of the outcome alone.
@@ -55,11 +61,12 @@ class Coach:
     deadline_s, request_s: most seconds for one score in all, and for one request.
     format_retries: new requests after an answer that cannot be read.
     pause_s: before the first repeat of a failed request, doubled for each later one.
-    transcript_chars, tool_chars: of a longer transcript or tool output the middle is left out.
+    transcript_chars, tool_chars: of a longer transcript, or of a tool output or shown reasons
+        longer than that, the middle is left out.
     cache: folder of earlier scores; equal questions to one model are asked once, also by a
         resumed run. The address is not part of a question.
-    budget_usd, budget_tokens, step_budget_usd, step_budget_tokens: what this process, and what one
-        step, may spend before requests stop.
+    budget_usd, budget_tokens, step_budget_usd, step_budget_tokens: what the run, also where it
+        was stopped and continued, and what one step may spend before requests stop.
     price_prompt, price_cached, price_completion: USD for a million tokens.
     max_error_rate, error_window: all stops when more than this share of the last actions failed.
 
@@ -79,6 +86,8 @@ class Coach:
         max_tokens: int = 4096,
         structured: bool = True,
         check_request: bool = True,
+        when: When = "after_episode",
+        show_to: tuple[str, ...] = (),
         w_process: float = 1.0,
         w_outcome: float = 0.0,
         outcome_on: OutcomeOn = "all",
@@ -135,9 +144,16 @@ class Coach:
             concurrency=concurrency,
         )
         key = providers.find_key(provider, key_env=key_env, base_url=base_url)
-        self.mixing = Mixing(w_process, w_outcome, outcome_on, on_error)
+        self.manner = Manner(
+            Mixing(w_process, w_outcome, outcome_on, on_error),
+            when=when,
+            show_to=frozenset(show_to),
+            shown_chars=tool_chars,
+            ground_truth_roles=frozenset(ground_truth_roles),
+            hindsight=hindsight,
+            in_evaluation=in_evaluation,
+        )
         self.team = team or {}
-        self.hindsight, self.in_evaluation = hindsight, in_evaluation
         self.ledger = Ledger(
             prices=Prices(price_prompt, price_cached, price_completion),
             budget=Budget(budget_usd, budget_tokens),
@@ -146,7 +162,7 @@ class Coach:
             error_window=error_window,
         )
         self.access = providers.Access(provider, model, key, base_url, temperature, max_tokens)
-        self.judge = Judge(
+        judge = Judge(
             self.access,
             self.ledger,
             view=View(transcript_chars, tool_chars),
@@ -154,14 +170,24 @@ class Coach:
             format_retries=format_retries,
             structured=structured,
             check_request=check_request,
-            ground_truth_roles=frozenset(ground_truth_roles),
+            ground_truth_roles=self.manner.ground_truth_roles,
             cache=Cache(Path(cache)) if cache else None,
         )
+        self.scorer = Scorer(judge)
 
     @property
     def totals(self) -> dict[str, Totals]:
         """Agent -> counts, mean score, tokens and cost since this process began."""
         return dict(self.ledger.agents)
+
+    @property
+    def account(self) -> Account:
+        """What was spent; a run keeps it in its folder."""
+        return self.ledger.account
+
+    def follow(self, episode: Episode, world: World) -> Following:
+        """Someone who puts down, and if wished judges, each action of an episode as it is taken."""
+        return Following(self.scorer, self.manner, self.team, episode, world)
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         """Score the trained actions of a finished episode; nothing is given to whole agents.
@@ -169,79 +195,11 @@ class Coach:
         Raises CoachStopError where no action can be scored any more, CoachError for an action
         without a score if `on_error` drops the episode.
         """
-        if episode.id.startswith("evaluation:") and not self.in_evaluation:
-            return {}
-        turns = [turn for turn in episode.turns if turn.trained and turn.tokens is not None]
-        outcome = {
-            name: value
-            for name, value in episode.metrics.items()
-            if not name.startswith(("count/", "coach/", "reward/"))
-        }
-        if self.hindsight and not outcome:
-            raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
-        self.mixing.check(episode, turns)
-        played = [turn.agent for turn in episode.turns if turn.chosen]
-        actions = [
-            Action(
-                turn,
-                episode.task,
-                team=self.team or dict.fromkeys(played, ""),
-                final=played[-1] if played else "",
-                files=turn.files,
-                truth=getattr(world, "truth_text", ""),
-            )
-            for turn in turns
-        ]
-        errors = await outside(self._settle_all(actions, outcome))
-        for error in errors:
-            if isinstance(error, CoachStopError):
-                raise error
-        calls = sum(turn.coach_requests or 0 for turn in turns)
-        episode.metrics["count/coach_calls"] = calls
-        episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
-        self.mixing.reward(episode, turns, errors)
-        return {}
+        return await self.follow(episode, world)(episode, world)
 
     async def score(self, action: Action) -> Score:
-        """Judge one action now, so that a workflow can show the reasoning to the next agent.
+        """Judge one action now, so that a workflow can go by the score.
 
         A later call with the episode does not ask again. Raises CoachError.
         """
-        return await outside(self._write(action))
-
-    async def _settle_all(
-        self, actions: list[Action], outcome: dict[str, float]
-    ) -> list[CoachError | None]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._settle(action, outcome)) for action in actions]
-        return [task.result() for task in tasks]
-
-    async def _settle(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
-        try:
-            if action.turn.coach is None:
-                await self._write(action)
-            if self.hindsight:
-                action.outcome = outcome
-                await self._write(action)
-        except CoachError as error:
-            return error
-        return None
-
-    async def _write(self, action: Action) -> Score:
-        """Score an action and write it down at the turn; with its outcome, as in hindsight."""
-        turn = action.turn
-        usage = Usage(self.access.provider, self.access.model)
-        try:
-            score = await self.judge(action, usage)
-        except CoachError as error:
-            self.ledger.failed(turn.agent, error, usage=usage)
-            raise
-        finally:
-            turn.coach_requests = (turn.coach_requests or 0) + usage.tries
-        self.ledger.scored(turn.agent, score)
-        note = CoachNote(**asdict(score.verdict), usage=asdict(score.usage), cached=score.cached)
-        if turn.coach is None:
-            turn.coach = note
-        else:
-            turn.coach.hindsight = note
-        return score
+        return await outside(self.scorer.write(action))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rolecall.rewards.coach.providers import Reply
 from rolecall.rewards.coach.scores import BudgetError, CoachStopError, Score, Usage
-from rolecall.runtime.spending import Budget, Prices, Spent
+from rolecall.runtime.spending import Account, Budget, Prices
 
 
 @dataclass(slots=True)
@@ -48,11 +48,9 @@ class Ledger:
                 f"max_error_rate must be in (0, 1] and error_window at least 1, got "
                 f"{max_error_rate} and {error_window}"
             )
-        self.prices, self.budget, self.step_budget = prices, budget, step_budget
+        self.account, self.step_budget = Account(prices, budget), step_budget
         self.max_error_rate = max_error_rate
         self.agents: defaultdict[str, Totals] = defaultdict(Totals)
-        self.run = Spent()
-        self.steps: defaultdict[str, Spent] = defaultdict(Spent)
         self._recent: deque[bool] = deque(maxlen=error_window)  # whether each action failed
         self.stopped: CoachStopError | None = None
 
@@ -60,16 +58,20 @@ class Ledger:
         """Raises CoachStopError where no request may be sent any more."""
         if self.stopped is not None:
             raise type(self.stopped)(str(self.stopped))
-        for spent, budget, of in (
-            (self.run, self.budget, "the run"),
-            (self.steps[step], self.step_budget, f"step {step}"),
+        for spent, budget, of, key in (
+            (self.account.spent, self.account.budget, "the run", "budget"),
+            (self.account.of(step), self.step_budget, f"step {step}", "step_budget"),
         ):
             if bound := spent.reached(budget):
-                raise BudgetError(f"the coach's budget of {bound} for {of} is spent")
+                key += "_tokens" if bound.endswith("tokens") else "_usd"
+                raise BudgetError(
+                    f"the coach's budget of {bound} for {of} is spent; continue the run with a "
+                    f"larger rewards.coach.{key}"
+                )
 
     def add(self, reply: Reply, usage: Usage, *, agent: str, step: str) -> None:
         """An answer came, readable or not."""
-        cost, totals = self.prices.cost(reply), self.agents[agent]
+        cost, totals = self.account.add(reply, part=step), self.agents[agent]
         usage.prompt_tokens += reply.prompt_tokens
         usage.cached_tokens += reply.cached_tokens
         usage.completion_tokens += reply.completion_tokens
@@ -78,8 +80,6 @@ class Ledger:
         totals.prompt_tokens += reply.prompt_tokens
         totals.completion_tokens += reply.completion_tokens
         totals.cost_usd += cost
-        for spent in (self.run, self.steps[step]):
-            spent.add(cost, reply.prompt_tokens + reply.completion_tokens)
 
     def scored(self, agent: str, score: Score) -> None:
         totals = self.agents[agent]

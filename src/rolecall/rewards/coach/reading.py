@@ -88,6 +88,11 @@ def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
     return Verdict(_in_range(score), text.strip(), None if correct is None else bool(correct))
 
 
+def without_form(text: str) -> str:
+    """An answer as text without the lines that only we read: the score and the request's code."""
+    return "\n".join(line for line in text.splitlines() if not KEY_LINE.fullmatch(line)).strip()
+
+
 def _own_lines(text: str) -> list[str]:
     """The last non-empty lines that the coach did not quote."""
     lines, fenced = [], False

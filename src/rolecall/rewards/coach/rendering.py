@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, RULES, TEXT_FORM, TRUTH
+from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, MEASURED, RULES, TEXT_FORM, TRUTH
 from rolecall.tags import thinking
 from rolecall.types import Task, Turn
 
@@ -26,7 +26,7 @@ class Action:
     team: dict[str, str] = field(default_factory=dict)  # agent -> its role in a line, in order
     final: str = ""  # agent that delivers the team's answer
     files: Files = field(default_factory=dict)  # that the world held when it was taken
-    truth: str = ""  # reference answer to show; "": the task's own
+    truth: str = ""  # what the work is worth, as the world says; "": the task's answer is shown
     outcome: dict[str, float] = field(default_factory=dict)  # of a finished episode: hindsight
 
 
@@ -79,7 +79,8 @@ def render(
     if action.outcome:
         parts["outcome"] = "\n".join(f"{n}: {v:g}" for n, v in sorted(action.outcome.items()))
     blocks = [f"<<<{nonce} {name}\n{text}\n{nonce} end>>>" for name, text in parts.items()]
-    rules = RULES + (HINDSIGHT if action.outcome else "") + (TRUTH if ground_truth else "")
+    truth = "" if not ground_truth else MEASURED if action.truth else TRUTH
+    rules = RULES + (HINDSIGHT if action.outcome else "") + truth
     form = (JSON_FORM if structured else TEXT_FORM)[ground_truth]
     return Prompt(
         system=rules + form,

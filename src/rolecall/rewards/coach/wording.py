@@ -35,6 +35,12 @@ The block "ground truth" holds the reference answer, which the agent could not s
 whether the action's answer agrees with it: 1 for yes, 0 for no.
 """
 
+MEASURED = """
+The block "ground truth" says what the team's work was worth by the task's own measure right after
+this action, which the agent could not see. Say also whether the work is better than the baseline
+by now: 1 for yes, 0 for no.
+"""
+
 _JSON = """
 Answer with one JSON object and nothing else. Its keys: "reasoning" (text, first), "process_score"
 (number from 0 to 10), "request" (the request code){more}.

@@ -1,0 +1,188 @@
+"""Follows one episode for a coach: what each action is judged beside, when, and who is told.
+
+An action is put down when it was taken, with the files and the truth of that moment. What comes
+later cannot reach its question, whenever that is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from rolecall.interfaces.environment import World
+from rolecall.rewards.coach.mixing import Mixing
+from rolecall.rewards.coach.reading import without_form
+from rolecall.rewards.coach.rendering import Action, cut
+from rolecall.rewards.coach.scorer import Scorer
+from rolecall.rewards.coach.scores import CoachError, CoachStopError
+from rolecall.runtime.call_tree import outside
+from rolecall.tags import visible
+from rolecall.types import Episode, Turn
+
+When = Literal["after_episode", "after_action"]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a coach goes about an episode."""
+
+    mixing: Mixing
+    when: When = "after_episode"
+    show_to: frozenset[str] = frozenset()  # agents that are told scores and reasons
+    shown_chars: int = 4_000  # longest reasons that are shown
+    ground_truth_roles: frozenset[str] = frozenset()
+    hindsight: bool = False
+    in_evaluation: bool = False
+
+    def __post_init__(self) -> None:
+        if self.show_to and self.when != "after_action":
+            raise ValueError(
+                "show_to needs when: after_action, because a score that is given after the "
+                "episode reaches no agent in it"
+            )
+
+
+class Following:
+    """One episode that a coach follows from its first action on, or sees when it is over."""
+
+    def __init__(
+        self, scorer: Scorer, manner: Manner, team: dict[str, str], episode: Episode, world: World
+    ) -> None:
+        self.scorer, self.manner, self.team = scorer, manner, team
+        self.episode, self.world = episode, world
+        self.asked = manner.in_evaluation or not episode.id.startswith("evaluation:")
+        self._actions: dict[str, Action] = {}  # by the id of the turn
+        self._judging: dict[str, asyncio.Task[CoachError | None]] = {}
+        self._lost: dict[str, CoachError] = {}  # of turns that had no score before a replay
+
+    async def acted(self, turn: Turn, before: Turn | None) -> None:
+        """Put the action down as it is now; judge it too, if that is not left for later.
+
+        The judging is work outside of the episode: neither this one nor others wait for it until
+        somebody is shown its words, or the episode ends.
+        """
+        if not self.asked or not _is_judged(turn):
+            return
+        action = self._actions[turn.id] = await self._action(turn)
+        if before is not None and _is_same(turn, before):
+            self._keep(turn, before)
+        if self.manner.when == "after_action" and turn.id not in self._lost:
+            # Who comes later, and who has the last word, is not known yet.
+            action.team = self.team or dict.fromkeys(self._spoken(until=turn), "")
+            self._judging[turn.id] = outside(self.scorer.settle(action))
+
+    async def words_for(self, agent: str, turn: Turn) -> str:
+        """The score of a turn and the reasons, once they are there; "" where there are none.
+
+        What was judged with the reference answer in view is shown to nobody: it would tell the
+        answer. Raises CoachStopError where no action can be scored any more.
+        """
+        if agent not in self.manner.show_to or turn.agent in self.manner.ground_truth_roles:
+            return ""
+        judging = self._judging.get(turn.id)
+        if judging is not None:
+            await asyncio.wait([judging])  # which ends it for nobody else, should we be cancelled
+            if isinstance(error := judging.result(), CoachStopError):
+                raise error
+        if turn.coach is None:
+            return ""
+        reasons = cut(visible(without_form(turn.coach.reasoning)), self.manner.shown_chars)
+        return f"[coach on {turn.agent}]\n{turn.coach.score:g} of 10: {reasons}"
+
+    async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
+        """Score the trained actions of the finished episode; nothing is given to whole agents.
+
+        Raises CoachStopError where no action can be scored any more, CoachError for an action
+        without a score if `on_error` drops the episode.
+        """
+        if not self.asked:
+            return {}
+        turns = [turn for turn in episode.turns if _is_judged(turn)]
+        outcome = {
+            name: value
+            for name, value in episode.metrics.items()
+            if not name.startswith(("count/", "coach/", "reward/"))
+        }
+        if self.manner.hindsight and not outcome:
+            raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
+        self.manner.mixing.check(episode, turns)
+        played = self._spoken()
+        for turn in turns:
+            if turn.id not in self._actions:
+                self._actions[turn.id] = await self._action(turn)
+            if turn.id not in self._judging:
+                action = self._actions[turn.id]
+                action.team = self.team or dict.fromkeys(played, "")
+                action.final = played[-1] if played else ""
+        errors = await outside(self._settle_all(turns, outcome))
+        for error in errors:
+            if isinstance(error, CoachStopError):
+                raise error
+        calls = sum(turn.coach_requests or 0 for turn in turns)
+        episode.metrics["count/coach_calls"] = calls
+        episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
+        self.manner.mixing.reward(episode, turns, errors)
+        return {}
+
+    def close(self) -> None:
+        """End the judging of an episode that was given up."""
+        for judging in self._judging.values():
+            if not judging.done():
+                judging.cancel()
+            elif not judging.cancelled():
+                judging.exception()  # which nobody may have asked for
+
+    async def _settle_all(
+        self, turns: list[Turn], outcome: dict[str, float]
+    ) -> list[CoachError | None]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._settle(turn, outcome)) for turn in turns]
+        return [task.result() for task in tasks]
+
+    async def _settle(self, turn: Turn, outcome: dict[str, float]) -> CoachError | None:
+        if turn.id in self._lost:
+            return self._lost[turn.id]
+        judging = self._judging.get(turn.id)
+        action = self._actions[turn.id]
+        error = await (self.scorer.settle(action) if judging is None else judging)
+        if error is None and self.manner.hindsight:
+            error = await self.scorer.look_back(action, outcome)
+        return error
+
+    async def _action(self, turn: Turn) -> Action:
+        shown = turn.agent in self.manner.ground_truth_roles
+        truth = await self.world.truth_text() if shown else ""
+        return Action(turn, self.episode.task, files=turn.files, truth=truth)
+
+    def _spoken(self, *, until: Turn | None = None) -> list[str]:
+        """Agents of the played turns in their order; those up to one turn, and its own agent."""
+        turns = sorted(self.episode.turns, key=lambda turn: turn.path)
+        if until is None:
+            return [turn.agent for turn in turns if turn.chosen]
+        before = [turn.agent for turn in turns if turn.chosen and turn.path < until.path]
+        return [*before, until.agent]
+
+    def _keep(self, turn: Turn, before: Turn) -> None:
+        """A replay keeps what the coach said of an action, and pays nothing for it again."""
+        if before.coach is not None:
+            usage = asdict(self.scorer.usage())
+            turn.coach = replace(before.coach, usage=usage, cached=True, hindsight=None)
+        elif before.coach_error:
+            self._lost[turn.id] = CoachError(before.coach_error)
+
+
+def _is_judged(turn: Turn) -> bool:
+    return turn.trained and turn.tokens is not None
+
+
+def _is_same(turn: Turn, before: Turn) -> bool:
+    """Whether it is the same action: words, calls with what they came to, and files beside it."""
+    shown = [[(m.role, m.content) for m in one.messages] for one in (turn, before)]
+    return (
+        shown[0] == shown[1]
+        and turn.agent == before.agent
+        and turn.text == before.text
+        and turn.calls == before.calls
+        and turn.files == before.files
+    )
