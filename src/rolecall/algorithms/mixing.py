@@ -77,16 +77,9 @@ class Vdn(Algorithm):
     def make_critic(self, parts: CriticParts) -> Critic:
         from rolecall.critics.utilities import UtilityCritic
 
-        return UtilityCritic(
-            parts.models,
-            parts.optimizer,
-            agents=parts.agents,
-            mixer=self.mixer,
-            reader=parts.load() if self.critic_reads else None,
-            budget=parts.budget,
-            total_updates=parts.steps * self.critic_epochs,
-            seed=parts.seed,
-            share_prefixes=parts.share_prefixes,
+        updates = parts.steps * self.critic_epochs
+        return UtilityCritic.of(
+            parts, mixer=self.mixer, reads=self.critic_reads, total_updates=updates
         )
 
     def fit(self, episodes: list[Episode], critic: Utilities) -> dict[str, float]:

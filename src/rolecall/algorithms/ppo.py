@@ -15,7 +15,6 @@ from torch import Tensor
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
 from rolecall.interfaces.algorithm import Outputs
@@ -50,15 +49,11 @@ class Ppo(Algorithm):
         said = self.credited_turns(episodes)
         episode_of = {turn.id: episode for episode, turn in said}
         for turns in group_by([turn for _, turn in said], "episode", "agent"):
-            self._chain([(episode_of[turn.id], turn) for turn in turns])
+            scores = [turn.score for turn in turns]
+            scores[-1] += episode_of[turns[0].id].outcome(turns[0].agent)
+            self.chain(turns, scores)
         if self.whiten:
             whiten(said, centre=True)
-
-    def _chain(self, said: list[CreditedTurn]) -> None:
-        episode, last = said[-1]
-        scores = [turn.score for _, turn in said]
-        scores[-1] += episode.outcome(last.agent)
-        self.chain([turn for _, turn in said], scores)
 
     def chain(self, turns: list[Turn], scores: list[float]) -> None:
         """Advantages and returns of the tokens of turns that follow one another; each turn's score

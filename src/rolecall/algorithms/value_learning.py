@@ -121,16 +121,11 @@ class VdnValue(Algorithm):
     def make_critic(self, parts: CriticParts) -> Critic:
         from rolecall.critics.replay import ReplayCritic
 
-        return ReplayCritic(
-            parts.models,
-            parts.optimizer,
-            agents=parts.agents,
+        return ReplayCritic.of(
+            parts,
             mixer=self.mixer,
-            reader=parts.load() if self.critic_reads else None,
-            budget=parts.budget,
+            reads=self.critic_reads,
             total_updates=parts.steps * self.updates,
-            seed=parts.seed,
-            share_prefixes=parts.share_prefixes,
             buffer=self.buffer,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rolecall.config.optimizer import Optimizer
 from rolecall.critics.mixers import Qmix, Vdn, advantages
+from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import pack
@@ -65,6 +66,30 @@ class UtilityCritic:
         parameters = list(self.whole.parameters())
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=self.whole)
         self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
+
+    @classmethod
+    def of(
+        cls,
+        parts: CriticParts,
+        *,
+        mixer: Literal["vdn", "qmix"],
+        reads: bool,
+        total_updates: int,
+        **options: Any,
+    ) -> Self:
+        """Of the parts of a run; `reads`: whether the mixer reads the conversation."""
+        return cls(
+            parts.models,
+            parts.optimizer,
+            agents=parts.agents,
+            mixer=mixer,
+            reader=parts.load() if reads else None,
+            budget=parts.budget,
+            total_updates=total_updates,
+            seed=parts.seed,
+            share_prefixes=parts.share_prefixes,
+            **options,
+        )
 
     async def annotate(self, episodes: list[Episode]) -> None:
         """Write `utility` of every played turn."""
