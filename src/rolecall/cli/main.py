@@ -403,6 +403,69 @@ def prove(
 
 
 @app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="drmas|PAPER", help="PAPER: qmix, cory, ...")],
+    overrides: Overrides = None,
+    table: Annotated[
+        list[int] | None,
+        typer.Option(help="drmas: 1 maths, 2 search, 3 normalisations; may be repeated."),
+    ] = None,
+    figure: Annotated[
+        list[int] | None,
+        typer.Option(help="drmas: gradient norms in maths (1), in search (3); 4 two models."),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="small|published", help="drmas: models and data.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="drmas: runs of each setting.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder; default: reproduced/drmas-SIZE. It goes on there.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only write the configs and check rows and memory.")
+    ] = False,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="With --check: not this machine.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.1, max=1e6, help="GB of each of these GPUs.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Train what a paper trained and show ours beside its numbers; without an option all of it."""
+    from rolecall.cli.reproduce import DRMAS, reproduce_claims, reproduce_drmas
+
+    given = {"--table": table, "--figure": figure, "--size": size, "--seeds": seeds,
+             "--output": output, "--gpus": gpus, "--memory": memory, "--check": check or None,
+             "overrides": overrides}  # fmt: skip
+    with people_on_stderr(json_file):
+        if paper == DRMAS:
+            if size not in (None, "small", "published"):
+                raise ConfigError(f"--size {size}: write small or published")
+            emit(
+                reproduce_drmas(
+                    overrides or [],
+                    tables=table or [],
+                    shown=figure or [],
+                    size=size or "small",  # type: ignore[arg-type]
+                    seeds=seeds or 3,
+                    output=output,
+                    only_check=check,
+                    gpus=gpus,
+                    memory_gb=memory,
+                ),
+                json_file,
+            )
+            return
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise ConfigError(f"{unused[0]} is for drmas alone; {paper} has one result")
+        claims = reproduce_claims(paper)
+    emit(claims, json_file)
+    if not all(claim["ok"] for claim in claims):
+        raise typer.Exit(1)
+
+
+@app.command()
 def bench(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; default: all.")

@@ -37,7 +37,7 @@ def plan(
     config = load_plan(
         RunFolder.existing(path).config if is_run(path) else find(source), overrides
     ).config
-    machine = _machine(config, gpus=gpus, memory_gb=memory_gb)
+    machine = machine_of(config, gpus=gpus, memory_gb=memory_gb)
     auto = next(iter(machine))
     needs = memory_of(config, auto=auto)
     found: dict[str, Any] = {
@@ -60,7 +60,7 @@ def plan(
     return found
 
 
-def _machine(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
+def machine_of(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
     """Bytes of each device: of those here, of those that were named, or of a cluster's pools.
 
     Raises ConfigError where the pools have more GPUs than were named.

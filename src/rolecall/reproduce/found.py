@@ -1,0 +1,99 @@
+"""Holds what runs came to, and puts runs with several seeds together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median, stdev
+from typing import Any
+
+# Student's t for 95 % and two sides, with 1 to 9 degrees of freedom.
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+MOST_SEEDS = len(T95) + 1
+SPIKE = 3.0  # times the median of the run
+
+
+@dataclass(frozen=True, slots=True)
+class RunFound:
+    """One run: its scores in per cent, and what each step had."""
+
+    seed: int
+    average: float  # the mean of the means of the benchmarks, avg@16
+    passed: float  # pass@16
+    margin: float  # of the average, over tasks
+    by_source: dict[str, tuple[float, float]]
+    seconds: float  # of all calls of an attempt together
+    tokens: dict[str, float]  # by agent, of an attempt, prompts and answers
+    usd: float | None  # of the whole evaluation, where prices are known
+    scores: list[float] = field(default_factory=list)  # of training, by step
+    norms: dict[str, list[float]] = field(default_factory=dict)  # by agent and step
+
+    @classmethod
+    def of(cls, seed: int, evaluation: dict[str, Any], steps: Iterable[dict[str, Any]]) -> RunFound:
+        """`evaluation`: as `rolecall eval` returns it; `steps`: records of metrics.jsonl."""
+        overall = evaluation.get("over_sources", evaluation)
+        name, passed = (next(k for k in overall if k.startswith(p)) for p in ("avg@", "pass@"))
+        cost = evaluation["cost"]
+        attempts = evaluation["num_tasks"] * int(name.removeprefix("avg@"))
+        records = list(steps)
+        agents = [k.split("/")[1] for r in records[:1] for k in r if k.endswith("/grad_norm")]
+        return cls(
+            seed=seed,
+            average=100 * overall[name],
+            passed=100 * overall[passed],
+            margin=100 * (overall.get(f"{name}_margin") or 0.0),
+            by_source={
+                source: (100 * of[name], 100 * of[passed])
+                for source, of in evaluation["by_source"].items()
+            },
+            seconds=sum(
+                evaluation[f"time/latency_s/{agent}"] * of["turns"]
+                for agent, of in cost["by_agent"].items()
+            )
+            / attempts,
+            tokens={
+                agent: (of["prompt_tokens"] + of["sampled_tokens"]) / attempts
+                for agent, of in cost["by_agent"].items()
+            },
+            usd=cost.get("usd"),
+            scores=[record["score"] for record in records if "score" in record],
+            norms={
+                agent: [r[key] for r in records if (key := f"agent/{agent}/grad_norm") in r]
+                for agent in dict.fromkeys(agents)
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds and half the width of its 95 % interval; None with one seed."""
+
+    mean: float
+    margin: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (f" +- {self.margin:.1f}" if self.margin is not None else "")
+
+
+def over_seeds(values: Sequence[float]) -> Mean:
+    """Student's t with n - 1 degrees of freedom; for one seed the mean alone.
+
+    over_seeds([1., 2., 3.]) -> Mean(2.0, 2.484)
+    """
+    if len(values) < 2:
+        return Mean(fmean(values), None)
+    return Mean(fmean(values), T95[len(values) - 2] * stdev(values) / math.sqrt(len(values)))
+
+
+def spikes(norms: Sequence[float]) -> int:
+    """Steps whose gradient norm is above three times the run's median, or is no number."""
+    usual = median([norm for norm in norms if math.isfinite(norm)] or [0.0])
+    return sum(not math.isfinite(norm) or norm > SPIKE * usual for norm in norms)
+
+
+def largest_over_median(norms: Sequence[float]) -> float:
+    """How far the largest norm is above the usual one; infinite where a norm is no number."""
+    if not norms or not all(map(math.isfinite, norms)):
+        return math.inf
+    return max(norms) / (median(norms) or math.inf)
