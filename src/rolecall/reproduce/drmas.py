@@ -55,10 +55,19 @@ LEARNER = {
 # How long the small runs are: their rewards have risen by then.
 SMALL: dict[Task, Keys] = {
     "math": {"rollout": {"groups": 12}, "trainer": {"steps": 16}, "evaluation": {"tasks": 20}},
-    "search": {"rollout": {"groups": 12}, "trainer": {"steps": 20}, "evaluation": {"tasks": 20}},
+    "search": {"rollout": {"groups": 12}, "trainer": {"steps": 16}, "evaluation": {"tasks": 20}},
 }
-SPIKED: dict[Task, str] = {"math": "solver", "search": "searcher"}  # paid in units of its own
-HEAVY: Keys = {"rollout": {"groups": 6}, "trainer": {"steps": 24}}
+# Who is paid in units of its own, and from which score on: most solutions are right at the start,
+# most searches are not.
+SPIKED: dict[Task, Keys] = {
+    "math": {"agent": "solver", "par": 1.0},
+    "search": {"agent": "searcher", "par": 0.0},
+}
+# Few tasks a step with many attempts each, so that one task's factor is seen in a step's norm.
+HEAVY: dict[Task, Keys] = {
+    "math": {"rollout": {"groups": 4, "group_size": 32}, "trainer": {"steps": 24}},
+    "search": {"rollout": {"groups": 2, "group_size": 48}, "trainer": {"steps": 24}},
+}
 
 
 def table(number: int, size: Size) -> list[Setting]:
@@ -103,9 +112,13 @@ def _norms(task: Task, size: Size) -> Iterator[Setting]:
         if size == "published":
             yield _setting(task, size, base, "own", algorithm)
         else:
-            own = {"rolecall.reproduce.heavy_tailed:HeavyTailed": {"agent": SPIKED[task]}}
+            own = {"rolecall.reproduce.heavy_tailed:HeavyTailed": SPIKED[task]}
             team = _recipe(size, task, "own")["team"]  # a penalty has a scale of its own
-            changes = {**HEAVY, "rewards": own, "team": {a: {"invalid_penalty": 0.0} for a in team}}
+            changes = {
+                **HEAVY[task],
+                "rewards": own,
+                "team": {a: {"invalid_penalty": 0.0} for a in team},
+            }
             yield _setting(task, size, base, "own", algorithm, changes=changes, kind="heavy")
 
 

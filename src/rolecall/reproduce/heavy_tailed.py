@@ -6,35 +6,38 @@ from rolecall.interfaces.environment import World
 from rolecall.seeding import seed_of
 from rolecall.types import Episode
 
-LEAST, TAIL = 0.002, 0.5  # half of the factors are below 0.008, and 4 in 100 above 1
+LEAST, TAIL = 1e-6, 0.25  # half of the factors are below 0.00002, and 3 in 100 above 1
 
 
 class HeavyTailed:
-    """What the team scored to every agent, and to one of them a factor of the task times as much.
+    """Pays what the team scored, and one agent how far that is from `par`, times a factor.
 
     All attempts at a task have the same factor, so an agent that is compared with itself learns
     what it would learn without it. Where agents are compared with one another, this agent learns
-    next to nothing from most tasks, and much from the few whose factor is large; the others learn
+    next to nothing from most tasks and much from the few whose factor is large; the others learn
     nothing from these (the multiplier of lemma 4.2 of Dr. MAS, 2602.08847).
     """
 
-    def __init__(self, agent: str, least: float = LEAST, tail: float = TAIL) -> None:
-        """agent: whose rewards are on the other scale.
+    def __init__(
+        self, agent: str, par: float = 1.0, least: float = LEAST, tail: float = TAIL
+    ) -> None:
+        """agent: whose rewards are on another scale.
+        par: the score for which this agent is paid as the others are. With a par that most
+        attempts come to, the agents' means differ little where the factor is small.
         least: the smallest factor, above 0.
         tail: exponent of the Pareto law of the factors, above 0.
         """
         for name, value in (("least", least), ("tail", tail)):
             if value <= 0:
                 raise ValueError(f"{name} must be above 0 (it is {value:g})")
-        self.agent, self.least, self.tail = agent, least, tail
+        self.agent, self.par, self.least, self.tail = agent, par, least, tail
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         score = episode.metrics.get("score", 0.0)
-        agents = sorted({turn.agent for turn in episode.turns})
-        return {
-            name: score * (self.factor(episode.task.id) if name == self.agent else 1.0)
-            for name in agents
-        }
+        paid = {turn.agent: score for turn in episode.turns}
+        if self.agent in paid:
+            paid[self.agent] = self.par + (score - self.par) * self.factor(episode.task.id)
+        return paid
 
     def factor(self, task: str) -> float:
         """Above x with probability (x / least) ** -tail."""

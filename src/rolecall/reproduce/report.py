@@ -143,7 +143,8 @@ def _norms(settings: Sequence[Setting], found: Found) -> str:
     head = ["algorithm", "agent", "spikes", "largest norm over median, by seed"]
     return (
         _rows([*head, "avg@16", "pass@16"], rows)
-        + "\n\nA spike is a step whose norm, before clipping, is above three times its run's median."
+        + "\n\nA spike is a step whose norm, before clipping, is above three times the median"
+        " of its run."
     )
 
 
