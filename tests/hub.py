@@ -28,22 +28,36 @@ UNNAMED = 3  # rows of a table of tokens that no token has, as the hub's Qwen ha
 BASES = {
     "Qwen/Qwen3-4B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-0.6B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+    "Qwen/Qwen3-8B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+    "Qwen/Qwen2.5-3B": ("qwen2_5", {}),
+    "Qwen/Qwen2.5-7B": ("qwen2_5", {}),
+    "meta-llama/Llama-3.2-3B-Instruct": ("llama3", {"temperature": 0.6, "top_p": 0.9}),
     "Qwen/Qwen2.5-3B-Instruct": (
         "qwen2_5",
         {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05},
     ),
 }
+# Of bases whose tokenizer is another one than Qwen's.
+TOKENIZERS = {
+    "meta-llama/Llama-3.2-3B-Instruct": {
+        "layout": "llama3", "kind": "PreTrainedTokenizerFast", "reserved": 40,
+        "bos": "<|begin_of_text|>",
+    },
+}  # fmt: skip
 DATA = {  # what recipes name, and the file of it that they read
     "openai/gsm8k": "main/{split}-00000-of-00001.parquet",
     "HuggingFaceH4/MATH-500": "test.jsonl",
     "Maxwell-Jia/AIME_2024": "aime_2024_problems.parquet",
     "math-ai/aime25": "test.jsonl",
+    "zwhe99/simplerl-minerva-math": "test.jsonl",
+    "realtreetune/olympiadbench": "test.jsonl",
 }
 SEARCHED = [
     "nq-hotpotqa", "nq", "hotpotqa", "triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle",
 ]  # fmt: skip
 PREPARED = {  # what `rolecall data` makes
     **{name: {"id": "1", "question": "Who?", "golden_answers": ["a"]} for name in SEARCHED},
+    **{name: {"id": "1", "question": "1 + 1?", "answer": "2"} for name in ("dapo-filter", "amc")},
     "mbpp": {"task_id": 1, "text": "Add.", "code": "def f(a): return a",
              "test_list": ["assert f(1) == 1", "assert f(2) == 2"]},
     "humaneval": {"task_id": "H/0", "prompt": "def f(a):\n    \"Same.\"\n", "entry_point": "f",
@@ -59,7 +73,8 @@ def make_bases(folder: Path) -> Path:
     """All `BASES`, each in a folder as the cache of the hub has it."""
     shapes = json.loads((files("rolecall.models") / "known_shapes.json").read_text())
     for base, (template, generation) in BASES.items():
-        make_base(_snapshot(folder, "models", base), shapes[base], template, generation)
+        place = _snapshot(folder, "models", base)
+        make_base(place, shapes[base], template, generation, **TOKENIZERS.get(base, {}))
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -122,13 +123,15 @@ def _prepare(
     for name, setting in settings.items():
         _write_config(setting, files[name], setting.config)
         try:
-            config = load_plan(files[name], overrides).config
+            plan = load_plan(files[name], overrides)
+            config = plan.config
             check_room(config, None if gpus is None and memory_gb is None else
                        machine_of(config, gpus=gpus, memory_gb=memory_gb))  # fmt: skip
-            tasks = open_parts(load_plan(files[name], overrides)).tasks
+            tasks = open_parts(plan).tasks
         except ConfigError as error:
-            for line in error.problems:
-                problems.setdefault(line, []).append(name)
+            for line in error.problems:  # alike in several configs: told once, without the place
+                told = re.sub(rf"^{re.escape(str(files[name]))}(:\d+)?: ", "", line)
+                problems.setdefault(told, []).append(name)
             continue
         number = len(tasks.sampler.train)
         steps = config.trainer.steps
@@ -140,7 +143,8 @@ def _prepare(
         trained = "" if setting.algorithm == "untrained" else str(steps)
         table.add_row(name, trained, "without end" if number >= ENDLESS else str(number),
                       str(len(tasks.test)))  # fmt: skip
-    console.print(table)
+    if table.rows:
+        console.print(table)
     if problems:
         raise ConfigError(*(f"{line} ({_some(names)})" for line, names in problems.items()))
 
