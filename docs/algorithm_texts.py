@@ -589,6 +589,31 @@ mean over the pairs of the step; `pair_up` says which siblings are paired, never
             "algorithms/test_dpo_and_trl.py::test_loss_and_gradient_agree_with_trl",
         ),
     ),
+    "ma_airl": Said(
+        ("1907.13220", "1710.11248"),
+        "the agent's own turns at the task",
+        """
+f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
+log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
+r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t, R is not read
+critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
+""",
+        "The scorers are two layers on mean hidden states of prompt and of utterance, and log pi is "
+        "a mean: both are ours, for language. There is no shaping term and no cloning beforehand; "
+        "train `sft` on the same file first. One step of the scorers a step, half experts' turns, "
+        "with those of the three steps before, whose log-probs are not computed again.",
+        (
+            "The sum of log-probs of a long utterance, which swamps the score.",
+            "The raw score as the reward where agents compete: the policy's entropy is no part of "
+            "it, so a policy that says one thing alone is paid best.",
+            "The world's outcome added to what is learned.",
+        ),
+        (
+            "algorithms/test_ma_airl.py::test_known_rewards",
+            "algorithms/test_ma_airl.py::test_a_policy_comes_to_say_what_the_expert_says",
+            "algorithms/test_ma_airl.py::test_a_saved_one_goes_on_bit_for_bit",
+        ),
+    ),
     "spin": Said(
         ("2401.01335",),
         "the data set's answer to the same prompt",

@@ -143,6 +143,11 @@ class Algorithm(BaseModel, ABC):
         return True
 
     @property
+    def demonstrations(self) -> str | None:
+        """A file of them that its critic reads, some for each of its agents; "": it is missing."""
+        return None
+
+    @property
     def needs_reference(self) -> bool:
         return self.kl > 0
 

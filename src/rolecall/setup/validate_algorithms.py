@@ -67,6 +67,8 @@ def num_candidates(config: Config, flow: Workflow) -> int | None:
 
 def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: str) -> Problems:
     size = config.rollout.group_size
+    if algorithm.demonstrations == "":
+        yield f"algorithm.experts: {name} imitates demonstrations; set it to a file of them"
     if config.rollout.data is not None:
         if algorithm.takes_data is None:
             yield (
