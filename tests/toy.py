@@ -312,6 +312,10 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
         "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
         "sft": {"algorithm": {"name": "sft", "threshold": 0.3}},
+        "read": {
+            "algorithm": {"name": "read", "epsilon": 1e-3, "max_refine": 2, "train": True},
+            **team,
+        },
         "ma_airl": {
             "algorithm": {"name": "ma_airl", "experts": str(EXPERTS)},
             "critics": {"discriminator": {"base": base, "optimizer": {"lr": 1e-2}}},

@@ -37,8 +37,8 @@ COMPARE_CANDIDATES = [name for name in NAMES if algorithm(name).compares_candida
 OF_TURNS = [name for name in NAMES if not algorithm(name).keep_together]  # losses, not of pairs
 OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce")]
 # The averages of reinforce_baseline start at 0, as the values of a2c, which whitens nothing; sft
-# compares with a threshold, not with attempts; the KL of cory is never off.
-AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft", "a2c", "cory")]
+# compares with a threshold, not with attempts, and read with 0; the KL of cory is never off.
+AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft", "a2c", "cory", "read")]
 CLIPPED = [n for n in OF_TURNS if "clip_low" not in algorithm(n).without_effect or n == "rloo"]
 WRITES = ("advantages", "returns", "preference", "weight")
 

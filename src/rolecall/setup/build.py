@@ -94,6 +94,7 @@ def _connected(
     for group in algorithm_groups:
         for name in group.agents:
             context.agents[name].chooser = group.algorithm.chooser(group.critic)
+            context.agents[name].judge = group.algorithm.judge(group.critic)
     learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(

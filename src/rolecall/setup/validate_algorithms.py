@@ -212,14 +212,16 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
 
 
 def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
-    """Where the algorithm chooses among candidates, nothing else can."""
+    """Where the algorithm chooses or judges what is said, nothing else can."""
     for agent, algorithm in algorithms.items():
-        if type(algorithm).chooser is Algorithm.chooser:
+        chooses = type(algorithm).chooser is not Algorithm.chooser
+        if not chooses and type(algorithm).judge is Algorithm.judge:
             continue
         name = (config.team[agent].algorithm or config.algorithm).name
         if config.team[agent].tools is not None:
-            yield f"team.{agent}.tools: {name} chooses among whole answers; remove them"
-        if flow.candidates:
+            does = "chooses among" if chooses else "judges"
+            yield f"team.{agent}.tools: {name} {does} whole answers; remove them"
+        if flow.candidates and chooses:
             yield (
                 f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
                 "draws some of its own; name another workflow"
