@@ -47,7 +47,9 @@ def imitate(*, seed: int) -> Learned:
         shown = random.choice(3, NUM_SAMPLES, p=EXPERT)
         episodes = episodes_of({"solver": table}, arms[:, None], {})
         turns = turns_of(episodes, "solver")
-        logprobs = torch.from_numpy(table.logprobs(np.zeros(3, dtype=np.int32), np.arange(3)))
+        logprobs = torch.from_numpy(
+            table.logprobs(np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
+        )
         paid = reward_of(scores.detach(), logprobs, kind="logit").tolist()
         for turn, arm in zip(turns, arms.tolist(), strict=True):
             turn.rewards = {NAME: paid[arm]}
@@ -60,8 +62,8 @@ def imitate(*, seed: int) -> Learned:
         optimizer.step()
         found = scores.detach().double().softmax(0).numpy()
         ends.append((table.probabilities()[0], found, float(loss.detach())))
-    policies, found, losses = zip(*ends[-AVERAGED:], strict=True)
-    return Learned(np.mean(policies, 0), np.mean(found, 0), float(np.mean(losses)))
+    policies, explained, losses = zip(*ends[-AVERAGED:], strict=True)
+    return Learned(np.mean(policies, 0), np.mean(explained, 0), float(np.mean(losses)))
 
 
 def claims() -> Iterator[Claim]:
