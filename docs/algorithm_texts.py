@@ -589,6 +589,54 @@ mean over the pairs of the step; `pair_up` says which siblings are paired, never
             "algorithms/test_dpo_and_trl.py::test_loss_and_gradient_agree_with_trl",
         ),
     ),
+    "read": Said(
+        ("2405.14314",),
+        "nothing: what adds too little is sent back",
+        """
+A_i = Q(s, u_1..u_i) - Q(s, u_1..u_(i-1))      Q(s) = V(s), so the A_i add up to Q(s, u) - V(s)
+refine: while A_i < epsilon, at most `max_refine` times, ask again with the proposal and its score
+critic: squared error of every prefix's Q against the episode's return
+`train`: loss = -sum of min(exp(A / beta), 20) lp over the tokens of played turns / their number
+""",
+        "Speaker by speaker only, in any workflow: there is no mode that scores a joint plan at "
+        "once. Training the model is ours, and so are three refinements and `beta` 1; by default "
+        "the agents' weights stay. What others say at the same time is not in a proposal's prefix. "
+        "The critic's loss is Huber's, which is the square up to ten spreads.",
+        (
+            "Refused proposals that count as played, in the transcript or in the return.",
+            "A loop that asks until the critic is content: before it has learned, it never is.",
+        ),
+        (
+            "algorithms/test_read.py::test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game",
+            "algorithms/test_read.py::test_known_weights",
+            "algorithms/test_read.py::test_a_proposal_that_adds_too_little_is_sent_back_with_its_score",
+        ),
+    ),
+    "ma_airl": Said(
+        ("1907.13220", "1710.11248"),
+        "the agent's own turns at the task",
+        """
+f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
+log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
+r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t, R is not read
+critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
+""",
+        "The scorers are two layers on mean hidden states of prompt and utterance, and log pi is a "
+        "mean: both are ours, for language. There is no shaping term and no cloning beforehand; "
+        "train `sft` on the same file first. One step of the scorers a step, half experts' turns, "
+        "with those of the three steps before, whose log-probs are not computed again.",
+        (
+            "The sum of log-probs of a long utterance, which swamps the score.",
+            "The raw score as the reward where agents compete: the policy's entropy is no part of "
+            "it, so a policy that says one thing alone is paid best.",
+            "The world's outcome added to what is learned.",
+        ),
+        (
+            "algorithms/test_ma_airl.py::test_known_rewards",
+            "algorithms/test_ma_airl.py::test_a_policy_comes_to_say_what_the_expert_says",
+            "algorithms/test_ma_airl.py::test_a_saved_one_goes_on_bit_for_bit",
+        ),
+    ),
     "spin": Said(
         ("2401.01335",),
         "the data set's answer to the same prompt",

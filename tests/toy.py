@@ -224,6 +224,9 @@ LIKE_GRPO = {
 }  # fmt: skip
 
 
+EXPERTS = Path(__file__).with_name("experts.jsonl")  # who say one letter, again and again
+
+
 def algorithm_cases(folder: Path) -> dict[str, dict]:
     """What each algorithm needs in a config, by name."""
     base = str(folder)
@@ -309,6 +312,14 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
         "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
         "sft": {"algorithm": {"name": "sft", "threshold": 0.3}},
+        "read": {
+            "algorithm": {"name": "read", "epsilon": 1e-3, "max_refine": 2, "train": True},
+            **team,
+        },
+        "ma_airl": {
+            "algorithm": {"name": "ma_airl", "experts": str(EXPERTS)},
+            "critics": {"discriminator": {"base": base, "optimizer": {"lr": 1e-2}}},
+        },
     }
 
 

@@ -27,7 +27,9 @@ def algorithm(name: str, **options) -> Algorithm:
     kind = registry.resolve("algorithm", name, key="algorithm.name")
     if name == "dapo":
         options = {"longest": 100, **options}
-    if name.endswith("_value"):  # else it trains nobody
+    if name == "read":  # else it trains nobody
+        options = {"train": True, **options}
+    if name.endswith("_value"):  # likewise
         options = {"distil": True, **options}
     known = set(inspect.signature(kind).parameters) - set(kind.without_effect)
     made = kind(**{key: value for key, value in options.items() if key in known})

@@ -20,6 +20,7 @@ from rolecall.proofs import (
     channel_game,
     child_tokens,
     copied_peers,
+    imitated_bandit,
     independent_bandits,
     replays,
     self_play,
@@ -67,6 +68,14 @@ def test_a_channel_is_opened_by_a_shared_reward_alone(monkeypatch):
     paid = channel_game.paid
     monkeypatch.setattr(channel_game, "paid", lambda a, shared: paid(a, shared=not shared))
     assert [claim.ok for claim in channel_game.claims()] == [False, False]
+
+
+def test_an_expert_is_imitated_and_explained(monkeypatch):
+    """A quarter of the steps, and then steps too few to get there."""
+    monkeypatch.setattr(imitated_bandit, "NUM_STEPS", 500)
+    assert false_ones(imitated_bandit.claims()) == []
+    monkeypatch.setattr(imitated_bandit, "NUM_STEPS", 20)
+    assert len(false_ones(imitated_bandit.claims())) == 3
 
 
 def test_a_leader_learns_whom_to_copy(monkeypatch):

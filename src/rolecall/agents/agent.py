@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import TAG
-from rolecall.interfaces.critic import Chooser
+from rolecall.interfaces.critic import Chooser, Judge
 from rolecall.interfaces.engine import Engine, Sampling
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.tool import Tool
@@ -64,6 +64,7 @@ class Agent:
     tools: ToolUse | None = None
     cross_policy: CrossPolicy | None = None
     chooser: Chooser | None = None  # of what it says, among candidates
+    judge: Judge | None = None  # of what it says, before it is played
 
     def messages(
         self, said: tuple[Said, ...], *, earlier: list[Turn], tools: list[Tool] | None = None

@@ -15,7 +15,7 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
-from rolecall.interfaces.critic import Chooser
+from rolecall.interfaces.critic import Chooser, Judge
 from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.follower import Follower
@@ -141,6 +141,8 @@ class Member:
             return await self._work(said, self.agent.tools)
         if self.agent.chooser is not None:
             return await self._choose(said, self.agent.chooser)
+        if self.agent.judge is not None:
+            return await self._refine(said, self.agent.judge)
         [turn] = await self._ask(said, None)
         return turn
 
@@ -169,6 +171,17 @@ class Member:
         random = Random(seed_of(self.team._call_seed, "choose", turns[0].id))
         explores = self.team._tries_out
         return self.team.choose(await chooser(turns, explores=explores, random=random))
+
+    async def _refine(self, said: tuple[Said, ...], judge: Judge) -> Turn:
+        """What is refused stays as data, and nobody else is told of it."""
+        [turn] = await self._ask(said, None)
+        for _ in range(judge.max_refine):
+            words = await judge(turn, self.team._episode)
+            if not words:
+                break
+            turn.chosen = False
+            [turn] = await self._ask((*said, turn, words), None)
+        return turn
 
     async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
         here = call_tree.current()

@@ -26,7 +26,7 @@ from rolecall.algorithms.losses import (
 )
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Chooser, Critic
+from rolecall.interfaces.critic import Chooser, Critic, Judge
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
@@ -143,6 +143,11 @@ class Algorithm(BaseModel, ABC):
         return True
 
     @property
+    def demonstrations(self) -> str | None:
+        """A file of them that its critic reads, some for each of its agents; "": it is missing."""
+        return None
+
+    @property
     def needs_reference(self) -> bool:
         return self.kl > 0
 
@@ -187,6 +192,10 @@ class Algorithm(BaseModel, ABC):
 
     def chooser(self, critic: Any) -> Chooser | None:
         """Who chooses what agents say, among several candidates of each call; None: nobody."""
+        return None
+
+    def judge(self, critic: Any) -> Judge | None:
+        """Who judges what agents say before it is played, in each call; None: nobody."""
         return None
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:

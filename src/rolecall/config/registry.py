@@ -101,6 +101,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "counterfactual": "rolecall.algorithms.counterfactual:Counterfactual",
         "dpo": "rolecall.algorithms.dpo:Dpo",
         "sft": "rolecall.algorithms.sft:Sft",
+        "ma_airl": "rolecall.algorithms.ma_airl:MaAirl",
+        "read": "rolecall.algorithms.read:ReAd",
         "spin": "rolecall.algorithms.spin:Spin",
     },
     "tool": {

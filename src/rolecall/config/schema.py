@@ -179,7 +179,7 @@ class CriticConfig(Section):
 
     base: str | None = None
     """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
-    (QMIX only); `agent` is a head on each policy's own model and has none."""
+    (QMIX only) and `discriminator`; `agent` is a head on each policy's own model and has none."""
     optimizer: Optimizer = Optimizer()
     """How it is updated; lr is 1e-5 by default."""
     heads: int = Field(1, ge=1, le=64)
@@ -317,7 +317,8 @@ class Config(Section):
     critics: dict[Name, CriticConfig] = {}
     """Critics that the algorithm needs, by the name it asks for: `agent`, a value head on each
     policy; `team`, a model that reads the whole conversation; `mixer`, utilities that VDN or QMIX
-    adds up; or the critic of an algorithm of your own."""
+    adds up; `discriminator`, whose scores are MA-AIRL's rewards; or the critic of an algorithm of
+    your own."""
     workflow: Named
     """How the agents talk."""
     environment: Named

@@ -71,19 +71,25 @@ class JointCritic:
 
     async def annotate(self, episodes: list[Episode]) -> None:
         """Write `values` [T] of every played turn, and `team_values` of its joint step by agent."""
+        for episode, values in zip(episodes, self.values_of(episodes), strict=True):
+            for joint_step, expected in zip(self.steps_of(episode), values.tolist(), strict=True):
+                for turn in joint_step:
+                    by_agent = dict(zip(self.agents, expected, strict=True))
+                    turn.team_values = by_agent
+                    length = 1 if turn.tokens is None else len(turn.tokens)
+                    turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
+
+    def values_of(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
+        """What it expects before each joint step: [joint steps, agents] of each episode."""
+        found = {e.id: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
         with torch.no_grad():
             for batch in self._batches(episodes):
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
-                place = 0
-                for episode, row in batch:
-                    for joint_step in self.steps_of(episode)[row.joint_steps]:
-                        for turn in joint_step:
-                            by_agent = dict(zip(self.agents, values[place].tolist(), strict=True))
-                            turn.team_values = by_agent
-                            length = 1 if turn.tokens is None else len(turn.tokens)
-                            turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
-                        place += 1
+                ends = np.cumsum([len(row.reads) for _, row in batch])[:-1]
+                for (episode, row), own in zip(batch, np.split(values, ends), strict=True):
+                    found[episode.id][row.joint_steps] = own
+        return [found[episode.id] for episode in episodes]
 
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int

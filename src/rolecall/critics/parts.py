@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.types import Turn
 
 if TYPE_CHECKING:
     from rolecall.models.language_model import LanguageModel
@@ -19,6 +20,7 @@ class CriticParts:
     agents: list[str]  # of the team, in its order
     models: dict[str, LanguageModel]  # by policy
     load: Callable[[], LanguageModel]  # loads the critic's own model, critics.NAME.base
+    experts: Callable[[str], dict[str, list[Turn]]]  # reads demonstrations: (file) -> by agent
     optimizer: Optimizer
     budget: int  # most tokens in one forward pass
     steps: int  # of the run

@@ -174,7 +174,7 @@ class UtilityCritic:
             for row in self._rows(episodes):
                 layout = layouts.Rows([len(row.ids)], device=reader.device)
                 tokens = torch.from_numpy(row.ids).long().to(reader.device)
-                hidden = _states(reader, tokens, layout)
+                hidden = read_states(reader, tokens, layout)
                 reads = torch.from_numpy(row.reads).long().to(reader.device)
                 states.append(hidden.cumsum(0)[reads] / (reads[:, None] + 1))
         return torch.cat([*states, torch.zeros(0, reader.hidden_size, device=reader.device)])
@@ -224,7 +224,7 @@ class UtilityCritic:
         self.stepper.load_state_dict(state["stepper"])
 
 
-def _states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> Tensor:
+def read_states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> Tensor:
     """What its head reads everywhere, in float32: [N, hidden size]. Logits would be far larger."""
     everywhere = torch.arange(len(tokens), device=reader.device)
     if not reader.scales_logits:

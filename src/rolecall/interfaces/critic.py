@@ -1,4 +1,4 @@
-"""Declares what a critic, which expects rewards, promises, and who asks it to choose."""
+"""Declares what a critic, which expects rewards, promises, and who asks it before a turn."""
 
 from __future__ import annotations
 
@@ -27,4 +27,17 @@ class Chooser(Protocol):
 
     async def __call__(self, turns: list[Turn], *, explores: bool, random: Random) -> Turn:
         """The one that is played. `explores`: whether to try others than the best, in training."""
+        ...
+
+
+class Judge(Protocol):
+    """Says of each proposal of an agent, in any workflow, whether it is played."""
+
+    max_refine: int  # times that an agent proposes anew, at most
+
+    async def __call__(self, turn: Turn, episode: Episode) -> str:
+        """What the agent is told behind its own words before it speaks again; "": it is played.
+
+        `episode`: as far as it has been played.
+        """
         ...

@@ -12,6 +12,7 @@ from rolecall.proofs import (
     child_tokens,
     copied_peers,
     dummy_agent,
+    imitated_bandit,
     independent_bandits,
     kl,
     preferences,
@@ -41,6 +42,7 @@ PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
     "independent_bandits": independent_bandits.claims,
     "sequential": sequential.claims,
     "value_games": value_games.claims,
+    "imitated_bandit": imitated_bandit.claims,
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -89,6 +89,35 @@ def demonstrations(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
         [_episode(_imitated(row, place, agent), agent, name=name, attempt=0, reward=1.0)]
         for name, row, agent, place in _rows(path, agents)
     ]
+
+
+def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]:
+    """What each trained agent should say, at the temperature at which it speaks.
+
+    Raises ValueError as `demonstrations` does.
+    """
+    found: dict[str, list[Turn]] = {}
+    for [episode] in demonstrations(path, agents):
+        for turn in episode.turns:
+            if turn.trained:
+                turn.temperature = agents[turn.agent].sampling.temperature
+                found.setdefault(turn.agent, []).append(turn)
+    return found
+
+
+def check_shown(path: str | Path, agents: Collection[str], *, alone: str | None) -> None:
+    """Raises ValueError for a file without a row of one of the agents.
+
+    `alone`: whose rows without `agent` are.
+    """
+    check_readable(path)
+    shown = {row.get("agent") or alone for _, _, row in named_rows(Path(path).expanduser())}
+    for agent in agents:
+        if agent not in shown:
+            raise ValueError(
+                f"{path} shows nothing of what {agent!r} should say; add rows with `agent` "
+                f"{agent!r}, or give it another algorithm (team.{agent}.algorithm)"
+            )
 
 
 def _rows(

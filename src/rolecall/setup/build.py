@@ -90,10 +90,11 @@ def _connected(
     context = make_context(plan, opened, tokenizers, engines, barrier)
     if session is not None and session.section.workers:
         context.player = make_workers(session, config, engines)
-    algorithm_groups = _algorithm_groups(config, plan.algorithms, models)
+    algorithm_groups = _algorithm_groups(plan, models, context)
     for group in algorithm_groups:
         for name in group.agents:
             context.agents[name].chooser = group.algorithm.chooser(group.critic)
+            context.agents[name].judge = group.algorithm.judge(group.critic)
     learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
     pools = _opponent_pools(config, models)
     return Run(
@@ -142,15 +143,15 @@ def _opponent_pools(config: Config, models: dict[str, LanguageModel]) -> dict[st
 
 
 def _algorithm_groups(
-    config: Config, algorithms: dict[str, Algorithm], models: dict[str, LanguageModel]
+    plan: Plan, models: dict[str, LanguageModel], context: RolloutContext
 ) -> list[AlgorithmGroup]:
     algorithm_groups: list[AlgorithmGroup] = []
-    for name, algorithm in algorithms.items():
+    for name, algorithm in plan.algorithms.items():
         same = next((part for part in algorithm_groups if part.algorithm is algorithm), None)
         if same is not None:
             same.agents |= {name}
         else:
-            critic = make_critic(config, algorithm, models)
+            critic = make_critic(plan.config, algorithm, models, context.agents)
             algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), critic))
     return algorithm_groups
 

@@ -9,7 +9,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.environment import Environment
 from rolecall.rollout.episodes import Reward
-from rolecall.rollout.offline_data import check_readable
+from rolecall.rollout.offline_data import check_readable, check_shown
 from rolecall.setup.agents import make_tools
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.plan import Plan
@@ -39,6 +39,7 @@ def open_parts(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
     attempts = Attempts()
     attempts.of(_check_data, plan)
+    attempts.of(_check_experts, plan)
     made = _made(plan, attempts)
     environment = made.pop("environment")
     tasks = attempts.of(_tasks, plan, environment) if environment is not None else None
@@ -72,6 +73,18 @@ def _check_data(plan: Plan) -> None:
             check_readable(file)
         except ValueError as error:
             raise ConfigError(f"rollout.data: {error}") from error
+
+
+def _check_experts(plan: Plan) -> None:
+    """Every agent that imitates somebody is shown something."""
+    imitators = {n: file for n, a in plan.algorithms.items() if (file := a.demonstrations)}
+    alone = next(iter(plan.algorithms)) if len(plan.algorithms) == 1 else None
+    for file in sorted(set(imitators.values())):
+        named = [name for name, own in imitators.items() if own == file]
+        try:
+            check_shown(file, named, alone=alone)
+        except ValueError as error:
+            raise ConfigError(f"algorithm.experts: {error}") from error
 
 
 def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:

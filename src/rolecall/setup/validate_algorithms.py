@@ -67,6 +67,8 @@ def num_candidates(config: Config, flow: Workflow) -> int | None:
 
 def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: str) -> Problems:
     size = config.rollout.group_size
+    if algorithm.demonstrations == "":
+        yield f"algorithm.experts: {name} imitates demonstrations; set it to a file of them"
     if config.rollout.data is not None:
         if algorithm.takes_data is None:
             yield (
@@ -210,14 +212,16 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
 
 
 def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
-    """Where the algorithm chooses among candidates, nothing else can."""
+    """Where the algorithm chooses or judges what is said, nothing else can."""
     for agent, algorithm in algorithms.items():
-        if type(algorithm).chooser is Algorithm.chooser:
+        chooses = type(algorithm).chooser is not Algorithm.chooser
+        if not chooses and type(algorithm).judge is Algorithm.judge:
             continue
         name = (config.team[agent].algorithm or config.algorithm).name
         if config.team[agent].tools is not None:
-            yield f"team.{agent}.tools: {name} chooses among whole answers; remove them"
-        if flow.candidates:
+            does = "chooses among" if chooses else "judges"
+            yield f"team.{agent}.tools: {name} {does} whole answers; remove them"
+        if flow.candidates and chooses:
             yield (
                 f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
                 "draws some of its own; name another workflow"

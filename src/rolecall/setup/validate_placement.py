@@ -85,10 +85,12 @@ def _check_quantization(config: Config, name: str) -> Problems:
 
 
 def _check_critics(config: Config, name: str) -> Problems:
-    if "mixer" in config.critics and name in config.trained and config.is_ranked(name):
+    for critic in sorted({"mixer", "discriminator"} & config.critics.keys()):
+        if name not in config.trained or not config.is_ranked(name):
+            continue
         yield (
-            f"{_key(config, name, 'learner')}.name: critics.mixer reads the model of {name}, which "
-            "must be in this process; write local"
+            f"{_key(config, name, 'learner')}.name: critics.{critic} reads the model of {name}, "
+            "which must be in this process; write local"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
@@ -22,6 +23,7 @@ from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.quantized import Quantization
+from rolecall.rollout.offline_data import experts
 from rolecall.seeding import seed_of
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
@@ -169,7 +171,10 @@ def _reference(
 
 
 def make_critic(
-    config: Config, algorithm: Algorithm, models: dict[str, LanguageModel]
+    config: Config,
+    algorithm: Algorithm,
+    models: dict[str, LanguageModel],
+    agents: dict[str, Agent],
 ) -> Critic | None:
     """The algorithm's own; a value head on each policy belongs to the policies' learners."""
     name = algorithm.critic
@@ -187,6 +192,7 @@ def make_critic(
             agents=list(config.team),
             models=models,
             load=load,
+            experts=lambda file: experts(file, agents),
             optimizer=section.optimizer,
             budget=config.learner.tokens_per_batch,
             steps=config.trainer.steps,

@@ -1,0 +1,227 @@
+"""Learns to tell what agents say from what experts say, and pays agents for being taken for them.
+
+Adversarial inverse RL (1710.11248), with a scorer f for each agent (MA-AIRL, 1907.13220):
+D = exp f / (exp f + pi), where log pi is the policy's own log-prob of the utterance, a mean over
+its tokens: a sum would swamp f where utterances are long. f is two layers on what a frozen language
+model makes of the prompt and of the utterance. Legend: M turns, W width of the model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from rolecall.agents.chat_template import encode
+from rolecall.agents.control_tokens import controls
+from rolecall.critics.parts import CriticParts
+from rolecall.critics.utilities import read_states
+from rolecall.learners.forward import LogProbs
+from rolecall.learners.optimizer import Stepper
+from rolecall.learners.packing import pack
+from rolecall.models.attention import layouts
+from rolecall.seeding import seed_of
+from rolecall.types import Episode, Ids, Turn, group_by
+
+HIDDEN = 128  # numbers of the scorer's hidden layer, as published
+LARGEST_REWARD = 5.0
+REPLAYED = 4  # steps that a discriminator learns from, the newest included
+NAME = "discriminator"  # of the reward on a turn
+
+Reward = Literal["logit", "raw"]
+
+
+def discrimination_loss(expert: Tensor, policy: Tensor) -> Tensor:
+    """Cross-entropy of logits f - log pi [M] of experts, which are 1, and of policies, which are 0.
+
+    The sum of both halves' means: D = .5 everywhere -> 2 ln 2 = 1.386294.
+    """
+    return softplus(-expert).mean() + softplus(policy).mean()
+
+
+def reward_of(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> Tensor:
+    """log D - log(1 - D) = f - log pi, or f itself (`raw`), within plus and minus 5: [M].
+
+    f .5, log pi -1: D = .817574, so 1.5.
+    """
+    found = scores - logprobs if kind == "logit" else scores
+    return found.clamp(-LARGEST_REWARD, LARGEST_REWARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an agent and its experts said in a step, as the scorer read it."""
+
+    agent: str
+    expert: Tensor  # [M, 2 W]
+    expert_logprobs: Tensor  # [M] means over tokens, under the policy of that step
+    policy: Tensor  # [M, 2 W]
+    policy_logprobs: Tensor  # [M]
+
+
+class Discriminator:
+    """A scorer for each agent, whom its experts, and how both learn."""
+
+    def __init__(
+        self,
+        parts: CriticParts,
+        experts: dict[str, list[Turn]],
+        *,
+        reward: Reward = "logit",
+    ) -> None:
+        """`experts`: the turns that each agent should have said."""
+        self.reader, self.models, self.budget = parts.load(), parts.models, parts.budget
+        self.experts, self.reward, self.seed = experts, reward, parts.seed
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(parts.seed)
+            width = 2 * self.reader.hidden_size
+            self.scorers = nn.ModuleDict({agent: _scorer(width) for agent in sorted(experts)})
+        self.scorers.to(self.reader.device)
+        parameters = list(self.scorers.parameters())
+        self.stepper = Stepper(parameters, parts.optimizer, total=parts.steps)
+        self.replay: deque[list[Seen]] = deque(maxlen=REPLAYED)
+        self._seen: list[Seen] = []
+
+    async def annotate(self, episodes: list[Episode]) -> None:
+        """Write what each trained turn earns, as its reward `discriminator`."""
+        trained = [t for e in episodes for t in e.turns if t.trained and t.chosen]
+        said = [t for t in trained if t.tokens is not None and t.agent in self.experts]
+        self._seen = []
+        with torch.no_grad():
+            for turns in group_by(said, "agent"):
+                seen = self._read(turns)
+                scores = self._scores(seen.agent, seen.policy)
+                rewards = reward_of(scores, seen.policy_logprobs, kind=self.reward)
+                for turn, reward in zip(turns, rewards.tolist(), strict=True):
+                    turn.rewards[NAME] = reward
+                self._seen.append(seen)
+
+    def fit(self) -> dict[str, float]:
+        """One step on the turns that were annotated last and on those of the steps before."""
+        if not self._seen:
+            return {}
+        self.replay.append(self._seen)
+        self._seen = []
+        asked = [seen for step in self.replay for seen in step]
+        losses, experts, policies = [], [], []
+        for seen in asked:
+            expert = self._scores(seen.agent, seen.expert) - seen.expert_logprobs
+            policy = self._scores(seen.agent, seen.policy) - seen.policy_logprobs
+            losses.append(discrimination_loss(expert, policy))
+            experts.append(expert.detach().sigmoid().mean())
+            policies.append(policy.detach().sigmoid().mean())
+        loss = torch.stack(losses).sum()
+        loss.backward()
+        self.stepper.step(len(losses))
+        return {
+            "loss": loss.item() / len(losses),
+            "taken_for_expert/experts": torch.stack(experts).mean().item(),
+            "taken_for_expert/agents": torch.stack(policies).mean().item(),
+        }
+
+    def _read(self, turns: list[Turn]) -> Seen:
+        """An agent's turns, and as many of its experts' as there are of its own."""
+        agent, known = turns[0].agent, self.experts[turns[0].agent]
+        random = Random(seed_of(self.seed, agent, self.stepper.num_steps))
+        whole, rest = divmod(len(turns), len(known))
+        experts = known * whole + random.sample(known, rest)
+        assert all(turn.logprobs is not None for turn in turns), "an engine has sampled them"
+        own = [float(np.mean(turn.logprobs)) for turn in turns]  # type: ignore[arg-type]
+        logprobs = self._logprobs(experts, turns[0].policy)
+        return Seen(
+            agent=agent,
+            expert=self._features(experts),
+            expert_logprobs=logprobs.to(self.reader.device),
+            policy=self._features(turns),
+            policy_logprobs=torch.tensor(own, device=self.reader.device),
+        )
+
+    def _logprobs(self, turns: list[Turn], policy: str) -> Tensor:
+        """What the policy makes of other's words: mean log-prob of the tokens of each turn, [M]."""
+        model, found = self.models[policy], {}
+        distinct = list({turn.id: turn for turn in turns}.values())
+        for batch in pack(distinct, budget=self.budget, share=model.shares_prefixes):
+            logprobs, _, _ = LogProbs(model)(batch, entropy=False, hidden=False)
+            of = batch.turn[batch.mask > 0]
+            for number, name in enumerate(batch.turn_ids):
+                found[name] = logprobs[torch.from_numpy(of == number)].mean()
+        return torch.stack([found[turn.id] for turn in turns])
+
+    def _features(self, turns: list[Turn]) -> Tensor:
+        """Mean hidden state of the prompt, and of the utterance, of each turn: [M, 2 W]."""
+        found = []
+        for rows in self._batches(turns):
+            lengths = [len(prompt) + len(said) for prompt, said in rows]
+            layout = layouts.Rows(lengths, device=self.reader.device)
+            tokens = torch.from_numpy(np.concatenate([ids for row in rows for ids in row]))
+            hidden = read_states(self.reader, tokens.long().to(self.reader.device), layout)
+            sizes = [len(ids) for row in rows for ids in row]
+            means = [part.mean(0) for part in hidden.split(sizes)]
+            found.append(torch.stack(means).reshape(len(rows), -1))
+        return torch.cat(found)
+
+    def _batches(self, turns: list[Turn]) -> Iterator[list[tuple[Ids, Ids]]]:
+        rows: list[tuple[Ids, Ids]] = []
+        size = 0
+        for turn in turns:
+            prompt, said = self._as_read(turn)
+            if rows and size + len(prompt) + len(said) > self.budget:
+                yield rows
+                rows, size = [], 0
+            rows.append((prompt, said))
+            size += len(prompt) + len(said)
+        yield rows
+
+    def _as_read(self, turn: Turn) -> tuple[Ids, Ids]:
+        """Prompt and utterance in the reader's tokens; of long ones the prompt's end stays."""
+        tokenizer = self.reader.tokenizer
+        known, longest = controls(tokenizer), self.reader.max_length
+
+        def ids(name: str, text: str) -> Ids:
+            return encode(tokenizer, f"[{name}]\n{known.broken(text, framed=True)}\n\n")
+
+        prompt = np.concatenate([ids(m.role, m.content) for m in turn.messages])
+        said = ids(turn.agent, turn.text)[: longest - 1]
+        return prompt[-(longest - len(said)) :].astype(np.int32), said.astype(np.int32)
+
+    def _scores(self, agent: str, features: Tensor) -> Tensor:
+        """f, [M]."""
+        scores: Tensor = self.scorers[agent](features)[:, 0]
+        return scores
+
+    def save(self, folder: Path) -> None:
+        """Scorers, optimizer state and what is replayed."""
+        replay = [[_as_state(seen) for seen in step] for step in self.replay]
+        state = {
+            "scorers": self.scorers.state_dict(), "stepper": self.stepper.state_dict(),
+            "replay": replay,
+        }  # fmt: skip
+        torch.save(state, folder / "critic.pt")
+
+    def load(self, folder: Path) -> None:
+        where = self.reader.device
+        state = torch.load(folder / "critic.pt", weights_only=True, map_location=where)
+        self.scorers.load_state_dict(state["scorers"])
+        self.stepper.load_state_dict(state["stepper"])
+        self.replay.clear()
+        self.replay.extend([Seen(**seen) for seen in step] for step in state["replay"])
+
+
+def _as_state(seen: Seen) -> dict[str, str | Tensor]:
+    return {name: getattr(seen, name) for name in Seen.__slots__}
+
+
+def _scorer(width: int) -> nn.Sequential:
+    """f of a turn; zero at first."""
+    last = nn.Linear(HIDDEN, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), last)

@@ -1,0 +1,69 @@
+"""A critic that expects the team's return after each speaker, also while an episode is played.
+
+Q(s, u_1..u_i) of every prefix of speakers is one number, read off the joint transcript where it
+ends. What a turn added is Q after it less Q before it, so that an episode's advantages add up to
+Q(s, u) - V(s) (ReAd, 2405.14314).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rolecall.critics.joint import JointCritic
+from rolecall.types import Episode, Turn
+
+NAME = "advantage"  # of what a turn added, among its rewards
+TEAM = "team"
+
+
+def prefixes(episode: Episode) -> list[list[Turn]]:
+    """The played turns one by one, and where the last one ends."""
+    return [*([turn] for turn in episode.turns if turn.chosen), []]
+
+
+def known_before(turn: Turn, episode: Episode) -> list[Turn]:
+    """The played turns of an episode under way that surely were over when a turn was asked for.
+
+    They were told to it or to those it was told, or stand before it in its own line of calls.
+    What others say at the same time is left out: it depends on who is faster.
+    """
+    earlier = sorted((t for t in episode.turns if t.path < turn.path), key=lambda t: t.path)
+    told = set(turn.parents)
+    for other in reversed(earlier):
+        if other.id in told:
+            told.update(other.parents)
+    line = [t.id for t in earlier if turn.path[: len(t.path) - 1] == t.path[:-1]]
+    return [t for t in earlier if t.chosen and (t.id in told or t.id in line)]
+
+
+class PrefixCritic(JointCritic):
+    """One output, for the team."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, agents=[TEAM], steps_of=prefixes, **options)
+
+    async def annotate(self, episodes: list[Episode]) -> None:
+        """Write what each played turn added, as its reward `advantage`."""
+        for episode, values in zip(episodes, self.values_of(episodes), strict=True):
+            gains = np.diff(values[:, 0]).tolist()
+            for [turn], gain in zip(prefixes(episode)[:-1], gains, strict=True):
+                turn.rewards[NAME] = gain
+
+    async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
+        """The return that is expected without a proposal, and with it, while others may follow."""
+        told = replace(episode, turns=[*known_before(turn, episode), turn])
+        [values] = self.values_of([told])
+        return float(values[-2, 0]), float(values[-1, 0])
+
+    def learn(
+        self, episodes: list[Episode], returns: list[float], *, epochs: int
+    ) -> dict[str, float]:
+        """Regress every prefix of an episode on what the episode came to."""
+        targets = [
+            np.full((len(prefixes(episode)), 1), earned)
+            for episode, earned in zip(episodes, returns, strict=True)
+        ]
+        return self.fit(episodes, targets, epochs=epochs)

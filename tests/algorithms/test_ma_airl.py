@@ -1,0 +1,201 @@
+"""MA-AIRL: what the discriminator pays, from what it learns, and a team that imitates by it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import string
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rolecall.algorithms.ma_airl import MaAirl
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import load
+from rolecall.config.optimizer import Optimizer
+from rolecall.critics.discriminator import Discriminator, discrimination_loss, reward_of
+from rolecall.critics.parts import CriticParts
+from rolecall.learners.local import LocalLearner
+from rolecall.setup.open import open_parts
+from rolecall.setup.plan import validate
+from rolecall.training.train_step import annotate
+from rolecall.types import Message
+from tests.test_every_algorithm import Display, trainer_of
+from tests.toy import (
+    algorithm_cases,
+    crew_config,
+    episode,
+    language_model,
+    solo_config,
+    turn,
+    write,
+)
+
+
+def numbers(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def test_known_rewards():
+    """f .5, log pi -1: D = .817574."""
+    found = reward_of(numbers(0.5), numbers(-1.0), kind="logit")
+    share = math.exp(0.5) / (math.exp(0.5) + math.exp(-1.0))
+    assert share == pytest.approx(0.817574, abs=1e-6)
+    assert found.item() == pytest.approx(math.log(share) - math.log(1 - share), abs=1e-6)
+    assert found.item() == pytest.approx(1.5)
+    assert reward_of(numbers(0.5), numbers(-1.0), kind="raw").item() == 0.5
+    bounded = reward_of(numbers(9.0, -9.0), numbers(0.0, 0.0), kind="logit")
+    assert bounded.tolist() == [5.0, -5.0]
+
+
+def test_known_losses():
+    nobody = numbers(0.0, 0.0)
+    assert discrimination_loss(nobody, nobody).item() == pytest.approx(2 * math.log(2), abs=1e-6)
+    expert, policy = numbers(1.5), numbers(-0.5)
+    wanted = -math.log(1 / (1 + math.exp(-1.5))) - math.log(1 - 1 / (1 + math.exp(0.5)))
+    assert discrimination_loss(expert, policy).item() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_what_the_world_pays_is_not_read():
+    paid, unpaid = (
+        [episode(i, [turn(episode=f"x{i}")], {"team": pay * i}) for i in range(3)]
+        for pay in (100.0, 0.0)
+    )
+    for episodes in (paid, unpaid):
+        for each, reward in zip(episodes, (1.5, 0.0, -1.5), strict=True):
+            each.turns[0].rewards["discriminator"] = reward
+        MaAirl().credit(episodes)
+    for episodes in (paid, unpaid):
+        found = [float(e.turns[0].advantages[0]) for e in episodes]
+        assert found == pytest.approx([1.0, 0.0, -1.0], abs=1e-5)
+    assert paid[2].rewards == {"team": 200.0}
+
+
+def said(name: str, token: int, text: str):
+    made = turn(episode=name, prompt=[5, 6], tokens=[token] * 3)
+    made.messages, made.text = [Message("user", "which?")], text
+    made.logprobs = np.full(3, -1.0, dtype=np.float32)
+    return made
+
+
+def discriminator_of(folder, **options) -> Discriminator:
+    model = language_model(folder)
+    parts = CriticParts(
+        agents=["solver"], models={"p": model}, load=lambda: language_model(folder),
+        experts=lambda file: {}, optimizer=Optimizer(lr=1e-2), budget=1000, steps=100, seed=0,
+        share_prefixes=True,
+    )  # fmt: skip
+    experts = {"solver": [said(f"e{n}", 97, "aaa") for n in range(3)]}
+    return Discriminator(parts, experts, **options)
+
+
+def step_of(*texts: str):
+    return [episode(n, [said(f"x{n}", 98, text)], {"team": 0.0}) for n, text in enumerate(texts)]
+
+
+def test_who_speaks_as_the_expert_is_paid_more(model_folder):
+    critic = discriminator_of(model_folder, reward="raw")
+    episodes = step_of("aaa", "bbb", "bbb", "bbb")
+    for _ in range(30):
+        asyncio.run(critic.annotate(episodes))
+        metrics = critic.fit()
+    rewards = [e.turns[0].rewards["discriminator"] for e in episodes]
+    assert rewards[0] > rewards[1] + 0.5
+    assert rewards[1] == pytest.approx(rewards[2], abs=1e-5)
+    assert metrics["taken_for_expert/experts"] > metrics["taken_for_expert/agents"]
+
+
+def test_an_untrained_one_pays_the_surprise_and_log_probs_are_those_of_the_learner(model_folder):
+    """f is 0, so the reward is -log pi, a mean over tokens; experts' are under the policy."""
+    critic = discriminator_of(model_folder)
+    episodes = step_of("aaa")
+    asyncio.run(critic.annotate(episodes))
+    assert episodes[0].turns[0].rewards["discriminator"] == pytest.approx(1.0)
+    expert = said("own", 97, "aaa")
+    learner = LocalLearner(critic.models["p"], Optimizer(lr=1e-3), total_updates=1)
+    asyncio.run(annotate(learner, [expert], {"prox_logprobs"}, budget=1000))
+    [seen] = critic._seen
+    assert seen.expert_logprobs.item() == pytest.approx(expert.prox_logprobs.mean(), abs=1e-5)
+
+
+def test_features_are_means_and_batches_do_not_matter(model_folder):
+    critic = discriminator_of(model_folder)
+    turns = [said("x0", 98, "a"), said("x1", 98, "a much longer answer"), said("x2", 98, "b")]
+    together = critic._features(turns)
+    critic.budget = 1
+    apart = critic._features(turns)
+    assert torch.allclose(together, apart, atol=1e-5)
+    prompt, answer = critic._as_read(turns[1])
+    tokens = torch.from_numpy(np.concatenate([prompt, answer]))[None].long()
+    with torch.no_grad():
+        plain = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+        hidden = plain.get_decoder()(tokens, use_cache=False).last_hidden_state[0]
+    wanted = torch.cat([hidden[: len(prompt)].mean(0), hidden[len(prompt) :].mean(0)])
+    assert torch.allclose(together[1], wanted, atol=1e-4)
+
+
+def test_a_saved_one_goes_on_bit_for_bit(model_folder, tmp_path):
+    one, other = discriminator_of(model_folder), discriminator_of(model_folder)
+    for _ in range(5):
+        asyncio.run(one.annotate(step_of("aaa", "bbb")))
+        one.fit()
+    one.save(tmp_path)
+    other.load(tmp_path)
+    assert len(other.replay) == 4
+    for critic in (one, other):
+        asyncio.run(critic.annotate(step_of("bab", "aab")))
+        critic.fit()
+    for a, b in zip(one.stepper.parameters, other.stepper.parameters, strict=True):
+        assert torch.equal(a, b)
+
+
+def imitating(folder, tmp_path) -> dict:
+    """An expert who answers each letter by eight small letters."""
+    file, random = tmp_path / "experts.jsonl", Random(0)
+    words = ["".join(random.choices(string.ascii_lowercase, k=8)) for _ in range(60)]
+    rows = [{"prompt": "abc"[n % 3], "completion": word} for n, word in enumerate(words)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = solo_config(folder, **algorithm_cases(folder)["ma_airl"])
+    config["algorithm"] = {"name": "ma_airl", "experts": str(file)}
+    config["policies"]["a"]["optimizer"] = {"lr": 5e-3}
+    config["rollout"] = {"groups": 3, "group_size": 16}
+    config["trainer"] = {"steps": 45, "save_every": 45}
+    return config | {"evaluation": {"tasks": 0}}
+
+
+def test_a_policy_comes_to_say_what_the_expert_says(model_folder, tmp_path):
+    """Nobody pays for small letters; only rows of a file show them."""
+    config = imitating(model_folder, tmp_path)
+    shares: list[float] = []
+    trainer = trainer_of(config, tmp_path / "run", Display())
+    [group] = trainer.run.algorithm_groups
+    read = group.critic.annotate
+
+    async def counted(episodes):
+        said = "".join(e.answer for e in episodes)
+        shares.append(sum(letter in string.ascii_lowercase for letter in said) / len(said))
+        await read(episodes)
+
+    group.critic.annotate = counted
+    asyncio.run(trainer.train())
+    assert np.mean(shares[-5:]) > 2 * np.mean(shares[:3]), shares
+
+
+def test_an_agent_without_expert_turns_is_an_error_before_anything_runs(model_folder, tmp_path):
+    config = crew_config(model_folder, **algorithm_cases(model_folder)["ma_airl"])
+    file = tmp_path / "some.jsonl"
+    rows = [{"agent": name, "prompt": "a", "completion": "b"} for name in ("first", "last")]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config["algorithm"]["experts"] = str(file)
+    with pytest.raises(ConfigError, match="shows nothing of what 'second' should say"):
+        open_parts(validate(load(write(tmp_path / "run.yaml", config))))
+    config["algorithm"]["experts"] = str(tmp_path / "none.jsonl")
+    with pytest.raises(ConfigError, match=r"algorithm.experts: there is no data file"):
+        open_parts(validate(load(write(tmp_path / "run.yaml", config))))
+    del config["algorithm"]["experts"]
+    with pytest.raises(ConfigError, match="ma_airl imitates demonstrations; set it to a file"):
+        validate(load(write(tmp_path / "run.yaml", config)))
