@@ -84,7 +84,7 @@ def _two_models(settings: Sequence[Setting], found: Found) -> Figure:
         below = [a + b for a, b in zip(below, height, strict=True)]
     tokens.legend(frameon=False, labelcolor=look.ink, fontsize=9)
     tokens.set_ylim(0, 1.35 * max(below))
-    _dressed(tokens, look, "Tokens an attempt")
+    _dressed(tokens, look, names, "Tokens an attempt")
     _bars(seconds, look, names, [fmean(run.seconds for run in of) for of in runs],
           "Seconds an attempt")  # fmt: skip
     _bars(dollars, look, names, [fmean(run.usd or 0.0 for run in of) for of in runs],
@@ -96,13 +96,14 @@ def _bars(axes: Axes, look: Look, names: list[str], heights: list[float], title:
     bars = axes.bar(names, heights, color=look.shades[0], width=0.6)
     axes.bar_label(bars, fmt="%.3g", color=look.ink, fontsize=10)
     axes.set_ylim(0, 1.15 * max(heights) or 1.0)
-    _dressed(axes, look, title)
+    _dressed(axes, look, names, title)
 
 
-def _dressed(axes: Axes, look: Look, title: str) -> None:
+def _dressed(axes: Axes, look: Look, names: list[str], title: str) -> None:
     dress(axes, look, title=title, unit="")
     axes.set_xlabel("")
-    axes.set_xticks(range(len(axes.get_xticks())))
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.set_xticks(range(len(names)), names)
 
 
 def _models(setting: Setting) -> str:

@@ -21,7 +21,7 @@ class RunFound:
     seed: int
     average: float  # the mean of the means of the benchmarks, avg@16
     passed: float  # pass@16
-    margin: float  # of the average, over tasks
+    margin: float | None  # of the average, over tasks; None with one task of a benchmark
     by_source: dict[str, tuple[float, float]]
     seconds: float  # of all calls of an attempt together
     tokens: dict[str, float]  # by agent, of an attempt, prompts and answers
@@ -42,7 +42,7 @@ class RunFound:
             seed=seed,
             average=100 * overall[name],
             passed=100 * overall[passed],
-            margin=100 * (overall.get(f"{name}_margin") or 0.0),
+            margin=None if (margin := overall.get(f"{name}_margin")) is None else 100 * margin,
             by_source={
                 source: (100 * of[name], 100 * of[passed])
                 for source, of in evaluation["by_source"].items()
