@@ -11,7 +11,7 @@ from rolecall.config.load import find
 from rolecall.setup.plan import load_plan
 from rolecall.tiny.demonstrations import data_science
 from rolecall.tiny.demonstrations.mathchat import program
-from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.demonstrations.registered import of_team
 from rolecall.tiny.demonstrations.scene import Scene
 from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
@@ -27,7 +27,7 @@ def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
     context = demonstrating(load_plan(find(recipe)))
-    tags = of_workflow(context.workflow.name).tags
+    tags = of_team(context).tags
     tokenizer = fit([], size=300 + len(tags), tags=tags)
     return play_all(context, tokenizer, context.environment.tasks("test")[:number], seed=0)
 
