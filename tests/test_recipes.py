@@ -28,7 +28,7 @@ FILE = Path(__file__).resolve().parents[1] / "benchmarks/prove_learning.py"
 REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
-    "agentrl_mixed",
+    "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn",
 ]  # fmt: skip
 # Another algorithm on the team and data of one of them.
 ALGORITHMS = [
@@ -38,7 +38,7 @@ ALGORITHMS = [
 ]  # fmt: skip
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
-SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester"}
+SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math"}
 
 
 spec = importlib.util.spec_from_file_location("prove_learning", FILE)

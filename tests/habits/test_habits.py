@@ -20,7 +20,7 @@ from tests.sandbox.places import working_sandbox
 SANDBOX = ("mathchat", "data_science", "code")
 # recipe -> what good habits alone come to at least; a linear model is not the rule behind a table
 GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mathchat": 1.0,
-        "debate": 1.0, "code": 1.0, "data_science": 0.9}  # fmt: skip
+        "debate": 1.0, "code": 1.0, "data_science": 0.9, "tools": 1.0, "planner": 1.0}  # fmt: skip
 
 
 def played(recipe: str, *, number: int):
