@@ -145,7 +145,8 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     numbers = {key: value for key, value in step.items() if isinstance(value, float)}
     assert all(map(math.isfinite, numbers.values()))
     for agent, section in recipe.team.items():
-        if section.trainable:
+        called = name != "matpo_search" or agent == "planner"  # random words hand nothing out
+        if section.trainable and called:
             exact = recipe.learner_of(section.policy).dtype == "float32"
             assert 0 < numbers[f"agent/{agent}/mismatch_max"] < (1e-4 if exact else 0.2)
     for policy in recipe.trained:
