@@ -34,7 +34,10 @@ in `code.py` and `data_science.py` there; in the latter each line of a program i
 
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
-(`--episodes 1000`), search 30 (`--also search_alone environment.hops=[1,2,3] --episodes 6000`).
+(`--episodes 1000`), search 30 (`--also search_alone environment.hops=[1,2,3] --episodes 6000`);
+math_small 8 (`--hidden 64 --layers 5 --vocab 330`), tools 7 (`--also planner --episodes 6000
+--hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
+--vocab 360`).
 
 | recipe | twin of | seed | before | after | gain | wall time |
 |---|---|---|---|---|---|---|
@@ -48,7 +51,8 @@ TWINS = {
     "math_counterfactual": "counterfactual_math", "math_dpo": "dpo_math",
     "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
     "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed",
-    "search_gigpo": "gigpo_search",
+    "search_gigpo": "gigpo_search", "tools": "torl_math", "planner": "matpo_search",
+    "kuhn": "spiral_kuhn",
 }  # fmt: skip
 
 

@@ -98,6 +98,7 @@ def test_one_likely_token_is_the_same_in_all_attempts(model_folder, tmp_path, ca
         ({"sampling": {"temperature": 0}}, "write evaluation.greedy=true instead"),
         ({"samples": {"even": 1, "default": 1}}, "evaluation.k: pass@2 needs"),
         ({"samples": {}}, "evaluation.samples: names no source"),
+        ({"agent": "solvr"}, "evaluation.agent: there is no agent 'solvr'; nearest: "),
         ({"tasks": 0, "subset_seed": 1}, "evaluation.subset_seed has no effect"),
     ],
 )  # fmt: skip

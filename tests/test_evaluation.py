@@ -53,6 +53,19 @@ def test_scores_are_reported_by_data_source():
     }  # fmt: skip
 
 
+def test_one_agents_own_score_counts_where_it_is_named():
+    group = []
+    for metrics in ({"score/a": 2.0, "score/b": -2.0}, {"score/a": -1.0, "score/b": 1.0}):
+        group.append(episode(len(group), [], {}))
+        group[-1].metrics = metrics
+    options = {"samples": 2, "k": 2}
+    assert summarise([group], EvaluationConfig(**options))["avg@2"] == 0.0
+    found = summarise([group], EvaluationConfig(agent="a", **options))
+    assert (found["avg@2"], found["pass@2"]) == (0.5, 1.0)
+    group[1].metrics = {"score": 1.0}  # the team's, where it has none of its own
+    assert summarise([group], EvaluationConfig(agent="a", **options))["avg@2"] == 1.5
+
+
 def test_a_headline_counts_where_nobody_is_paid_for_it():
     group = []
     for metrics in ({"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}):

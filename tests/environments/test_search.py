@@ -11,6 +11,7 @@ from rolecall.agents.agent import Policy
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.search.environment import NOTICE, SearchEnvironment
 from rolecall.interfaces.engine import Sampling
+from rolecall.interfaces.tool import ToolError
 from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
 from rolecall.rollout.collection import collect
@@ -50,6 +51,16 @@ def test_a_demonstrator_reaches_every_kind_of_answer_through_searches(environmen
             assert step in observation.text
             assert not observation.done
         assert (seen[-1].done, seen[-1].team) == (True, 1.0)
+
+
+def test_an_agent_with_the_worlds_tools_finds_what_a_search_finds(environment):
+    task = environment.tasks("train")[0]
+    [query, *_] = task.info["queries"]
+    _, [seen] = steps(environment, task, f"<search>{query}</search>")
+    [search] = environment.open(task, seed=0).tools()
+    assert asyncio.run(search.call(query=query)) == seen.text
+    with pytest.raises(ToolError):
+        asyncio.run(search.call(query=" "))
 
 
 def test_a_search_shows_topk_documents_between_tags(environment):

@@ -11,7 +11,7 @@ from rolecall.config.load import find
 from rolecall.setup.plan import load_plan
 from rolecall.tiny.demonstrations import data_science
 from rolecall.tiny.demonstrations.mathchat import program
-from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.demonstrations.registered import of_team
 from rolecall.tiny.demonstrations.scene import Scene
 from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
@@ -20,14 +20,14 @@ from tests.sandbox.places import working_sandbox
 SANDBOX = ("mathchat", "data_science", "code")
 # recipe -> what good habits alone come to at least; a linear model is not the rule behind a table
 GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mathchat": 1.0,
-        "debate": 1.0, "code": 1.0, "data_science": 0.9}  # fmt: skip
+        "debate": 1.0, "code": 1.0, "data_science": 0.9, "tools": 1.0, "planner": 1.0}  # fmt: skip
 
 
 def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
     context = demonstrating(load_plan(find(recipe)))
-    tags = of_workflow(context.workflow.name).tags
+    tags = of_team(context).tags
     tokenizer = fit([], size=300 + len(tags), tags=tags)
     return play_all(context, tokenizer, context.environment.tasks("test")[:number], seed=0)
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 
 import pytest
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer
 
 from rolecall.agents.agent import Agent, Policy
@@ -44,6 +45,20 @@ def test_a_model_takes_at_most_six_megabytes(name):
     assert sum(f.stat().st_size for f in folder.iterdir()) <= 6_000_000
     config = AutoConfig.from_pretrained(folder)
     assert config.model_type == "qwen3"
+
+
+@pytest.mark.parametrize("name", ["math"])
+def test_the_smaller_model_of_a_team_has_fewer_weights_and_a_tokenizer_of_its_own(name):
+    large, small = (embedded.folder(n) for n in (name, f"{name}_small"))
+    weights = [
+        sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+        for folder in (large, small)
+    ]
+    assert weights[1] <= 0.4 * weights[0]
+    one, other = (AutoTokenizer.from_pretrained(folder) for folder in (large, small))
+    assert len(one) != len(other)
+    text = "The answer of Ann is 12."
+    assert one(text)["input_ids"] != other(text)["input_ids"]
 
 
 def test_tags_are_single_ids_and_any_text_survives():
@@ -104,7 +119,7 @@ def context(flow, **systems) -> RolloutContext:
 
 
 def test_one_model_is_built_for_several_teams(tmp_path):
-    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.02, num_episodes=40)
+    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, minutes=0.02, num_episodes=40)
     said = []
     alone, both = (
         context(single, solver="Alone."),
@@ -116,7 +131,7 @@ def test_one_model_is_built_for_several_teams(tmp_path):
 
 
 def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
-    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, minutes=0.05, num_episodes=100)
+    size = Size(hidden=32, layers=1, heads=2, kv_heads=1, minutes=0.05, num_episodes=100)
     build_model(
         tmp_path / "m", [context(solver_verifier, solver="Solve.", verifier="Check.")], size=size
     )
@@ -124,6 +139,11 @@ def test_a_model_is_built_from_a_workflows_demonstrations(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
     assert config.vocab_size == len(tokenizer)
     assert tokenizer.chat_template
+
+
+def test_a_width_that_heads_cannot_share_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"hidden must be a multiple of 8 \(it is 36\)"):
+        build_model(tmp_path, [context(single, solver="Alone.")], size=Size(hidden=36))
 
 
 def test_a_workflow_without_demonstrations_is_refused(tmp_path):

@@ -533,13 +533,16 @@ def tiny_build(
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
     episodes: Annotated[int, typer.Option(min=1, help="Demonstrations of a team.")] = 12_000,
+    hidden: Annotated[int, typer.Option(min=8, help="Width, a multiple of 8.")] = 128,
+    layers: Annotated[int, typer.Option(min=1, help="Depth.")] = 4,
+    vocab: Annotated[int, typer.Option(min=300, help="Most tokens beside the tags.")] = 480,
     seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
 ) -> None:
     """Make a small model from the demonstrations that the workflows of recipes register."""
     from rolecall.cli.tiny import build_tiny
     from rolecall.tiny.build import Size
 
-    size = Size(minutes=minutes, num_episodes=episodes)
+    size = Size(vocab=vocab, hidden=hidden, layers=layers, minutes=minutes, num_episodes=episodes)
     build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)
 
 

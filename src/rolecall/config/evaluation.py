@@ -49,6 +49,9 @@ class EvaluationConfig(Section):
     """Tasks per source of a validation split, on which the evaluations during the run are made and
     the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
     train split. 0: the test split is used, and the best checkpoint is only the best on it."""
+    agent: str | None = None
+    """The agent whose own score counts, where it has one: in a game the mean of all is always 0. By
+    default the team's score, else the mean of the agents' own."""
     greedy: bool = False
     """Take the most likely tokens instead of sampling."""
     sampling: EvaluationSampling = EvaluationSampling()

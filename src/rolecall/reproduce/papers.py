@@ -21,6 +21,8 @@ PAPERS = {
     "cory": Paper("CORY: a shared reward teaches the agent that speaks first", "2410.06101",
                   "channel_game"),
     "happo": Paper("HAPPO: agents updated one after the other", "2109.11251", "sequential"),
+    "ma_airl": Paper("MA-AIRL: a discriminator's reward leads to the experts' policy", "1907.13220",
+                     "imitated_bandit"),
     "mappo": Paper("MAPPO: a critic that sees the whole team", "2103.01955", "team_value"),
     "matpo": Paper("MATPO: a planner's advantage on its workers' tokens", "2510.04678",
                    "child_tokens"),

@@ -89,6 +89,10 @@ def _check_effects(config: Config) -> Problems:
             "gradient norm is an agent's own; remove it"
         )
     yield from check_evaluation(config.evaluation)
+    counted = config.evaluation.agent
+    if counted is not None and counted not in config.team:
+        near = registry.nearest(counted, [*config.team])
+        yield f"evaluation.agent: there is no agent {counted!r}; {near}"
 
 
 def check_coach(config: Config) -> Problems:

@@ -25,7 +25,7 @@ from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.episodes import RolloutContext
-from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.demonstrations.registered import of_team
 from rolecall.tiny.playing import play_all
 from rolecall.tiny.tokenizer import fit
 from rolecall.types import Ids
@@ -48,7 +48,6 @@ class Size:
     layers: int = 4
     heads: int = 4
     kv_heads: int = 2
-    mlp: int = 384
     context: int = 1024
     lr: float = 0.02  # of Muon, for the matrices inside the layers
     lr_rest: float = 3e-3  # of AdamW, for embeddings and norms
@@ -69,10 +68,12 @@ def build(
     """Write a model folder that plays the teams of all `contexts`.
 
     Its time begins when the demonstrations are played. Raises ValueError if a workflow registers
-    no demonstrations.
+    no demonstrations, or if the width cannot be shared out among the heads.
     """
     size = size or Size()
-    shown_by = [of_workflow(context.workflow.name) for context in contexts]
+    if size.hidden % (2 * size.heads):  # a head turns its numbers in pairs (RoPE)
+        raise ValueError(f"hidden must be a multiple of {2 * size.heads} (it is {size.hidden})")
+    shown_by = [of_team(context) for context in contexts]
     tokenizer = _tokenizer(contexts, size, seed=seed)
     log(f"tokenizer: {len(tokenizer)} tokens")
     rows: list[Row] = []
@@ -98,7 +99,7 @@ def build(
 def _tokenizer(
     contexts: Sequence[RolloutContext], size: Size, *, seed: int
 ) -> PreTrainedTokenizerFast:
-    tags = [tag for context in contexts for tag in of_workflow(context.workflow.name).tags]
+    tags = {tag for context in contexts for tag in of_team(context).tags}
     bytes_only = fit([], size=300 + len(tags), tags=tags)
     texts: list[str] = []
     for context in contexts:
@@ -118,7 +119,7 @@ def _model(size: Size, tokenizer: Tokenizer, *, seed: int) -> Qwen3ForCausalLM:
         num_attention_heads=size.heads,
         num_key_value_heads=size.kv_heads,
         head_dim=size.hidden // size.heads,
-        intermediate_size=size.mlp,
+        intermediate_size=3 * size.hidden,
         max_position_embeddings=size.context,
         tie_word_embeddings=True,
         initializer_range=size.init,

@@ -16,7 +16,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.seeding import seed_of
-from rolecall.tiny.demonstrations.registered import of_workflow
+from rolecall.tiny.demonstrations.registered import of_team
 from rolecall.tiny.demonstrations.scene import Scene
 from rolecall.types import Episode, Task
 
@@ -45,7 +45,7 @@ async def _demonstrate(
     context: RolloutContext, tokenizer: Tokenizer, task: Task, random: Random
 ) -> Episode:
     said: list[tuple[str, str]] = []
-    say = of_workflow(context.workflow.name).say
+    say = of_team(context).say
 
     def reply(request: Request) -> str:
         role = context.agents[request.policy].role

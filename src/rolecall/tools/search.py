@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.retrieval.base import EmptyQueryError
+from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.rendering import render
@@ -48,12 +49,16 @@ class Search:
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
-        @tool(ends_itself=True)
-        async def search(query: str) -> str:
-            """Documents about a query."""
-            try:
-                return render(await self.client.query(query, topk=self.topk))
-            except EmptyQueryError as error:
-                raise ToolError(str(error)) from error
+        yield [search_tool(self.client, topk=self.topk)]
 
-        yield [search]
+
+def search_tool(client: SearchClient, *, topk: int) -> Tool:
+    @tool(ends_itself=True)
+    async def search(query: str) -> str:
+        """Documents about a query."""
+        try:
+            return render(await client.query(query, topk=topk))
+        except EmptyQueryError as error:
+            raise ToolError(str(error)) from error
+
+    return search

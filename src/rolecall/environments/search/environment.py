@@ -10,6 +10,7 @@ from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.qa import exact_match, f1, targets
 from rolecall.interfaces.environment import Observation, World
+from rolecall.interfaces.tool import Tool
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
@@ -17,6 +18,7 @@ from rolecall.retrieval.rendering import render
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tags import find_tag
+from rolecall.tools.search import search_tool
 from rolecall.types import Episode, Task
 
 NOTICE = "Nothing was searched: there were no words between search tags."
@@ -119,6 +121,9 @@ class SearchWorld(World):
         fork = SearchWorld(self.task, self.client, topk=self.topk, metric=self.metric)
         fork.num_queries, fork.num_refused = self.num_queries, self.num_refused
         return fork
+
+    def tools(self) -> list[Tool]:
+        return [search_tool(self.client, topk=self.topk)]
 
     async def step(self, agent: str, action: str) -> Observation:
         """An `<answer>` ends the episode, a `<search>` is answered with documents.

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rolecall.tiny.demonstrations import code, data_science, debate, mathchat, maths, search
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.tiny.demonstrations import (
+    code,
+    data_science,
+    debate,
+    kuhn,
+    mathchat,
+    maths,
+    search,
+    tool_use,
+)
 from rolecall.tiny.demonstrations.scene import Drill, Scene, drills
 from rolecall.types import Task
 
@@ -34,6 +44,7 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
     "debate": Demonstrations(debate.debate, debate.drills, tags=("<winner>", "</winner>")),
     "mathchat": Demonstrations(mathchat.mathchat, drills, tags=(*PYTHON, BOXED, *OUTPUT)),
     "multi_turn": Demonstrations(search.search_alone, search.drills),
+    "planner_workers": Demonstrations(tool_use.planner_workers, tags=tool_use.TAGS),
     "search_team": Demonstrations(
         search.search_team,
         search.drills,
@@ -42,6 +53,7 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
             *("<information>", "</information>", "[verifier]", "[searcher]", *search.NAMES),
         ),
     ),
+    "self_play": Demonstrations(kuhn.self_play),
     "single": Demonstrations(maths.solver_verifier, drills, tags=(BOXED,)),
     "solver_verifier": Demonstrations(
         maths.solver_verifier,
@@ -51,8 +63,16 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
 }
 
 
-def of_workflow(name: str) -> Demonstrations:
-    """Raises ValueError with the names that there are."""
+WITH_TOOLS: dict[str, Demonstrations] = {  # where an agent of the team has tools
+    "single": Demonstrations(tool_use.priced, tags=tool_use.TAGS),
+}
+
+
+def of_team(context: RolloutContext) -> Demonstrations:
+    """Those of its workflow. Raises ValueError with the names that there are."""
+    name, tools = context.workflow.name, any(a.tools for a in context.agents.values())
+    if tools and name in WITH_TOOLS:
+        return WITH_TOOLS[name]
     if name not in BY_WORKFLOW:
         known = ", ".join(sorted(BY_WORKFLOW))
         raise ValueError(f"workflow {name!r} has no demonstrations to learn from; {known} have")
