@@ -35,7 +35,8 @@ in `code.py` and `data_science.py` there; in the latter each line of a program i
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
 (`--episodes 1000`), search 30 (`--also search_alone environment.hops=[1,2,3] --episodes 6000`);
-math_small 8 (`--hidden 64 --layers 5 --vocab 330`), tools 7 (`--also planner --episodes 6000
+math_small 8 (`--hidden 64 --layers 5 --vocab 330`), search_small 14 (`--also search_alone
+--episodes 5000 --hidden 96 --layers 4 --vocab 400`), tools 7 (`--also planner --episodes 6000
 --hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
 --vocab 360`).
 

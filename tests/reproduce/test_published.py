@@ -74,7 +74,7 @@ FEW = {  # one of each kind; the others differ from these by a base or by one op
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in FEW else pytest.param(n, marks=pytest.mark.evidence) for n in sorted(SETTINGS)],
+    [n if n in FEW else pytest.param(n, marks=pytest.mark.alone) for n in sorted(SETTINGS)],
 )
 def test_a_published_setting_trains_and_is_evaluated(name, at_home):
     """Data, turns, scores and an update of every policy, in the setting's own words."""

@@ -72,10 +72,12 @@ def _gain(settings: Sequence[Setting], found: Found) -> str:
         ratios = [_ratio(pairs, seed, of) for seed in both]
         each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
         told.append(f"{name} {fmean(ratios):.3f} (by seed {each}; published {published:.3f})")
+    gain = GAINS[task][0]
     return (
         "Averages of the teams under Dr. MAS over those under GRPO: "
         + "; ".join(told)
-        + ". The gains are relative: 1.056 is 5.6 % of what GRPO has, not 5.6 points."
+        + f". The gains are relative: {gain} is {100 * (gain - 1):.1f} % of what GRPO has, not"
+        f" {100 * (gain - 1):.1f} points."
     )
 
 
