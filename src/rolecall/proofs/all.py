@@ -41,8 +41,8 @@ PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
     "self_play": self_play.claims,
     "independent_bandits": independent_bandits.claims,
     "sequential": sequential.claims,
-    "value_games": value_games.claims,
     "imitated_bandit": imitated_bandit.claims,
+    "value_games": value_games.claims,
 }
 
 
