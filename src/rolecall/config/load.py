@@ -120,6 +120,9 @@ def _located(files: dict[str, Path], overrides: list[str]) -> Iterator[None]:
 
 def _unreadable(error: Exception, path: Path) -> ConfigError:
     """What to tell of a file that cannot be read."""
+    # PyYAML 6.0.4 counts the levels itself; the versions before it run out of Python's stack.
+    if isinstance(error, RecursionError) or "maximum nesting depth" in str(error):
+        return ConfigError(f"{path} is nested too deeply to be read; write fewer levels")
     if isinstance(error, YAMLError):
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -128,8 +131,6 @@ def _unreadable(error: Exception, path: Path) -> ConfigError:
         )
     if isinstance(error, UnicodeDecodeError):
         return ConfigError(f"{path} is not a text file; name a YAML file")
-    if isinstance(error, RecursionError):
-        return ConfigError(f"{path} is nested too deeply to be read; write fewer levels")
     return ConfigError(f"{path}: {first_line(error)}")
 
 
