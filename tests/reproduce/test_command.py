@@ -95,6 +95,7 @@ def killed_when(asked: list[str], output: Path, sign: Path) -> None:
     [
         (["--table", "4"], "--table 4: there are 1, 2, 3 to reproduce"),
         (["--figure", "2"], "--figure 2: there are 1, 3, 4 to reproduce"),
+        (["--seeds", "0"], "--seeds 0: write 1 to 10"),
         (["--seeds", "11"], "--seeds 11: write 1 to 10"),
         (["--memory", "80"], "--gpus and --memory name another machine; add --check"),
         (["trainer.stepz=2", "--check"], "stepz: unknown key"),

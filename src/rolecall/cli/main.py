@@ -448,7 +448,7 @@ def reproduce(
                     tables=table or [],
                     shown=figure or [],
                     size=size or "small",  # type: ignore[arg-type]
-                    seeds=seeds or 3,
+                    seeds=3 if seeds is None else seeds,
                     output=output,
                     only_check=check,
                     gpus=gpus,

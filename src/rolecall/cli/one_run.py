@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import shlex
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from rolecall.cli.services import running
@@ -153,3 +155,10 @@ def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
     report.write(folder)
     run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
     return found
+
+
+def make_room() -> None:
+    """The models of one run are gone before the next one loads its own. Not yet run on a GPU."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections.abc import Sequence
@@ -10,16 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
 from rolecall.cli.evaluate import evaluate
+from rolecall.cli.one_run import make_room
 from rolecall.cli.plan import machine_of
 from rolecall.cli.train import train
 from rolecall.config.errors import ConfigError
+from rolecall.config.load import load
 from rolecall.config.registry import nearest
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.proofs.all import prove
@@ -164,7 +164,7 @@ def _run(
     setting: Setting, config: Path, folder: Path, overrides: list[str], *, seed: int
 ) -> RunFound:
     """Train and evaluate one setting with one seed, or take what is there already."""
-    tasks = load_plan(config, overrides).config.evaluation.tasks
+    tasks = load(config, overrides).evaluation.tasks
     asked = [f"evaluation.tasks={tasks}"]
     if setting.algorithm == "untrained":
         output = folder / "evaluated"
@@ -176,10 +176,10 @@ def _run(
     run = RunFolder(folder / f"seed-{seed}")
     given = [*overrides, f"trainer.seed={seed}", "evaluation.tasks=0"]
     summary = train(str(config), given, output=run.path, resume=False)
-    _make_room()
+    make_room()
     kept = run.evaluated / f"evaluation-{summary['steps']:06d}.json"
     found = _kept(kept, asked) or evaluate(str(run.path), asked, checkpoint_name="latest")
-    _make_room()
+    make_room()
     return RunFound.of(seed, found, (r for r in run.read_metrics() if r["kind"] == "step"))
 
 
@@ -189,13 +189,6 @@ def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads(file.read_text())
     return found if found["overrides"] == overrides else None
-
-
-def _make_room() -> None:
-    """The models of one run are gone before the next one loads its own. Not yet run on a GPU."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _write(top: Path, parts: dict[tuple[str, int], list[Setting]], found: Found) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from rich.console import Console
 
 from rolecall.cli.collect import played_now, stored, unknown_agents
 from rolecall.cli.collect import write as write_rows
-from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
+from rolecall.cli.one_run import Stop, is_finished, make_room, summarised, to_the_end
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
 from rolecall.config.errors import ConfigError
@@ -149,7 +147,7 @@ def train(
             one = _Stage(part, folder.path, carried, later, allow_changes=allow_changes, stop=stop)
             found.append({"name": part.name, "kind": part.stage.kind, **one.done()})
             _write(folder, found)
-            _make_room()
+            make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
     return {"stages": found}
 
@@ -260,13 +258,6 @@ class _Stage:
         self.folder.append_metrics(record)
         journal.remove()
         terminal.show_evaluation(record)
-
-
-def _make_room() -> None:
-    """The models of one stage are gone before the next one loads its own. Not yet run on a GPU."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _write(folder: RunFolder, found: list[Found]) -> None:
