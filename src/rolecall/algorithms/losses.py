@@ -62,9 +62,9 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float) -> 
 
 
 def imitation(logprobs: Tensor, batch: Batch) -> tuple[Tensor, float]:
-    """-log p summed over the tokens whose advantage is 1, and how many they are."""
-    imitated = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
-    return -(logprobs * imitated).sum(), float(imitated.sum())
+    """-log p summed over tokens, weighted by their advantages, and how many have a weight."""
+    weights = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
+    return -(logprobs * weights).sum(), float((weights > 0).sum())
 
 
 def per_turn(values: Tensor, batch: Batch) -> Tensor:

@@ -15,10 +15,10 @@ import math
 from statistics import fmean
 from typing import ClassVar, Protocol
 
-import torch
 from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
+from rolecall.algorithms.losses import imitation
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.interfaces.critic import Critic, Judge
@@ -86,8 +86,7 @@ class ReAd(Algorithm):
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-weight log p summed over the tokens of played turns; mean over them."""
-        weights = torch.from_numpy(batch.advantages * batch.mask).to(outputs.logprobs.device)
-        return Loss(-(outputs.logprobs * weights).sum(), float((weights > 0).sum()))
+        return Loss(*imitation(outputs.logprobs, batch))
 
     def make_critic(self, parts: CriticParts) -> Critic:
         from rolecall.critics.prefixes import PrefixCritic
