@@ -1,36 +1,37 @@
-"""The small recipes and some seeds in; what each learned and how long it took, as a table, out.
+"""Trains the small recipes with some seeds, and writes what each learned and how long it took.
 
     python benchmarks/prove_learning.py [--recipes search code] [--seeds 0 1 2]
 
-Writes docs/learning.md whenever all recipes have run with a seed. Status 1 if a run did not end
-higher than it began, by more than the 95 % margins of both scores together.
+Each run replaces the row of its recipe and seed in benchmarks/results/learning.json, from which
+docs/learning.md is made; so some recipes can be run again without the others. Status 1 if a run did
+not end higher than it began, by more than the 95 % margins of both scores together.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rolecall.bench.machine import header
 from rolecall.config.load import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results/learning.json"
 DOCUMENT = ROOT / "docs/learning.md"
 HEAD = """# What each small recipe learns
 
-Made by `make prove-learning` ({machine}): each recipe as it stands, one run at a time. A
-score is avg@n over held-out tasks, +- is 1.96 standard errors over tasks. The models
-inside the package can do the work and have good and bad habits (`rolecall.tiny.demonstrations`);
-what is learned is which of them to follow. Wall time is a whole run's, its two evaluations
-included. The teams of `code` and `data_science` choose among short programs of a grammar, declared
-in `code.py` and `data_science.py` there; in the latter each line of a program is one token.
+Made by `make prove-learning`: each recipe as it stands, one run at a time. A score is avg@n over
+held-out tasks, +- is 1.96 standard errors over tasks. The models inside the package can do the work
+and have good and bad habits (`rolecall.tiny.demonstrations`); what is learned is which of them to
+follow. Wall time is a whole run's, its two evaluations included; where the processor has a star,
+other work ran beside it. The teams of `code` and `data_science` choose among short programs of a
+grammar, declared in `code.py` and `data_science.py` there; in the latter each line of a program is
+one token.
 
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
@@ -40,8 +41,8 @@ math_small 8 (`--hidden 64 --layers 5 --vocab 330`), search_small 14 (`--also se
 --hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
 --vocab 360`).
 
-| recipe | twin of | seed | before | after | gain | wall time |
-|---|---|---|---|---|---|---|
+| recipe | twin of | seed | before | after | gain | wall time | processor |
+|---|---|---|---|---|---|---|---|
 """
 TWINS = {
     "math": "drmas_math", "math_alone": "grpo_math", "search": "drmas_search",
@@ -63,59 +64,70 @@ def small() -> list[str]:
 
 
 def train(recipe: str, *, seed: int, folder: Path) -> dict[str, Any]:
-    """One run in a process of its own; its summary."""
+    """One run in a process of its own; its row, in which a score is [mean, margin]."""
     output = folder / f"{recipe}-{seed}"
     command = [sys.executable, "-m", "rolecall", "train", recipe, f"trainer.seed={seed}"]
     subprocess.run([*command, "--output", str(output)], check=True, stdout=subprocess.DEVNULL)
     summary: dict[str, Any] = json.loads((output / "summary.json").read_text())
     summary = summary.get("stages", [summary])[-1]  # of several stages the last one
-    return summary | {"recipe": recipe, "name": _headline(summary)}
+    return {
+        "recipe": recipe,
+        "seed": seed,
+        "before": score(summary["before"]),
+        "after": score(summary["after"]),
+        "wall_s": round(summary["wall_s"]),
+        "processor": header()["machine"]["cpu"],
+    }
 
 
-def _headline(summary: dict[str, Any]) -> str:
-    [name] = [k for k in summary["after"] if k.startswith("avg@") and not k.endswith("_margin")]
-    return name
+def score(evaluated: dict[str, float]) -> list[float]:
+    """The mean over tasks, avg@n, and its 95 % margin."""
+    [name] = [k for k in evaluated if k.startswith("avg@") and not k.endswith("_margin")]
+    return [evaluated[name], evaluated[f"{name}_margin"]]
 
 
 def learned(run: dict[str, Any]) -> bool:
-    before, after, name = run["before"], run["after"], run["name"]
-    margins = before[f"{name}_margin"] + after[f"{name}_margin"]
-    return after[name] - before[name] > margins
+    (before, margin), (after, other) = run["before"], run["after"]
+    return bool(after - before > margin + other)
 
 
-def row(run: dict[str, Any]) -> str:
-    name, recipe = run["name"], run["recipe"]
-
-    def told(when: str) -> str:
-        return f"{run[when][name]:.3f} +- {run[when][f'{name}_margin']:.3f}"
-
-    gain = 100 * (run["after"][name] - run["before"][name])
+def line(run: dict[str, Any]) -> str:
+    """`| math | drmas_math | 0 | 0.493 +- .026 | 0.925 +- .013 | +43.2 points | 41 s | Xeon |`."""
+    before, after = (
+        f"{mean:.3f} +- {margin:.3f}" for mean, margin in (run["before"], run["after"])
+    )
+    gain = 100 * (run["after"][0] - run["before"][0])
     return (
-        f"| {recipe} | {TWINS[recipe]} | {run['seed']} | {told('before')} | {told('after')} | "
-        f"{gain:+.1f} points | {run['wall_s']:.0f} s |"
+        f"| {run['recipe']} | {TWINS[run['recipe']]} | {run['seed']} | {before} | {after} | "
+        f"{gain:+.1f} points | {run['wall_s']} s | {run['processor']} |"
     )
 
 
-def document(runs: Iterable[dict[str, Any]]) -> str:
-    rows = sorted(runs, key=lambda run: (run["recipe"], run["seed"]))
-    machine = f"{platform.machine()}, torch {version('torch')}, Python {platform.python_version()}"
-    return HEAD.format(machine=machine) + "\n".join(map(row, rows)) + "\n"
+def record(run: dict[str, Any]) -> None:
+    """Put a run into the results, and write the page."""
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = {(row["recipe"], row["seed"]): row for row in [*known, run]}
+    rows_in_order = [rows[key] for key in sorted(rows)]
+    RESULTS.write_text("[\n" + ",\n".join(map(json.dumps, rows_in_order)) + "\n]\n")
+    DOCUMENT.write_text(HEAD + "\n".join(map(line, rows_in_order)) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipes", nargs="+", choices=small(), default=small())
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--busy", action="store_true", help="other work runs beside it: say so")
     chosen = parser.parse_args()
-    runs = []
+    failed = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in chosen.seeds:
             for recipe in chosen.recipes:
-                runs.append(train(recipe, seed=seed, folder=Path(folder)))
-                print(row(runs[-1]), flush=True)
-            if chosen.recipes == small():
-                DOCUMENT.write_text(document(runs))
-    failed = [f"{run['recipe']} (seed {run['seed']})" for run in runs if not learned(run)]
+                run = train(recipe, seed=seed, folder=Path(folder))
+                run["processor"] += "*" * chosen.busy
+                record(run)
+                print(line(run), flush=True)
+                if not learned(run):
+                    failed.append(f"{recipe} (seed {seed})")
     if failed:
         print(f"did not learn: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
