@@ -67,14 +67,13 @@ test-alone: $(VENV)/vllm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m alone
 
 bench: $(VENV)/bench
-	mkdir -p benchmarks/results
-	$(BIN)/rolecall bench --json benchmarks/results/latest.json
+	$(BIN)/rolecall bench --keep benchmarks/results
 	$(BIN)/python docs/generate_benchmarks.py
 
 # Three quick pairs of each: status 1 where a ratio has fallen below the committed ones.
 bench-check: $(VENV)/dev
 	$(BIN)/rolecall bench team-rollout-s update grpo-step --pairs 3 \
-		--against benchmarks/results/latest.json
+		--against benchmarks/results
 
 prove-learning: $(VENV)/dev
 	$(BIN)/python benchmarks/prove_learning.py

@@ -40,7 +40,9 @@ class Work:
         self.layers, self.head = size["num_hidden_layers"], size["head_dim"]
         self.heads, self.kv_heads = size["num_attention_heads"], size["num_key_value_heads"]
         mixer = 2 * hidden * self.head * (self.heads + self.kv_heads)
-        self.weights = self.layers * (mixer + 3 * hidden * inner) + hidden * VOCABULARY
+        self.weights = self.layers * (mixer + 3 * hidden * inner) + hidden * size.get(
+            "vocab_size", VOCABULARY
+        )
         self.sums = self.bytes = 0
 
     def add(self, positions: torch.Tensor, *, times: int) -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/prove_learning.py [--recipes search code] [--seeds 0 1 2]
 
-Each run replaces the row of its recipe and seed in benchmarks/results/learning.json, from which
+Each run replaces the row of its recipe and seed in benchmarks/learning.json, from which
 docs/learning.md is made; so some recipes can be run again without the others. Status 1 if a run did
 not end higher than it began, by more than the 95 % margins of both scores together.
 """
@@ -21,7 +21,7 @@ from rolecall.bench.machine import header
 from rolecall.config.load import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/results/learning.json"
+RESULTS = ROOT / "benchmarks/learning.json"
 DOCUMENT = ROOT / "docs/learning.md"
 HEAD = """# What each small recipe learns
 

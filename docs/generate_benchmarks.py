@@ -1,4 +1,4 @@
-"""The newest results in, docs/benchmarks.md out: `python docs/generate_benchmarks.py`."""
+"""Makes docs/benchmarks.md of the results of all processors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from rolecall.bench.all import BENCHMARKS
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/latest.json"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 HEAD = """# Benchmarks
 
-Generated from `benchmarks/results/latest.json` by `python docs/generate_benchmarks.py`; do not
-edit. `make bench` installs the peers, runs everything and writes both files; `rolecall bench NAME`
-runs one benchmark against the peers that are installed.
+Generated from `benchmarks/results`, which has a file for each processor, by
+`python docs/generate_benchmarks.py`; do not edit. `make bench` installs the peers, runs everything
+and writes both; `rolecall bench NAME --keep benchmarks/results` runs one benchmark against the
+peers that are installed, and replaces its rows.
 
 Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
 one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs
@@ -40,31 +41,30 @@ FAIRNESS = """
 """
 
 
-def page(results: dict[str, Any] | None) -> str:
-    """The whole document. Raises ValueError for results of `--smoke`."""
-    if results is not None and results["header"]["smoke"]:
-        raise ValueError("results of --smoke say nothing about speed")
-    return "\n".join([HEAD, *_results(results), *_works(), FAIRNESS])
+def page(results: list[dict[str, Any]]) -> str:
+    """The whole document, with a table for each processor."""
+    tables = [line for one in results for line in _results(one)]
+    none = ["None yet: run `make bench`.\n"]
+    return "\n".join([HEAD, "## Results\n", *(tables or none), *_works(), FAIRNESS])
 
 
-def _results(results: dict[str, Any] | None) -> list[str]:
-    if results is None:
-        return ["## Results\n", "None yet: run `make bench`.\n"]
+def _results(results: dict[str, Any]) -> list[str]:
     header = results["header"]
     versions = ", ".join(
         f"{name} {version or '(not installed)'}" for name, version in header["versions"].items()
     )
     machine = header["machine"]
     lines = [
-        "## Results\n",
-        f"{machine['cpu']}, {machine['cores']} cores, {header['threads']} threads a side; "
-        f"{versions}; commit `{header['commit'][:12] or 'unknown'}`.\n",
+        f"### {machine['cpu']}\n",
+        f"{machine['cores']} cores, {header['threads']} threads a side; {versions}.\n",
     ]
     if header["missing"]:
         lines.append(f"Not installed, so not compared: {', '.join(header['missing'])}.\n")
     lines += [f"Failed: {failure}.\n" for failure in header["failed"]]
-    lines += ["| benchmark | unit | ours | peer | theirs | ours / theirs (min .. max) | pairs |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [
+        "| benchmark | unit | ours | peer | theirs | ours / theirs (min .. max) | pairs | commit |"
+    ]
+    lines += ["|---|---|---|---|---|---|---|---|"]
     return [*lines, *map(_row, results["records"]), ""]
 
 
@@ -76,7 +76,7 @@ def _row(record: dict[str, Any]) -> str:
         compared = f"**{ratio['median']:.2f}** ({ratio['min']:.2f} .. {ratio['max']:.2f})"
     return (
         f"| {record['name']} | {record['unit']} | {record['ours']:,.4g} | {record['peer']} | "
-        f"{theirs} | {compared} | {record['pairs']} |"
+        f"{theirs} | {compared} | {record['pairs']} | {record['commit'][:7] or 'unknown'} |"
     )
 
 
@@ -85,9 +85,9 @@ def _works() -> list[str]:
     return ["## Works\n", *works]
 
 
-def latest() -> dict[str, Any] | None:
-    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else None
+def measured() -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))]
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name("benchmarks.md").write_text(page(latest()))
+    Path(__file__).with_name("benchmarks.md").write_text(page(measured()))

@@ -26,8 +26,12 @@ def test_a_sound_machine_is_told(capsys, monkeypatch):
     assert cpu["agrees"]
     assert cpu["paths"] == {"fused attention": True, "plain decoding": True}
     assert min(cpu["copy_gb_per_s"], cpu["float32_tflops"], cpu["bfloat16_tflops"]) > 0
+    assert len(cpu["products"]) == 4
+    for ways in cpu["products"].values():
+        assert ways["plain"] > 0
     told = " ".join(printed.err.split())
     assert "agree to" in told
+    assert "product, bfloat16, 8 rows: plain " in told
     assert "pip install 'rolecall[vllm]'" in told
     assert "bubblewrap" not in told
 

@@ -105,7 +105,7 @@ def part_rotated(model):
 
 
 def half(model):
-    model.model.to(torch.bfloat16)
+    model.model.to(torch.float16)
 
 
 @pytest.mark.parametrize("change", [other_gate, scaled, no_llama, part_rotated, half])

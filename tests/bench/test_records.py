@@ -13,6 +13,7 @@ from rolecall.bench import Benchmark, Measured
 from rolecall.bench.machine import header
 from rolecall.bench.records import check_same_work, record
 from rolecall.bench.regression import slower
+from rolecall.bench.results import file_of, keep
 from rolecall.bench.run import line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,20 +84,37 @@ def results(smoke: bool) -> dict:
     return {"header": header() | more, "records": records}
 
 
-def test_the_page_shows_each_record_and_who_was_missing():
-    page = generate.page(results(smoke=False))
-    assert "| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 |" in page
-    assert "| walk | steps/s | 10 | none |  |  | 1 |" in page
+def test_the_page_shows_each_record_and_who_was_missing(tmp_path):
+    kept = json.loads(keep(results(smoke=False), tmp_path).read_text())
+    page = generate.page([kept])
+    assert f"### {header()['machine']['cpu']}\n" in page
+    commit = header()["commit"][:7] or "unknown"
+    assert f"| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 | {commit} |" in page
+    assert f"| walk | steps/s | 10 | none |  |  | 1 | {commit} |" in page
     assert "Not installed, so not compared: vllm." in page
 
 
-def test_smoke_results_make_no_page():
+def test_newer_records_replace_older_ones_of_the_same_processor(tmp_path):
+    first, second = results(smoke=False), results(smoke=False)
+    second["records"] = [second["records"][0] | {"ours": 99}]
+    second["header"]["commit"] = "abc"
+    assert keep(first, tmp_path) == keep(second, tmp_path) == file_of(tmp_path)
+    found = json.loads(file_of(tmp_path).read_text())["records"]
+    assert [(one["ours"], one["commit"]) for one in found] == [
+        (99, "abc"), (10, first["header"]["commit"]),
+    ]  # fmt: skip
+    second["header"]["machine"]["cpu"] = "Another(R) one, family 6"
+    assert keep(second, tmp_path).name == "another-r-one-family-6.json"
+
+
+def test_smoke_results_are_not_kept(tmp_path):
     with pytest.raises(ValueError, match="smoke"):
-        generate.page(results(smoke=True))
+        keep(results(smoke=True), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_page_is_current():
-    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.latest())
+    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.measured())
 
 
 def measured(*ratios: float, name: str = "update", peer: str = "padded") -> dict:

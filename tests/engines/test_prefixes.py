@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
+import torch
 
 from rolecall.engines import scheduler
 from rolecall.engines.local import LocalEngine
@@ -194,7 +195,7 @@ def test_a_prompt_longer_than_the_cache_is_refused_by_itself(model_folder):
 
 
 def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model_folder):
-    allocator = PageAllocator(language_model(model_folder), cache_bytes=10**6)
+    allocator = PageAllocator(language_model(model_folder), cache_bytes=10**6, like=torch.zeros(1))
     ids = np.arange(100, dtype=np.int32)
     owner = ("p", 0)
     short, long = (
@@ -221,7 +222,9 @@ def test_the_longest_known_beginning_is_found_and_the_last_id_never_counts(model
 
 def test_pages_of_ended_rows_are_given_away_last_words_first(model_folder):
     per_page = PAGE * 2 * 2 * 2 * 8 * 4
-    allocator = PageAllocator(language_model(model_folder), cache_bytes=6 * per_page)
+    allocator = PageAllocator(
+        language_model(model_folder), cache_bytes=6 * per_page, like=torch.zeros(1)
+    )
     owner = ("p", 0)
     old, new = np.arange(48, dtype=np.int32), np.arange(100, 132, dtype=np.int32)
     for ids in (old, new):

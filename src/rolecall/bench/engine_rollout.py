@@ -37,7 +37,7 @@ def set_up_unordered(size: TeamSize, folder: Path) -> Measure:
 
 def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
     base = str(random_model(folder, size.model))
-    network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
+    network = load_model(base, device=torch.device("cpu"), dtype=getattr(torch, size.dtype))
     models = {POLICY: LanguageModel(network, load_tokenizer(base))}
     barrier = call_tree.IdleBarrier()
     engine = LocalEngine(models, barrier=barrier, deterministic=deterministic)

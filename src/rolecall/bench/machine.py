@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.bench.pairs import threads
+from rolecall.models.cpu.product_trials import processor
 
 # What is said of a peer's version -> distributions that may hold it.
 PACKAGES = {
@@ -24,7 +25,7 @@ PACKAGES = {
 def header() -> dict[str, Any]:
     """machine, versions (null: not installed), commit ("" where git does not know), threads."""
     return {
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count()},
+        "machine": {"cpu": processor(), "cores": os.cpu_count()},
         "versions": {"python": platform.python_version()}
         | {name: _version(packages) for name, packages in PACKAGES.items()},
         "commit": _commit(),
@@ -39,13 +40,6 @@ def _version(packages: tuple[str, ...]) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
-
-
-def _cpu() -> str:
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _commit() -> str:

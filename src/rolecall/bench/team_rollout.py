@@ -10,20 +10,27 @@ PEERS = {
     "vllm": "rolecall.bench.vllm_rollout:set_up",
 }
 WORK = (
-    "32 tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
+    "{} tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
     "and writes about 24, and half of the time the solver writes again; lengths are sampled once. "
 )
 SMOKE = TeamSize("xs", tasks=2, samples=2)
 
 
 def _benchmark(
-    name: str, model: str, *, ours: str = "set_up", peers: dict[str, str], note: str
+    name: str,
+    model: str,
+    *,
+    ours: str = "set_up",
+    peers: dict[str, str] = PEERS,
+    tasks: int = 32,
+    dtype: str = "float32",
+    note: str,
 ) -> Benchmark:
     return Benchmark(
         name=name,
         unit="sampled tokens/s",
-        work=WORK + note,
-        full=TeamSize(model, tasks=32, samples=8),
+        work=WORK.format(tasks) + note,
+        full=TeamSize(model, tasks=tasks, samples=8, dtype=dtype),
         smoke=SMOKE,
         ours=f"rolecall.bench.engine_rollout:{ours}",
         peers=peers,
@@ -31,8 +38,10 @@ def _benchmark(
 
 
 BENCHMARKS = [
-    _benchmark("team-rollout-s", "s", peers=PEERS, note="0.8 million weights."),
-    _benchmark("team-rollout-m", "m", peers=PEERS, note="12.6 million weights."),
+    _benchmark("team-rollout-s", "s", note="0.8 million weights."),
+    _benchmark("team-rollout-m", "m", note="12.6 million weights."),
+    _benchmark("team-rollout-l", "l", tasks=4, note="0.6 billion weights, shaped as Qwen3-0.6B."),
+    _benchmark("team-rollout-l-bf16", "l", tasks=4, dtype="bfloat16", note="The same in bfloat16."),
     _benchmark(
         "team-rollout-s-unordered",
         "s",

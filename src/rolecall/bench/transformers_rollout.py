@@ -23,7 +23,7 @@ PADDING = 0  # hidden by the mask
 
 def set_up(size: TeamSize, folder: Path) -> Measure:
     base = random_model(folder, size.model)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, size.dtype)).eval()
 
     def measure(run: int) -> Measured:
         played = talks(size, run)

@@ -36,7 +36,7 @@ MAX_LENGTH = 1024  # the longest talk has 480 tokens
 def set_up(size: TeamSize, folder: Path) -> Measure:
     base = random_model(folder, size.model)
     llm = LLM(
-        model=str(base), skip_tokenizer_init=True, dtype="float32", enable_prefix_caching=True,
+        model=str(base), skip_tokenizer_init=True, dtype=size.dtype, enable_prefix_caching=True,
         max_model_len=MAX_LENGTH, max_num_seqs=256,
         enforce_eager=size.model == "xs",  # compiled wherever speed is looked at: it is faster
     )  # fmt: skip

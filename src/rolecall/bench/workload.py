@@ -28,6 +28,7 @@ class TeamSize:
     model: str  # a size in small_models.py
     tasks: int
     samples: int  # episodes of each task
+    dtype: str = "float32"  # of the weights
 
     @property
     def episodes(self) -> int:

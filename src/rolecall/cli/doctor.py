@@ -21,6 +21,7 @@ from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.models.attention.flex_proof import Use, unfit, was_tried
 from rolecall.models.attention.layouts import layout_of
+from rolecall.models.cpu import product_trials
 from rolecall.models.cpu.fused_attention import Heads
 from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
@@ -31,6 +32,7 @@ MODEL = "tiny:math"
 COPIED = 2**28  # bytes
 SIDE = 2048  # of the matrices that are multiplied
 TRIES = 3
+PRODUCT_ROWS = (8, 256)  # of states that are multiplied with a weight, as sampling does it
 ADVICE = {  # package or program -> what it is for
     "vllm": "faster sampling of real models on a GPU: pip install 'rolecall[vllm]'",
     "bwrap": "agents that run programs: apt-get install bubblewrap",
@@ -59,6 +61,12 @@ def _examined(device: torch.device) -> dict[str, Any]:
     for name in ("float32", "bfloat16"):
         operations = 2 * SIDE**3 / _seconds(_multiplying(device, getattr(torch, name)), device)
         told[f"{name}_tflops"] = operations / 1e12
+    if device.type == "cpu":
+        told["products"] = {
+            f"{name}, {rows} rows": product_trials.speeds(SIDE // 2, SIDE // 2, rows, dtype=dtype)
+            for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
+            for rows in PRODUCT_ROWS
+        }
     try:
         return told | asyncio.run(_tried(device))
     except Exception as error:  # whatever a device raises is what the doctor is asked for
@@ -152,6 +160,14 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     for name, cell in rows.items():
         table.add_row(name, *map(cell, found["devices"].values()))
     console.print(table)
+    for name, ways in found["devices"]["cpu"].get("products", {}).items():
+        speeds = ", ".join(f"{way} {speed / 1e9:,.0f}" for way, speed in ways.items())
+        console.print(f"product, {name}: {speeds} GFLOP/s", highlight=False, soft_wrap=True)
+    kept = product_trials.cache_folder() / "products.json"
+    console.print(
+        f"What is fastest for a model's weights is remembered in {kept}; delete it to try again",
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
     for name, told in found["missing"].items():
         told = f"{name} is not installed; it is for {told}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)

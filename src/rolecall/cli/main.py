@@ -473,21 +473,33 @@ def bench(
     pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
     against: Annotated[
-        Path | None, typer.Option(help="Earlier JSON: status 1 where a ratio has become lower.")
+        Path | None, typer.Option(help="Kept results: status 1 where a ratio has become lower.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder of results, a file for each processor.")
     ] = None,
     json_file: Json = None,
 ) -> None:
     """Measure speed beside the peers that are installed, in turn on the same work."""
+    from rolecall.bench import results
     from rolecall.bench.regression import slower
     from rolecall.bench.run import bench as command
 
     try:
         with people_on_stderr(json_file):
             found = command(names, pairs=pairs, smoke=smoke)
+            if keep is not None:
+                results.keep(found, keep)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     emit(found, json_file)
-    worse = [] if against is None else slower(found, json.loads(against.read_text()))
+    worse = []
+    if against is not None:
+        kept = results.file_of(against)
+        if kept.is_file():
+            worse = slower(found, json.loads(kept.read_text()))
+        else:
+            typer.echo(f"nothing was kept on this processor: {kept} is not there", err=True)
     if worse:
         fail(*worse, status=1)
     if found["header"]["failed"]:

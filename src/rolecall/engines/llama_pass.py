@@ -10,6 +10,7 @@ vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,10 @@ from torch.nn import Linear
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.cpu import kernels, ruled_attention
-from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.models.cpu.kernels import flat
+from rolecall.models.cpu.product_trials import ways_of
+from rolecall.models.cpu.products import Product
+from rolecall.models.exact_head import ExactHead
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
 
 if TYPE_CHECKING:
@@ -29,51 +33,68 @@ if TYPE_CHECKING:
 
 LEAST_ANGLES = 1024  # positions
 NO_SINKS = np.zeros(0, np.float32)
-SAME = 1e-4  # largest difference of logits, as a share of the largest logit
+# Largest difference of logits, as a share of the largest logit. In bfloat16 the model itself rounds
+# its states after each part, and this pass does not.
+SAME = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
 
 class Unlike(Exception):
     """A model is built otherwise."""
 
 
-class _Product:
-    """x @ weight + bias, and the adapters' part of it: the model's own weights."""
+class _Part:
+    """A linear layer of the model: its own weights, and the adapters' part of it."""
 
-    def __init__(self, part: Any) -> None:
+    def __init__(self, part: Any, *, exact: bool = False) -> None:
         self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
         linear = part if self.adapted is None else part.base_layer
-        if type(linear) is not Linear:
+        if type(linear) not in (Linear, ExactHead):
             raise Unlike("other parts")
-        self.weight = linear.weight.detach().t()  # [in, out]
-        self.bias = None if linear.bias is None else linear.bias.detach()
+        weight = linear.weight
+        ways = ways_of(*weight.shape, dtype=torch.float32 if exact else weight.dtype)
+        self.product = Product(weight, linear.bias, ways=ways, exact=exact)
 
-    def into(self, out: Tensor, x: Tensor, mixture: Mixture | None, *, add: bool = False) -> None:
-        """x [N, in] -> out [N, out], or added to what stands there."""
-        if add:
-            out.addmm_(x, self.weight)
-        else:
-            torch.mm(x, self.weight, out=out)
-        if self.bias is not None:
-            out.add_(self.bias)
+    def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
+        """x [N, in] -> [N, out]"""
+        return self._adapted(x, self.product.times(x), mixture)
+
+    def plus(self, x: Tensor, to: Tensor, mixture: Mixture | None) -> Tensor:
+        """The same added to `to` [N, out], which is overwritten."""
+        return self._adapted(x, self.product.plus(x, to), mixture)
+
+    def _adapted(self, x: Tensor, out: Tensor, mixture: Mixture | None) -> Tensor:
         if self.adapted is not None and mixture is not None:
             found = self.adapted.of(mixture)
             if found is not None:
                 down, up, share = found
                 out.addmm_((x @ down.detach().t()).mul_(share), up.detach().t())
+        return out
+
+
+class _Scale:
+    """A norm's weight for numba: the model's own memory, or a float32 copy that follows it."""
+
+    def __init__(self, weight: Tensor | None) -> None:
+        self.weight = torch.zeros(0) if weight is None else weight.detach()
+        self.numbers = flat(self.weight.float())  # the same memory where it is float32
+        self._version = self.weight._version
+
+    def follow(self) -> None:
+        if self._version != self.weight._version and self.weight.dtype != torch.float32:
+            self.numbers[:] = flat(self.weight.float())
+        self._version = self.weight._version
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The weights of norms are numpy's."""
-
-    before_attention: np.ndarray  # [W]
-    before_mlp: np.ndarray
-    projections: list[_Product]  # to queries, keys, values
-    norms: list[np.ndarray]  # [D] of queries and of keys; empty where there are none
-    out: _Product
-    gate: _Product
-    up: _Product
-    down: _Product
+    before_attention: _Scale  # [W]
+    before_mlp: _Scale
+    projections: list[_Part]  # to queries, keys, values
+    norms: list[_Scale]  # [D] of queries and of keys; empty where there are none
+    out: _Part
+    gate: _Part
+    up: _Part
+    down: _Part
     scale: np.float32
 
 
@@ -83,11 +104,12 @@ class Llama:
     def __init__(self, model: LanguageModel) -> None:
         """Raises Unlike."""
         self.model = model
+        self.like = torch.zeros(1, model.hidden_size)  # the states, keys and values are float32
         network = model.model if model.adapter is None else model.model.get_base_model()
         try:
             decoder = network.model
             self.embedding, self.rotary = decoder.embed_tokens.weight.detach(), decoder.rotary_emb
-            self.last, self.head = flat(decoder.norm.weight), network.lm_head
+            self.last, self.head = _Scale(decoder.norm.weight), _Part(network.lm_head, exact=True)
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
@@ -100,28 +122,29 @@ class Llama:
         size = model.head_size
         widths = [count * size for count in (self.heads, model.num_kv_heads, model.num_kv_heads)]
         for layer in self.layers:  # numba's loops check no bounds
-            found = [part.weight.shape[1] for part in layer.projections]
-            norms = {len(weight) for weight in layer.norms}
+            found = [part.product.num_outputs for part in layer.projections]
+            norms = {len(norm.numbers) for norm in layer.norms}
             if found != widths or not norms <= {0, size} or len(norms) > 1:
                 raise Unlike("heads of other sizes")
         if rope.shape[-1] != size:
             raise Unlike("only a part of a head is rotated")
+        self.made = list(self._made())
         if len(self.layers) != model.num_layers or not self._same():
             raise Unlike("other logits")
 
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
         names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        *projections, out = [_Product(getattr(mixer, name)) for name in names]
-        inner = [_Product(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+        *projections, out = [_Part(getattr(mixer, name)) for name in names]
+        inner = [_Part(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         if self.model.config.hidden_act != "silu":
             raise Unlike("another activation")
         norms = [getattr(mixer, name, None) for name in ("q_norm", "k_norm")]
         return _Layer(
-            before_attention=flat(layer.input_layernorm.weight),
-            before_mlp=flat(layer.post_attention_layernorm.weight),
+            before_attention=_Scale(layer.input_layernorm.weight),
+            before_mlp=_Scale(layer.post_attention_layernorm.weight),
             projections=projections,
-            norms=[flat(torch.zeros(0) if norm is None else norm.weight) for norm in norms],
+            norms=[_Scale(None if norm is None else norm.weight) for norm in norms],
             out=out,
             gate=inner[0],
             up=inner[1],
@@ -138,27 +161,23 @@ class Llama:
         """
         assert len(keep) <= len(tokens), "the loops check no bounds"
         kernels.use_threads()
-        x = self.embedding[tokens]
+        self._follow()
+        x = self.embedding[tokens].float()
         cos, sin, position = self._turns(layout.position)
-        first, width, size, num_ids = self.layers[0], x.shape[1], self.model.head_size, len(x)
-        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, first.out.weight.shape[0])
-        parts = [x.new_empty(num_ids, part.weight.shape[1]) for part in first.projections]
-        inner, other = (x.new_empty(num_ids, first.gate.weight.shape[1]) for _ in range(2))
+        width, size, num_ids = x.shape[1], self.model.head_size, len(x)
+        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, self.heads * size)
         x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
-        inner_flat, other_flat = flat(inner), flat(other)
-        query, key, value = map(flat, parts)
         slot, places = layout.slot.numpy(), layout.places
         sizes = (self.heads, self.model.num_kv_heads, size)
         longest = layout.longest if self.windows else 0
         stored = zip(self.layers, layout.cache.keys, layout.cache.values, strict=True)
         for number, (layer, k, v) in enumerate(stored):
             keys, values = flat(k), flat(v)
-            kernels.norm(x_flat, layer.before_attention, width, self.eps, normed_flat)
-            for product, out in zip(layer.projections, parts, strict=True):
-                product.into(out, normed, mixture)
+            kernels.norm(x_flat, layer.before_attention.numbers, width, self.eps, normed_flat)
+            query, key, value = (flat(p.times(normed, mixture)) for p in layer.projections)
             kernels.rope_and_cache(
-                query, key, value, *layer.norms, self.eps, cos, sin, position, keys, values, slot,
-                *sizes,
+                query, key, value, *(norm.numbers for norm in layer.norms), self.eps, cos, sin,
+                position, keys, values, slot, *sizes,
             )  # fmt: skip
             given = (query, keys, values, *places, *sizes, layer.scale)
             if longest > (window := self.windows.get(number, longest)):
@@ -167,17 +186,21 @@ class Llama:
                 kernels.attend(*given, mixed_flat)
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed = x[keep], mixed[keep]
-                normed, inner, other = (part[: len(x)] for part in (normed, inner, other))
-                x_flat, inner_flat, other_flat = flat(x), flat(inner), flat(other)
+                normed = normed[: len(x)]
+                x_flat, normed_flat = flat(x), flat(normed)
                 mixture = None if mixture is None else mixture.only(keep)
-            layer.out.into(x, mixed, mixture, add=True)
-            kernels.norm(x_flat, layer.before_mlp, width, self.eps, normed_flat)
-            layer.gate.into(inner, normed, mixture)
-            layer.up.into(other, normed, mixture)
-            kernels.gate(inner_flat, other_flat, inner.shape[1], inner_flat)
-            layer.down.into(x, inner, mixture, add=True)
-        kernels.norm(x_flat, self.last, width, self.eps, normed_flat)
-        return self.head(normed)
+            layer.out.plus(mixed, x, mixture)
+            kernels.norm(x_flat, layer.before_mlp.numbers, width, self.eps, normed_flat)
+            inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
+            kernels.gate(flat(inner), flat(other), inner.shape[1], flat(inner))
+            layer.down.plus(inner, x, mixture)
+        kernels.norm(x_flat, self.last.numbers, width, self.eps, normed_flat)
+        return self.head.times(normed, None)
+
+    def _follow(self) -> None:
+        """Make again what was made of weights that have changed since."""
+        for made in self.made:
+            made.follow()
 
     def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cosines and sines [positions, D], and which of them each token takes."""
@@ -190,8 +213,16 @@ class Llama:
         return *self.angles, position.numpy()
 
     def _angles(self, position: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        cos, sin = self.rotary(self.embedding[:1], position[None])
+        cos, sin = self.rotary(self.like, position[None])
         return flat(cos[0].contiguous()), flat(sin[0].contiguous())
+
+    def _made(self) -> Iterator[Product | _Scale]:
+        """What may hold copies of weights, which must follow them."""
+        for layer in self.layers:
+            inner = (layer.out, layer.gate, layer.up, layer.down)
+            yield from (part.product for part in (*layer.projections, *inner))
+            yield from (layer.before_attention, layer.before_mlp, *layer.norms)
+        yield from (self.last, self.head.product)
 
     @torch.no_grad()
     def _same(self) -> bool:
@@ -202,16 +233,21 @@ class Llama:
         """
         model, lengths = self.model, torch.tensor([1, 20, 5])
         first = lengths.cumsum(0) - lengths
-        cache = Cache(
-            layers=model.num_layers, pages=6, heads=model.num_kv_heads, size=model.head_size,
-            like=self.embedding,
-        )  # fmt: skip
         table = torch.tensor([[0, 1], [2, 3], [4, 5]], dtype=torch.int32)
-        layout = Paged(table, torch.zeros_like(first), lengths, cache=cache)
+        layout, own = (
+            Paged(
+                table, torch.zeros_like(first), lengths,
+                cache=Cache(
+                    layers=model.num_layers, pages=6, heads=model.num_kv_heads,
+                    size=model.head_size, like=like,
+                ),
+            )
+            for like in (self.like, self.embedding)
+        )  # fmt: skip
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
         rules: dict[int, ScoreRule | None] = {}
-        theirs = model.logits(tokens, layout.position, layout=Observed(layout, rules), keep=keep)
+        theirs = model.logits(tokens, own.position, layout=Observed(own, rules), keep=keep)
         for number, rule in rules.items():
             if rule is not None and (rule.window is None or not rule.is_window):
                 raise Unlike("other scores")
@@ -219,13 +255,16 @@ class Llama:
                 self.windows[number] = rule.window
         mixture = None if model.adapter is None else mixture_of([model] * 3, lengths)
         ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
-        return bool((ours - theirs).abs().max() <= SAME * theirs.abs().max())
+        bound = SAME[self.embedding.dtype] * theirs.abs().max()
+        return bool((ours - theirs).abs().max() <= bound)
 
 
 def plain(model: LanguageModel) -> Llama | None:
-    """None where the model is built otherwise, is not on a CPU, or is not in float32."""
+    """None where the model is built otherwise, or its weights are not on a CPU in one of `SAME`."""
     weight = next(model.model.parameters())
-    if not runs_on_numba(weight) or model.head_size % 8 or not model.samples_here:
+    if weight.device.type != "cpu" or weight.dtype not in SAME:
+        return None
+    if model.head_size % 8 or not model.samples_here:
         return None
     try:
         return Llama(model)

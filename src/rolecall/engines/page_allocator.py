@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import numpy as np
+from torch import Tensor
 
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.cpu.kernels import PAGE
@@ -27,12 +28,14 @@ class PageAllocator:
     the first on that its keys and values depend on. The tokens are compared, not their hashes.
     """
 
-    def __init__(self, model: LanguageModel, *, cache_bytes: int) -> None:
-        """Raises ValueError for less memory than a page needs and for more than there is."""
-        self.model = model
-        number = next(model.model.parameters())
+    def __init__(self, model: LanguageModel, *, cache_bytes: int, like: Tensor) -> None:
+        """`like`: a number as keys and values are, on their device.
+
+        Raises ValueError for less memory than a page needs and for more than there is.
+        """
+        self.model, self.like = model, like
         per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
-        per_page = per_id * PAGE * number.element_size()
+        per_page = per_id * PAGE * like.element_size()
         self.num_pages = cache_bytes // per_page
         self.max_ids = self.num_pages * PAGE
         if not self.num_pages:
@@ -71,7 +74,7 @@ class PageAllocator:
             model = self.model
             self._cache = Cache(
                 layers=model.num_layers, pages=self.num_pages, heads=model.num_kv_heads,
-                size=model.head_size, like=next(model.model.parameters()).detach(),
+                size=model.head_size, like=self.like,
             )  # fmt: skip
         return self._cache
 

@@ -51,8 +51,11 @@ class Scheduler:
         self.lines = BatchState(
             list(policies), vocabulary=self.model.vocabulary, device=self.model.device
         )
-        self.allocator = PageAllocator(self.model, cache_bytes=cache_bytes)
         self.llama = llama_pass.plain(self.model)
+        like = (
+            next(self.model.model.parameters()).detach() if self.llama is None else self.llama.like
+        )
+        self.allocator = PageAllocator(self.model, cache_bytes=cache_bytes, like=like)
         self.records = recordable(self.model)
         self._recorded: Recorded | None = None
         self._versions: Tensor | None = None  # [policies] on the device, as `lines` has them

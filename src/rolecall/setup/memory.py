@@ -267,7 +267,11 @@ class _Planner:
                 stays = is_gpu(device) and not engine.free_on_update
                 phase: Phase = "always" if stays else "sampling"
                 cache = int(engine.cache_gb * 1e9)
-                yield Need(owner, _cache_of(cache, size, dtype, config), cache, device, phase)
+                on_cpu = not is_gpu(device)
+                kept = "float32" if on_cpu else dtype  # keys and values
+                yield Need(owner, _cache_of(cache, size, kept, config), cache, device, phase)
+                if on_cpu and size is not None and policy.quantization == "none":
+                    yield _packed(owner, size, dtype, device)
 
     def _vllm(
         self, owner: str, name: str, engine: VllmEngineConfig, size: Size | None
@@ -346,6 +350,17 @@ class _Planner:
             yield from critic_memory.value_heads(
                 policy, size, heads=config.critics["agent"].heads, device=device, tokens=tokens
             )
+
+
+def _packed(owner: str, size: Size, dtype: str, device: str) -> Need:
+    """Copies of weights as a processor's products like them, if those are the fastest here.
+
+    The head is one of float32 whatever its weights are.
+    """
+    layers = sum(layer.weight.numel() for layer in linear_layers(size.model).values())
+    count = layers + size.embedding
+    held = BYTES[dtype] * layers + 4 * size.embedding * (1 if dtype == "float32" else 2)
+    return Need(owner, "weights laid out for products, at most", held, device, parameters=count)
 
 
 def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:

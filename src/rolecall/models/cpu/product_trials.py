@@ -1,0 +1,164 @@
+"""Tries which product of matrices is fastest on this processor, and remembers it in a file.
+
+A trial takes milliseconds and its result may differ from one time to the next, but a run that goes
+on later must compute the same bits. So what came out is kept by processor, version of PyTorch and
+number of threads, in `products.json` of the cache folder, and one process tries at a time. Without
+the file everything is tried again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from rolecall.models.cpu.products import ROWS, Way, candidates
+
+log = logging.getLogger("rolecall")
+
+GAIN = 1.1  # a way is taken if it is so many times as fast as the plain one
+SAME = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}  # difference, as a share of the largest
+LARGEST = 16_384  # outputs that are tried: of a head with more the ways are those of such a one
+ROUNDS = 5  # in which the ways take turns, so that other work on the machine slows all of them
+TRY_S = 0.001  # that a way is tried for in a round, at least once
+PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
+Table = dict[str, tuple[Way, ...]]  # "float32 128x384" -> a way for each of ROWS
+_known: dict[str, Table] = {}  # by machine: what this process has read or tried
+
+
+def ways_of(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
+    """The fastest way to multiply with a weight of this size for each of `ROWS`.
+
+    Plain ones where the cache folder cannot be written: a later run could not know of others.
+    """
+    machine = machine_name()
+    name = f"{str(dtype).removeprefix('torch.')} {outputs}x{inputs}"
+    if name not in _known.setdefault(machine, {}):
+        try:
+            with _locked() as file:
+                _known[machine] |= _read(file).get(machine, {})
+                if name not in _known[machine]:
+                    _known[machine][name] = tried(outputs, inputs, dtype=dtype)
+                    _write(file, machine, _known[machine])
+        except OSError as error:
+            log.warning("products are not tried, the plain ones are used: %s", error)
+            _known[machine][name] = PLAIN
+    return _known[machine][name]
+
+
+@torch.no_grad()
+def tried(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
+    """Time each way with random numbers, and take the fastest whose numbers are the plain one's."""
+    random = torch.Generator().manual_seed(0)
+    weight = torch.randn(min(outputs, LARGEST), inputs, generator=random).to(dtype)
+    ways = candidates(weight)
+    found: list[Way] = []
+    for rows in ROWS:
+        x = torch.randn(rows, inputs, generator=random).to(dtype)
+        wanted = x.float() @ weight.float().t()
+        same = {n: way for n, way in ways.items() if _agrees(way(x), wanted, dtype)}
+        if left_out := sorted(ways.keys() - same.keys()):
+            log.warning("product %s of %sx%s gives other numbers", left_out, outputs, inputs)
+        found.append(_fastest(same, x) if "plain" in same else "plain")
+    return tuple(found)
+
+
+def _fastest(ways: dict[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
+    took = _took(ways, x)
+    best = min(took, key=lambda name: took[name])
+    return best if took["plain"] >= GAIN * took[best] else "plain"
+
+
+def _took(ways: dict[Way, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Way, float]:
+    """The fewest seconds that each way needs."""
+    rounds = [{name: _seconds(way, x) for name, way in ways.items()} for _ in range(ROUNDS)]
+    return {name: min(each[name] for each in rounds) for name in ways}
+
+
+@torch.no_grad()
+def speeds(outputs: int, inputs: int, rows: int, *, dtype: torch.dtype) -> dict[Way, float]:
+    """What each way does here for such a product, in FLOP/s."""
+    weight, x = torch.ones(outputs, inputs, dtype=dtype), torch.ones(rows, inputs, dtype=dtype)
+    took = _took(candidates(weight), x)
+    return {name: 2 * outputs * inputs * rows / seconds for name, seconds in took.items()}
+
+
+def _agrees(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
+    return bool((found.float() - wanted).abs().max() <= SAME[dtype] * wanted.abs().max())
+
+
+def _seconds(work: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """The quickest of some tries."""
+    best, end = float("inf"), time.perf_counter() + TRY_S
+    while True:
+        started = time.perf_counter()
+        work(x)
+        now = time.perf_counter()
+        best = min(best, now - started)
+        if now > end:
+            return best
+
+
+def machine_name() -> str:
+    """What decides it: `AMD EPYC, family 25, model 17; torch 2.13.0; 2 threads`."""
+    return f"{processor()}; torch {torch.__version__}; {torch.get_num_threads()} threads"
+
+
+def processor() -> str:
+    """Name, family and model; providers of machines give different ones the same name."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    told = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    name = told.get("model name") or platform.processor() or platform.machine()
+    parts = [
+        f"{part} {told[key]}"
+        for part, key in (("family", "cpu family"), ("model", "model"))
+        if key in told
+    ]
+    return ", ".join([name, *parts])
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/rolecall, or ~/.cache/rolecall."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "rolecall"
+
+
+@contextmanager
+def _locked() -> Iterator[Path]:
+    """The file, while no other process reads or writes it. Raises OSError."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "products.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder / "products.json"
+
+
+def _read(file: Path) -> dict[str, Table]:
+    """What is known, by machine; a damaged file is as none."""
+    try:
+        tables = json.loads(file.read_text())
+        read = {m: {n: tuple(w) for n, w in table.items()} for m, table in tables.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+    known = set(get_args(Way))
+    return {
+        machine: {n: w for n, w in table.items() if len(w) == len(ROWS) and known.issuperset(w)}
+        for machine, table in read.items()
+    }
+
+
+def _write(file: Path, machine: str, table: Table) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(_read(file) | {machine: table}, indent=1) + "\n")
+    new.replace(file)

@@ -1,0 +1,111 @@
+"""Multiplies states with a weight in the way that is fastest on this processor.
+
+PyTorch's own product of float32 matrices is MKL's. oneDNN has another one, which also takes weights
+that were laid out for it before ("packed"). Which one wins depends on the processor, the sizes and
+the number of rows, so it is tried out (`product_trials`).
+
+Legend: N = rows of states, I / O = inputs and outputs of a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Way = Literal["plain", "onednn", "packed"]
+ROWS = (8, 32, 128, 512)  # numbers of rows that are tried; one in between takes the next one's way
+
+
+class Product:
+    """x @ weight.T + bias for states x, float32 in and out; the weight may be bfloat16."""
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...], exact: bool = False
+    ) -> None:
+        """weight [O, I], used where it lies; ways: one for each of `ROWS`.
+
+        `exact`: compute in float32, also with a bfloat16 weight, of which a copy is made.
+        """
+        self.source = weight.detach()
+        self.weight = self.source.float() if exact else self.source
+        self.bias = None if bias is None else bias.detach()
+        self.ways = ways
+        self.in_float32 = self.weight.dtype == torch.float32
+        self._packed = packed(self.weight) if "packed" in ways else self.weight
+        self._version = self.source._version
+
+    @property
+    def num_outputs(self) -> int:
+        return self.weight.shape[0]
+
+    def follow(self) -> None:
+        """Copy the weight again if it has changed, as it does in every update."""
+        if self._version == self.source._version:
+            return
+        if self.weight.dtype != self.source.dtype:
+            self.weight.copy_(self.source)
+        if "packed" in self.ways:
+            self._packed = packed(self.weight)
+        self._version = self.source._version
+
+    def times(self, x: Tensor) -> Tensor:
+        """x [N, I] -> [N, O]"""
+        out = self._oned(x)
+        if out is None:
+            out = self._cast(x) @ self.weight.t()
+        out = out.float()
+        return out if self.bias is None else out.add_(self.bias)
+
+    def plus(self, x: Tensor, to: Tensor) -> Tensor:
+        """The same added to `to` [N, O], which is overwritten."""
+        out = self._oned(x)
+        if out is not None:
+            to.add_(out)
+        elif self.in_float32:
+            to.addmm_(x, self.weight.t())
+        else:
+            to.add_(self._cast(x) @ self.weight.t())
+        return to if self.bias is None else to.add_(self.bias)
+
+    def _oned(self, x: Tensor) -> Tensor | None:
+        """oneDNN's product, where it is the way for so many rows."""
+        way = way_for(self.ways, len(x))
+        if way == "plain":
+            return None
+        return onednn(self._cast(x), self._packed if way == "packed" else self.weight)
+
+    def _cast(self, x: Tensor) -> Tensor:
+        return x if self.in_float32 else x.to(self.weight.dtype)
+
+
+def way_for(ways: tuple[Way, ...], rows: int) -> Way:
+    """The one that was fastest for so many rows, or for the next number of them that was tried."""
+    for tried, way in zip(ROWS, ways, strict=True):
+        if rows <= tried:
+            return way
+    return ways[-1]
+
+
+def onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """x [N, I] and a weight [O, I], packed or not -> [N, O] in their dtype."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return out
+
+
+def packed(weight: Tensor) -> Tensor:
+    """The weight [O, I] laid out for oneDNN: a copy, which only `onednn` can read."""
+    out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS[1])
+    return out
+
+
+def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
+    """Each way of multiplying states with this weight [O, I]; what PyTorch lacks is left out."""
+    found: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        laid_out = packed(weight)
+        found["onednn"] = lambda x: onednn(x, weight)
+        found["packed"] = lambda x: onednn(x, laid_out)
+    return found

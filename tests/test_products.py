@@ -1,0 +1,188 @@
+"""Ways to multiply: each gives the plain numbers, follows the weights, and is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from rolecall.engines import llama_pass
+from rolecall.engines.local import LocalEngine
+from rolecall.interfaces.engine import Request, Sampling
+from rolecall.models.cpu import product_trials, products
+from rolecall.models.cpu.product_trials import PLAIN, tried, ways_of
+from rolecall.models.cpu.products import ROWS, Product
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model
+from rolecall.runtime.call_tree import IdleBarrier
+from tests.test_llama import logits
+from tests.toy import language_model
+
+WAYS = ["plain", "onednn", "packed"]
+
+
+def weights(dtype=torch.float32, *, outputs=48, inputs=40):
+    random = torch.Generator().manual_seed(1)
+    weight = torch.randn(outputs, inputs, generator=random).to(dtype)
+    return weight, torch.randn(outputs, generator=random).to(dtype)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing remembered in this process."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(product_trials, "_known", {})
+    return tmp_path / "rolecall/products.json"
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Engines take this way for every product."""
+    return lambda way: monkeypatch.setattr(
+        llama_pass, "ways_of", lambda *size, dtype: (way,) * len(ROWS)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows", [1, 7, 8, 33, 600])
+def test_every_way_gives_the_same_numbers(way, rows, dtype):
+    weight, bias = weights(dtype)
+    x, to = torch.randn(rows, 40), torch.randn(rows, 48)
+    product = Product(weight, bias, ways=(way,) * len(ROWS))
+    wanted = x.to(dtype).float() @ weight.float().t() + bias.float()
+    bound = product_trials.SAME[dtype] * wanted.abs().max()
+    assert product.times(x).dtype == torch.float32
+    assert (product.times(x) - wanted).abs().max() <= bound
+    assert (product.plus(x, to.clone()) - to - wanted).abs().max() <= bound
+    if dtype == torch.bfloat16:
+        exact = Product(weight, bias, ways=(way,) * len(ROWS), exact=True)
+        wanted = x @ weight.float().t() + bias.float()
+        assert (exact.times(x) - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_product_follows_its_weight(way, exact):
+    weight, _ = weights(torch.bfloat16 if exact else torch.float32)
+    product = Product(weight, None, ways=(way,) * len(ROWS), exact=exact)
+    x = torch.randn(3, 40)
+    before = product.times(x)
+    weight.mul_(2.0)
+    if way == "packed" or exact:
+        assert torch.equal(product.times(x), before), "the copy is not asked for yet"
+    product.follow()
+    assert torch.allclose(product.times(x), 2.0 * before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_folder):
+    always(way)
+    model = language_model(model_folder)
+    engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)
+    prompt = np.arange(5, 25, dtype=np.int32)
+
+    async def gap(number):
+        request = Request(f"r{number}", "p", prompt, Sampling(max_tokens=8), 0, ("t", 0, (number,)))
+        [said] = await engine.generate(request)
+        told = await engine.score("p", prompt, said.tokens, temperature=1.0)
+        return np.abs(said.logprobs - told).max()
+
+    async def both():
+        first = await gap(0)
+        with torch.no_grad():
+            for parameter in model.model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        engine.load("p", 1, None)
+        return first, await gap(1)
+
+    assert max(asyncio.run(both())) <= 1e-4
+
+
+def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_folder):
+    exact = language_model(model_folder)
+    rounded = load_model(str(model_folder), device=torch.device("cpu"), dtype=torch.bfloat16)
+    model = LanguageModel(rounded, exact.tokenizer)
+    with torch.no_grad():
+        for mine, theirs in zip(exact.model.parameters(), rounded.parameters(), strict=True):
+            mine.copy_(theirs)
+
+    def asked(one):
+        return lambda t, layout, keep: one.logits(t, layout.position, layout=layout, keep=keep)
+
+    plain = llama_pass.plain(model)
+    assert plain is not None
+    ours = logits(exact, lambda t, layout, keep: plain.logits(t, layout, keep=keep))
+    theirs, wanted = logits(model, asked(model)), logits(exact, asked(exact))
+    assert (ours - wanted).abs().mean() < (theirs - wanted).abs().mean()
+    assert (ours - wanted).abs().max() <= 0.02 * wanted.abs().max()
+
+
+def test_what_was_tried_is_the_same_in_every_later_process(cache):
+    ways = ways_of(64, 32, dtype=torch.float32)
+    assert set(ways) <= set(WAYS)
+    [(machine, table)] = json.loads(cache.read_text()).items()
+    assert "torch" in machine
+    assert table == {"float32 64x32": list(ways)}
+    # Whatever stands there is what a later process takes: it does not try again.
+    table["float32 64x32"] = ["onednn", "plain", "packed", "plain"]
+    cache.write_text(json.dumps({machine: table}))
+    code = (
+        "import torch; torch.set_num_threads(%d); "
+        "from rolecall.models.cpu.product_trials import ways_of; "
+        "print(*ways_of(64, 32, dtype=torch.float32))"
+    )
+    code %= torch.get_num_threads()
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == table["float32 64x32"]
+
+
+@pytest.mark.parametrize("written", ["", "[]", "{", '{"m": 3}', '{"m": {"float32 64x32": ["no"]}}'])
+def test_a_damaged_file_is_as_none(cache, written):
+    cache.parent.mkdir()
+    cache.write_text(written.replace('"m"', json.dumps(product_trials.machine_name())))
+    assert set(ways_of(64, 32, dtype=torch.float32)) <= set(WAYS)
+    assert len(json.loads(cache.read_text())[product_trials.machine_name()]["float32 64x32"]) == 4
+
+
+def test_without_a_cache_folder_products_are_plain_and_one_line_says_so(cache, caplog):
+    cache.parent.write_text("a file, where the folder should be")
+    with caplog.at_level(logging.WARNING, "rolecall"):
+        assert ways_of(64, 32, dtype=torch.float32) == PLAIN
+        assert ways_of(64, 32, dtype=torch.float32) == PLAIN
+    [line] = caplog.messages
+    assert line.startswith("products are not tried, the plain ones are used: ")
+
+
+def test_a_product_that_gives_other_numbers_is_not_taken(monkeypatch, caplog):
+    def with_a_wrong_one(weight):
+        wrong = torch.zeros(weight.shape[0])  # the fastest of all
+        return {**products.candidates(weight), "onednn": lambda x: wrong.expand(len(x), -1)}
+
+    monkeypatch.setattr(product_trials, "candidates", with_a_wrong_one)
+    with caplog.at_level(logging.WARNING, "rolecall"):
+        assert "onednn" not in tried(64, 32, dtype=torch.float32)
+    assert caplog.messages[0] == "product ['onednn'] of 64x32 gives other numbers"
+
+
+def test_a_way_must_be_faster_by_a_tenth(monkeypatch):
+    took = {"plain": 1.0, "onednn": 0.95, "packed": 0.5}
+    monkeypatch.setattr(product_trials, "_seconds", lambda work, x: took[work])
+    fastest = product_trials._fastest
+    x = torch.zeros(1, 1)
+    assert fastest({"plain": "plain", "onednn": "onednn"}, x) == "plain"
+    assert fastest({"plain": "plain", "onednn": "onednn", "packed": "packed"}, x) == "packed"
+
+
+def test_a_number_of_rows_takes_the_way_of_the_next_one_that_was_tried():
+    ways = ("packed", "onednn", "plain", "packed")
+    found = [products.way_for(ways, rows) for rows in (1, 8, 9, 32, 33, 128, 129, 512, 5000)]
+    assert found == ["packed", "packed", "onednn", "onednn", "plain", "plain", *["packed"] * 3]
