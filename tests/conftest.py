@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 FAMILIES = {"qwen2.5": "Qwen2", "qwen3": "Qwen3", "llama3.2": "Llama"}  # in transformers
+gc.disable()  # until all tests are collected, whose objects it would look through again and again
 HERE = Path(__file__).resolve().parent
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -73,8 +74,9 @@ def shared() -> Path:
     return SHARED
 
 
-# What `make evidence` runs and `make test` leaves out: that recipes and algorithms learn what they
-# must, that the small models can do it, and that both sides of a benchmark do the same work.
+# What `make evidence` runs, by the names in the Makefile, and `make test` leaves out: that recipes
+# and algorithms learn what they must, that the small models can do it, and that both sides of a
+# benchmark do the same work.
 EVIDENCE = ("bench", "habits", "proofs", "test_learning", "tiny")
 # What `make test-alone` runs and both leave out, with single tests that are marked so: it starts
 # processes that use every core.
@@ -99,6 +101,12 @@ SLOW = (
     "test_user_page", "test_validation",
 )  # fmt: skip
 
+# Files of half a minute and more, the longest first.
+LONGEST = (
+    "test_learning", "proofs/test_proofs", "learners/test_ranks", "test_every_algorithm",
+    "test_equal_runs", "rewards/test_equivalence",
+)  # fmt: skip
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
@@ -109,11 +117,19 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.alone)
         if place.startswith(EVIDENCE):
             item.add_marker(pytest.mark.evidence)
-    # Slow ones first: a process that begins one at the end keeps the others waiting.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    # Long ones first: a process that begins one at the end keeps the others waiting.
+    items.sort(key=_turn_of)
+
+
+def _turn_of(item: pytest.Item) -> int:
+    place = str(item.path.relative_to(HERE).with_suffix(""))
+    if place in LONGEST:
+        return LONGEST.index(place)
+    return len(LONGEST) + (item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish():
     """What is there from now on to the end is not looked through again, which takes a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rolecall.cli.staged import read
+from rolecall.cli.stage_list import read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.storage.run_folder import RunFolder

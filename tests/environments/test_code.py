@@ -95,7 +95,7 @@ def test_solutions_of_humaneval_score_1_and_none_of_another_does(shared, sandbox
     tasks = code_tasks(shared / "data/HumanEval.jsonl.gz")
     assert len(tasks) == 164
     assert not any(task.answer["tests"][0] in task.prompt for task in tasks)
-    some = tasks[::8]
+    some = tasks[::20]  # test_verdict.py runs all of them
     bodies = [fence(task.info["reference"].removeprefix(task.prompt)) for task in some]
     assert scores(sandbox, some, bodies) == [1.0] * len(some)
     alone = [fence(task.info["reference"]) for task in some]

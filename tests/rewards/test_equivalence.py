@@ -166,16 +166,22 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_a_wrong_answer(command, 
 UNREADABLE = [r"m_{\max}=n^{2}-n-1", "t(0,4]"]
 
 
-@pytest.mark.parametrize("reference", [*UNREADABLE, r"\frac{1}{", ENDLESS, "x+" * 1500 + "1"])
-def test_a_reference_that_no_parser_reads_is_compared_as_text(reference):
+@pytest.fixture(scope="module")
+def impatient():
     judge = MathJudge(time_s=0.5)
+    yield judge
+    asyncio.run(judge.close())
+
+
+@pytest.mark.parametrize("reference", [*UNREADABLE, r"\frac{1}{", ENDLESS, "x+" * 1500 + "1"])
+def test_a_reference_that_no_parser_reads_is_compared_as_text(impatient, reference):
+    judge, before = impatient, impatient.counts["text"]
     assert ask(judge, reference, reference).equal
     if len(reference) < judge.max_chars:
         assert ask(judge, f" {reference} ", reference).equal
     for other in ("5x", "n+1", "(0,4)"):
         assert ask(judge, other, reference) == Verdict(False, "text"), other
-    assert judge.counts["text"] == 3
-    asyncio.run(judge.close())
+    assert judge.counts["text"] == before + 3
 
 
 def test_references_that_no_parser_reads_are_found_before_a_run():

@@ -6,17 +6,15 @@ become tokens, an engine samples, and a `Turn` is recorded on the episode and re
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-import numpy as np
-
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
+from rolecall.agents.answering import Answering
 from rolecall.interfaces.critic import Chooser, Judge
-from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
+from rolecall.interfaces.engine import Answer, Completion
 from rolecall.interfaces.environment import Observation
 from rolecall.interfaces.follower import Follower
 from rolecall.interfaces.tool import Tool
@@ -44,10 +42,7 @@ class Team:
     ) -> None:
         self._agents = agents
         self._episode = episode
-        self._call_seed = call_seed
-        self._swap = swap  # what a replay changes
-        self._recorded = recorded or {}  # turns of the episode that is replayed
-        self._tries_out = tries_out
+        self._answering = Answering(episode, call_seed, swap, recorded or {}, tries_out)
         self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
@@ -91,7 +86,7 @@ class Team:
         """Each of these is done as an action: its tools, if it called any, have answered."""
         for turn in turns:
             for follower in self._followers:
-                await follower.acted(turn, self._recorded.get(turn.path))
+                await follower.acted(turn, self._answering.recorded.get(turn.path))
 
     async def with_words(self, agent: str, said: tuple[Said, ...]) -> tuple[Said, ...]:
         """What an agent is told, and behind each turn what those who follow have to say of it."""
@@ -162,14 +157,14 @@ class Member:
             raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
 
         async def ask(*said: Said) -> list[Turn]:
-            return await self._ask(said, number if self.team._tries_out else 1)
+            return await self._ask(said, number if self.team._answering.tries_out else 1)
 
         return ask
 
     async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
         turns = await self._ask(said, chooser.candidates)
-        random = Random(seed_of(self.team._call_seed, "choose", turns[0].id))
-        explores = self.team._tries_out
+        random = Random(seed_of(self.team._answering.call_seed, "choose", turns[0].id))
+        explores = self.team._answering.tries_out
         return self.team.choose(await chooser(turns, explores=explores, random=random))
 
     async def _refine(self, said: tuple[Said, ...], judge: Judge) -> Turn:
@@ -262,7 +257,8 @@ class Member:
                 )
                 for place in ([path] if number is None else [(*path, k) for k in range(number)])
             ]
-            for turn, one in zip(turns, await self._say(turns, path), strict=True):
+            found = await self.team._answering.say(agent, turns, path)
+            for turn, one in zip(turns, found, strict=True):
                 self._record(turn, one)
             episode.turns += turns
         return turns
@@ -284,80 +280,6 @@ class Member:
             options=policy.template,
             tools=[tool.schema for tool in tools] if native else None,
         )
-
-    async def _say(self, turns: list[Turn], path: tuple[int, ...]) -> Sequence[Completion | Answer]:
-        """What the turns of one call say: sampled, or as a replay has it."""
-        swap = self.team._swap
-        swapped = swap is not None and swap.path == path
-        if swap is not None and swapped and swap.text is not None:
-            return self._given(swap.text, len(turns))
-        recorded = [self.team._recorded.get(turn.path) for turn in turns]
-        again = [old for old, turn in zip(recorded, turns, strict=True) if _repeats(old, turn)]
-        if not swapped and len(again) == len(turns):
-            return _again([old for old in again if old is not None])
-        seed = seed_of(self.team._call_seed, path)
-        if swap is not None and swapped:
-            seed = seed_of(seed, "swap", swap.draw)
-        return await self._asked(turns, path, seed)
-
-    async def _asked(
-        self, turns: list[Turn], path: tuple[int, ...], seed: int
-    ) -> Sequence[Completion | Answer]:
-        """What the policy's engine says; how long it took is noted on the episode."""
-        agent, episode = self.agent, self.team._episode
-        started = time.monotonic()
-        said = await self._answered(turns, path, seed)
-        took = f"call_s/{agent.name}"
-        episode.metrics[took] = episode.metrics.get(took, 0.0) + time.monotonic() - started
-        return said
-
-    async def _answered(
-        self, turns: list[Turn], path: tuple[int, ...], seed: int
-    ) -> Sequence[Completion | Answer]:
-        agent, episode = self.agent, self.team._episode
-        name, engine = f"{episode.id}/{'.'.join(map(str, path))}", agent.policy.engine
-        prompt = turns[0].prompt
-        if prompt is None:
-            assert isinstance(engine, TextEngine), "an engine that takes messages"
-            return await engine.answer(
-                Question(
-                    id=name,
-                    policy=agent.policy.name,
-                    messages=turns[0].messages,
-                    sampling=agent.sampling,
-                    seed=seed,
-                    n=len(turns),
-                )
-            )
-        cross = agent.cross_policy if self.team._tries_out else None
-        if cross is not None and Random(seed_of(seed, "cross")).random() < cross.share:
-            for turn in turns:
-                turn.sampled_by = cross.policy.name
-            engine = cross.policy.engine
-        return await engine.generate(
-            Request(
-                id=name,
-                policy=turns[0].sampled_by or agent.policy.name,
-                prompt=prompt,
-                sampling=agent.sampling,
-                seed=seed,
-                order=(episode.id, episode.attempt, path),
-                n=len(turns),
-                episode=episode.id,
-            )
-        )
-
-    def _given(self, text: str, number: int) -> Sequence[Completion | Answer]:
-        """A text that nobody sampled; where there are tokens, they end like an answer's."""
-        tokenizer = self.agent.policy.tokenizer
-        if tokenizer is None:
-            return [Answer(text, "stop")] * number
-        ids = np.append(chat_template.encode(tokenizer, text), tokenizer.eos_token_id).astype(
-            np.int32
-        )
-        nothing = np.zeros(len(ids))
-        one = Completion(ids, nothing.astype(np.float32), nothing.astype(np.int32), "stop")
-        return [one] * number
 
     def _record(self, turn: Turn, said: Completion | Answer) -> None:
         agent = self.agent
@@ -386,28 +308,6 @@ class Member:
     def _penalise(self, turn: Turn) -> None:
         if not turn.valid and self.agent.invalid_penalty:
             turn.rewards["invalid"] = -self.agent.invalid_penalty
-
-
-def _repeats(old: Turn | None, turn: Turn) -> bool:
-    """Whether the agent is shown what it was shown in the turn before."""
-    if old is None or old.agent != turn.agent:
-        return False
-    if turn.prompt is None or old.prompt is None:
-        shown = [[(m.role, m.content, m.name) for m in one.messages] for one in (old, turn)]
-        return turn.prompt is old.prompt and shown[0] == shown[1]
-    return np.array_equal(old.prompt, turn.prompt)
-
-
-def _again(turns: list[Turn]) -> Sequence[Completion | Answer]:
-    """What the turns said, without what it cost then."""
-    if turns[0].prompt is None:
-        return [Answer(turn.text, turn.finish) for turn in turns]
-    found = []
-    for turn in turns:
-        assert turn.logprobs is not None
-        assert turn.versions is not None
-        found.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
-    return found
 
 
 def state_of(shown: Observation) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.cli import staged
 from rolecall.cli.run_paths import is_run
+from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.interfaces.environment import ENDLESS
@@ -34,7 +34,7 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
     was printed.
     """
     path = Path(source)
-    if staged.is_staged(path, overrides):
+    if is_staged(path, overrides):
         return {
             "stages": _check_stages(path / STAGES if path.is_dir() else find(source), overrides)
         }
@@ -52,7 +52,7 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
 def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
     """Each stage with what its own config would do."""
     found = {}
-    for part in staged.read(file, overrides):
+    for part in read(file, overrides):
         Console().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
         if part.stage.source is not None:
             part.config.rollout.data = None  # its file is not there yet

@@ -87,7 +87,7 @@ def reproduce_drmas(
                 continue
             one = _run(setting, files[name], top / "runs" / name, overrides, seed=seed)
             found.setdefault(name, []).append(one)
-            _write(top, parts, found)
+            _write(top, parts, found, newest=name)
     console.print(Markdown((top / "report.md").read_text()))
     console.print(f"Wrote {top}: report.md, results.json, configs, runs", soft_wrap=True)
     return _plain(found)
@@ -191,11 +191,16 @@ def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:
     return found if found["overrides"] == overrides else None
 
 
-def _write(top: Path, parts: dict[tuple[str, int], list[Setting]], found: Found) -> None:
-    """What is there so far, so that a command that is stopped leaves it."""
+def _write(
+    top: Path, parts: dict[tuple[str, int], list[Setting]], found: Found, *, newest: str
+) -> None:
+    """What is there so far, so that a command that is stopped leaves it.
+
+    Of the figures those that show the newest run; the others are as they were.
+    """
     told = [report(kind, number, of, found) for (kind, number), of in parts.items()]
     for (kind, number), of in parts.items():
-        if kind == "figure":
+        if kind == "figure" and any(setting.name == newest for setting in of):
             figures.draw(number, of, found, top / f"figure-{number}.png")
     run_folder.write_aside(top / "report.md", "\n\n".join(told) + "\n")
     run_folder.write_aside(top / "results.json", json.dumps(_plain(found), indent=2) + "\n")

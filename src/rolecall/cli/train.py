@@ -11,6 +11,7 @@ from rolecall.cli import staged
 from rolecall.cli.check import agents_of, agents_table
 from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
 from rolecall.cli.run_paths import is_run
+from rolecall.cli.stage_list import is_staged
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
@@ -38,7 +39,7 @@ def train(
     """
     with terminal.notices(console):
         path = Path(source)
-        if staged.is_staged(path, overrides):
+        if is_staged(path, overrides):
             return staged.train(
                 path if path.is_dir() else find(source),
                 overrides,

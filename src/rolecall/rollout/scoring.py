@@ -84,7 +84,9 @@ class Tally:
         self.num_scored += len(group)
 
     def _score(self, episode: Episode) -> float:
-        return episode.metrics.get(f"score/{self.options.agent}", episode.headline or 0.0)
+        whole = episode.headline or 0.0
+        agent = self.options.agent
+        return whole if agent is None else episode.metrics.get(f"score/{agent}", whole)
 
     def summary(self) -> dict[str, Any]:
         """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.

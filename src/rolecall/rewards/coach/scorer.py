@@ -18,16 +18,14 @@ class Scorer:
 
     async def settle(self, action: Action) -> CoachError | None:
         """See to it that the action's turn has a score. Returns why it has none."""
-        try:
-            if action.turn.coach is None:
-                await self.write(action)
-        except CoachError as error:
-            return error
-        return None
+        return None if action.turn.coach is not None else await self._tried(action)
 
     async def look_back(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
         """A second score beside the first, with the outcome in view."""
         action.outcome = outcome
+        return await self._tried(action)
+
+    async def _tried(self, action: Action) -> CoachError | None:
         try:
             await self.write(action)
         except CoachError as error:

@@ -1,0 +1,35 @@
+"""Declares the commands about this machine and what is installed: doctor and info."""
+
+from __future__ import annotations
+
+import typer
+
+from rolecall.cli.arguments import Json
+from rolecall.cli.output import emit, people_on_stderr
+
+
+def doctor(json_file: Json = None) -> None:
+    """Try out this machine: devices, their speed, which fast paths hold, and what is missing."""
+    from rolecall.cli.doctor import doctor as command
+
+    with people_on_stderr(json_file):
+        found = command()
+    emit(found, json_file)
+    if not found["ok"]:
+        raise typer.Exit(1)
+
+
+def info(json_file: Json = None) -> None:
+    """Versions, devices, extras, and what a config can name."""
+    from rolecall.cli.info import collect
+
+    found = collect()
+    if json_file is None:
+        for name, value in found.items():
+            listed = (
+                ", ".join(f"{k} {v}" for k, v in value.items())
+                if isinstance(value, dict)
+                else ", ".join(value)
+            )
+            typer.echo(f"{name:13} {listed}")
+    emit(found, json_file)

@@ -1,0 +1,101 @@
+"""Declares the commands that make what a run needs: import, data and tiny build."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolecall.cli.arguments import Json, Overrides, Source
+from rolecall.cli.output import emit, people_on_stderr
+from rolecall.config.errors import ConfigError
+
+
+def import_config(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
+    ],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what has a counterpart, leave out the rest.")
+    ] = False,
+) -> None:
+    """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
+    from rolecall.importers.importing import import_files
+
+    files = [Path(part) for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    if not files:
+        raise ConfigError("no file is given; name the YAML file or the run script to import")
+    text, found = import_files(files, overrides, source=source, partial=partial)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    output.write_text(text)
+    left = f"; fill in {', '.join(found.edits)}" if found.edits else ""
+    typer.echo(f"Wrote {output}{left}", err=True)
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set; default: list them.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="[SPLIT=]FILE", help="Your own files, without the hub."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder; default: data/NAME.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Prepare a public data set: JSON Lines that environments read, each row checked."""
+    from rolecall.data_sets.finding import fetch, given
+    from rolecall.data_sets.known import LISTED, named
+    from rolecall.data_sets.preparing import prepare
+
+    if name is None:
+        if source or output:
+            raise ConfigError(
+                "--from and --output need the name of a data set; write one of: "
+                + ", ".join(d.name for d in LISTED)
+            )
+        for one in LISTED if json_file is None else []:
+            splits = ", ".join(one.files)
+            typer.echo(f"{one.name:16} {one.kind:13} {splits:12} {one.hub or one.needs}")
+        emit([{"name": d.name, "kind": d.kind, "hub": d.hub, "splits": [*d.files]} for d in LISTED],
+             json_file)  # fmt: skip
+        return
+    try:
+        wanted = named(name)
+        files = given(wanted, source) if source else fetch(wanted)
+        found = prepare(wanted, files, output or Path("data") / wanted.name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with people_on_stderr(json_file):
+        typer.echo("\n".join(found.lines()))
+    emit(asdict(found), json_file)
+
+
+def tiny_build(
+    source: Source,
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("tiny-model"),
+    also: Annotated[
+        list[str] | None, typer.Option(metavar="RECIPE|FILE", help="Another team that it plays.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
+    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations of a team.")] = 12_000,
+    hidden: Annotated[int, typer.Option(min=8, help="Width, a multiple of 8.")] = 128,
+    layers: Annotated[int, typer.Option(min=1, help="Depth.")] = 4,
+    vocab: Annotated[int, typer.Option(min=300, help="Most tokens beside the tags.")] = 480,
+    seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
+) -> None:
+    """Make a small model from the demonstrations that the workflows of recipes register."""
+    from rolecall.cli.tiny import build_tiny
+    from rolecall.tiny.build import Size
+
+    size = Size(vocab=vocab, hidden=hidden, layers=layers, minutes=minutes, num_episodes=episodes)
+    build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)

@@ -1,0 +1,142 @@
+"""Does one stage: trains, collects a data set or evaluates, in the stage's own folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rolecall.cli.collect import played_now, stored
+from rolecall.cli.collect import write as write_rows
+from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
+from rolecall.cli.services import running
+from rolecall.cli.stage_list import Part
+from rolecall.config.errors import ConfigError
+from rolecall.config.stages import DATA
+from rolecall.monitor import summary, terminal
+from rolecall.monitor.comparison import TEST
+from rolecall.runtime.call_tree import task_factory
+from rolecall.setup.build import build
+from rolecall.setup.carried import Carried
+from rolecall.setup.plan import validate
+from rolecall.storage import checkpoint, run_folder
+from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.evaluation_journal import evaluation_journal
+from rolecall.storage.run_folder import RunFolder
+from rolecall.training import train_step
+from rolecall.training.evaluating import evaluate_run
+from rolecall.training.run import Run
+
+console = Console()
+Found = dict[str, Any]
+
+
+class OneStage:
+    """A stage with what it takes over from those before it."""
+
+    def __init__(
+        self,
+        part: Part,
+        top: Path,
+        carried: Carried,
+        later: list[str],
+        *,
+        allow_changes: bool,
+        stop: Stop,
+    ) -> None:
+        self.stage, self.top, self.carried, self.later = part.stage, top, carried, later
+        self.allow_changes, self.stop = allow_changes, stop
+        self.declared = part.config
+        config = part.config.model_copy(deep=True)
+        config._places = part.config._places
+        carried.apply(config)
+        if self.stage.kind == "train" and self.stage.source is not None:
+            config.rollout.data = str((top / self.stage.source / DATA).resolve())
+        self.config = config
+        self.folder = RunFolder(top / part.name)
+
+    def done(self) -> Found:
+        """What it came to, in this process or in an earlier one."""
+        self.folder.check(self.config, allow_changes=self.allow_changes)
+        kind = self.stage.kind
+        if self._was_done():
+            console.print(f"{self.folder.path} is finished", soft_wrap=True)
+            found: Found = json.loads(self.folder.summary.read_text())
+        else:
+            self._refuse_if_later_ones_began()
+            found = {"train": self._trained, "collect": self._collected}.get(
+                kind, self._evaluated
+            )()
+        if kind == "train":
+            summary.check_trained(found, self.folder.read_metrics())
+            latest = checkpoint.named(self.folder, checkpoint.LATEST)
+            self.carried.add(self.declared, self.stage.name, latest)
+        return found
+
+    def _was_done(self) -> bool:
+        if self.stage.kind == "train":
+            return is_finished(self.folder, self.config)
+        return self.folder.summary.is_file()
+
+    def _refuse_if_later_ones_began(self) -> None:
+        for name in self.later:
+            if (self.top / name / "config.yaml").is_file():
+                raise ConfigError(
+                    f"{self.top / name} has begun after stage {self.stage.name!r} as it was; to "
+                    "go on with that one, choose another --output"
+                )
+
+    def _trained(self) -> Found:
+        return to_the_end(
+            validate(self.config),
+            self.folder,
+            allow_changes=self.allow_changes,
+            stop=self.stop,
+            begin=self._begin,
+            again=self.top,
+        )
+
+    def _begin(self, run: Run) -> None:
+        self.carried.begin(run, self.declared, self.stage)
+
+    def _collected(self) -> Found:
+        options = self.stage.collect
+        assert options is not None, "a stage that collects"
+        with self.folder.started(self.config, allow_changes=self.allow_changes):
+            if self.stage.source is not None:
+                episodes = stored(RunFolder(self.top / self.stage.source), "train")
+            else:
+                run = build(validate(self.config))
+                with running(run):
+                    self._begin(run)
+                    rollout = asyncio.run(played_now(run))
+                episodes = [*rollout.episodes, *rollout.unused]
+                write_parquet(self.folder.episode_file(0), episodes, step=0)
+            found = write_rows(self.config, episodes, options, self.folder.path / DATA)
+            run_folder.write_aside(self.folder.summary, json.dumps(found, indent=2) + "\n")
+        return found
+
+    def _evaluated(self) -> Found:
+        with self.folder.started(self.config, allow_changes=self.allow_changes):
+            run = build(validate(self.config))
+            with running(run):
+                self._begin(run)
+                asyncio.run(self._scored(run))
+            return summarised(self.folder, self.config)
+
+    async def _scored(self, run: Run) -> None:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        await train_step.publish(run, list(run.learners))
+        name = "evaluation-000000"
+        journal = evaluation_journal(self.folder.journal, self.config, run.test, of=name)
+        found = await evaluate_run(
+            run, run.test, file=self.folder.path / f"{name}.parquet", journal=journal
+        )
+        self.folder.forget_after(-1)  # of an evaluation that was stopped here
+        record = {"kind": "evaluation", "step": 0, "when": "after", "split": TEST, **found}
+        self.folder.append_metrics(record)
+        journal.remove()
+        terminal.show_evaluation(record)

@@ -1,0 +1,34 @@
+"""Writes what a command found: JSON where it was asked for, and a line for each problem."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def people_on_stderr(json_file: str | None) -> AbstractContextManager[Any]:
+    """Where JSON goes to the output, what people read goes to stderr."""
+    return redirect_stdout(sys.stderr) if json_file == "-" else nullcontext()
+
+
+def emit(found: Any, json_file: str | None) -> None:
+    """Write what a command found as JSON, where that was asked for."""
+    if json_file is None:
+        return
+    text = json.dumps(found, indent=2)
+    if json_file == "-":
+        typer.echo(text)
+    else:
+        Path(json_file).write_text(text + "\n")
+
+
+def fail(*problems: str, status: int) -> None:
+    """A line on stderr for each problem."""
+    for problem in problems:
+        print(f"rolecall: {' '.join(problem.split())}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,86 @@
+"""Declares the commands that say what a config would do: check, plan and simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolecall.cli.arguments import Json, Overrides, SourceOrRun
+from rolecall.cli.output import emit, people_on_stderr
+
+
+def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
+    """Say what a config would do, with its effective values and memory; all mistakes at once."""
+    from rolecall.cli.check import check as command
+
+    with people_on_stderr(json_file):
+        found = command(source, overrides or [])
+    emit(found, json_file)
+
+
+def plan(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="As many GPUs, not this machine.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.1, max=1e6, help="GB of each of these GPUs.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Say what a run takes of each device's memory, whether it fits, and what would make it fit."""
+    from rolecall.cli.plan import plan as command
+
+    with people_on_stderr(json_file):
+        found = command(source, overrides or [], gpus=gpus, memory_gb=memory)
+    emit(found, json_file)
+
+
+def simulate(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N,N|N..N", help="8, 8,16,64, or doublings 8..1024; default: as placed."
+        ),
+    ] = None,
+    measured: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML with measured figures.")
+    ] = None,
+    mtbf_hours: Annotated[
+        float | None,
+        typer.Option(min=1e-3, max=1e12, help="Hours between two failures of one GPU."),
+    ] = None,
+    environment_s: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e7, help="Seconds of tools and worlds between two turns."),
+    ] = None,
+    restart_s: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e7, help="Seconds until what was lost works again."),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="Of the machine of a run without GPUs."),
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Say how to split GPUs between engines and learners, what is waited for, and step times."""
+    from rolecall.cli.simulate import simulate as command
+
+    with people_on_stderr(json_file):
+        found = command(
+            source,
+            overrides or [],
+            gpus=gpus,
+            measured=measured,
+            mtbf_hours=mtbf_hours,
+            environment_s=environment_s,
+            restart_s=restart_s,
+            cores=cores,
+        )
+    emit(found, json_file)

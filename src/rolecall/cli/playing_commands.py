@@ -1,0 +1,148 @@
+"""Declares the commands in which teams play: train, eval, crossplay and collect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rolecall.cli.arguments import Json, Overrides, SourceOrRun
+from rolecall.cli.output import emit, people_on_stderr
+
+
+def train(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only continue a run.")] = False,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Continue a run with other values of any key.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Train a team; a second start in the same folder continues where the first one stopped."""
+    from rolecall.learners.ranks import child, torchrun
+
+    if torchrun.is_server():
+        torchrun.serve_trainer(child.serve)
+        return
+    from rolecall.cli.train import train as command
+
+    with people_on_stderr(json_file):
+        found = command(
+            source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
+        )
+    torchrun.dismiss()
+    emit(found, json_file)
+
+
+def evaluate(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE|MODEL", help="A run folder, a config, or with --recipe a model."
+        ),
+    ],
+    overrides: Overrides = None,
+    checkpoint: Annotated[
+        str,
+        typer.Option(help="latest, step-N, or best: of validation tasks, else of these."),
+    ] = "latest",
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE|FILE", help="The team that MODEL plays, as every policy."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="POLICY=MODEL", help="The model of one policy.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of what was said and scored; it goes on there.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Score a team on its held-out tasks: avg@n and pass@k."""
+    from rolecall.cli.evaluate import evaluate as command
+
+    with people_on_stderr(json_file):
+        found = command(
+            source,
+            overrides or [],
+            checkpoint_name=checkpoint,
+            recipe=recipe,
+            models=model,
+            output=output,
+        )
+    emit(found, json_file)
+
+
+def crossplay(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN... [KEY.SUB=VALUE]...", help="Run folders, overrides."),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(help="Of every run: latest, best or step-N.")
+    ] = "latest",
+    output: Annotated[
+        Path | None, typer.Option(help="JSON file; default: evaluated/crossplay.json of the first.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
+    from rolecall.cli.crossplay import crossplay as command
+
+    runs = [part for part in given if "=" not in part]
+    overrides = [part for part in given if "=" in part]
+    with people_on_stderr(json_file):
+        found = command(runs, overrides, checkpoint_name=checkpoint, output=output)
+    emit(found, json_file)
+
+
+def collect(
+    source: SourceOrRun,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File: .jsonl or .parquet.")],
+    overrides: Overrides = None,
+    least: Annotated[
+        float | None, typer.Option(help="Least reward of a turn that is kept.")
+    ] = None,
+    best_of: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep the N best attempts at each task.")
+    ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Preferences: better and worse answers to one prompt.")
+    ] = False,
+    agent: Annotated[
+        list[str] | None, typer.Option(help="Only turns of this agent; may be repeated.")
+    ] = None,
+    imitate: Annotated[
+        str,
+        typer.Option(
+            metavar="agent|world|both", help="What agents said, or what the world showed next."
+        ),
+    ] = "agent",
+    checkpoint: Annotated[str, typer.Option(help="Of a run: latest, step-N or best.")] = "latest",
+    played: Annotated[
+        str | None,
+        typer.Option(
+            metavar="train|test|validation", help="Play nothing: take what the run has played."
+        ),
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
+    from rolecall.cli.collect import collect as command
+    from rolecall.config.collecting import collect_config
+
+    given: dict[str, Any] = {"least": least, "best_of": best_of, "pairs": pairs}
+    given |= {"agents": agent or [], "imitate": imitate}
+    with people_on_stderr(json_file):
+        found = command(
+            source,
+            overrides or [],
+            output=output,
+            options=collect_config(given),
+            checkpoint_name=checkpoint,
+            played=played,
+        )
+    emit(found, json_file)

@@ -1,0 +1,52 @@
+"""Declares the commands that show what runs have come to: show and compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolecall.cli.arguments import Json
+from rolecall.cli.output import emit, people_on_stderr
+
+
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
+    ] = False,
+    number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
+    json_file: Json = None,
+) -> None:
+    """Read conversations: the best and the worst, or one task's attempts side by side."""
+    from rolecall.monitor.terminal import show as command
+    from rolecall.storage.run_folder import RunFolder
+
+    folder = RunFolder.existing(run)
+    found = command(
+        folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
+    )
+    emit(found, json_file)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
+    png: Annotated[Path | None, typer.Option(help="File for the curves of both.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Two runs side by side: keys that differ, what either came to, the same tasks in pairs."""
+    from rolecall.monitor.two_runs import compare_runs
+    from rolecall.storage.run_folder import RunFolder
+
+    folders = [RunFolder.existing(run) for run in (a, b)]
+    with people_on_stderr(json_file):
+        found = compare_runs(*folders)
+    if png is not None:
+        from rolecall.monitor.overlay import draw_both
+
+        draw_both(folders[0], folders[1], png)
+    emit(found, json_file)

@@ -1,0 +1,94 @@
+"""Declares the servers: serve sandbox and serve search."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolecall.config.errors import ConfigError
+
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(
+        help="Environment variable with a token that clients must send; needed off loopback."
+    ),
+]
+Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
+
+
+def serve_sandbox(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    token_env: TokenEnv = None,
+    concurrency: Annotated[int, typer.Option(min=0, help="Runs at once; 0: one a core.")] = 0,
+    memory_mb: Annotated[int, typer.Option(min=16, help="Most memory of a run.")] = 4096,
+    wall_s: Annotated[
+        float, typer.Option(min=1, help="Most seconds of a run, whatever a request asks for.")
+    ] = 300.0,
+    unenforced: Annotated[
+        list[str] | None,
+        typer.Option(help="A limit it need not hold: memory, syscalls."),
+    ] = None,
+) -> None:
+    """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
+    from rolecall.serve.sandbox import serve
+
+    try:
+        serve(
+            host,
+            port,
+            token=token_in(token_env),
+            concurrency=concurrency,
+            memory_mb=memory_mb,
+            most_wall_s=wall_s,
+            unenforced=tuple(unenforced or ()),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def serve_search(
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the index, made if it is not there; or a file of faiss."),
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="JSON Lines: id and contents.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of sentence-transformers: index vectors instead of BM25.")
+    ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="A cross-encoder of sentence-transformers to order by.")
+    ] = None,
+    topk: Annotated[int, typer.Option(min=1, help="Documents where a request names none.")] = 3,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_env: TokenEnv = None,
+) -> None:
+    """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
+    from rolecall.serve.search import serve
+
+    try:
+        serve(
+            index=index,
+            corpus=corpus,
+            model=model,
+            reranker=reranker,
+            host=host,
+            port=port,
+            topk=topk,
+            token=token_in(token_env),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def token_in(variable: str | None) -> str:
+    """Raises ConfigError for a variable that is named and not set."""
+    token = "" if variable is None else os.environ.get(variable, "")
+    if variable is not None and not token:
+        raise ConfigError(f"--token-env: the environment variable {variable} is not set")
+    return token
