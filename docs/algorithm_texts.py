@@ -656,7 +656,8 @@ the reference is refreshed every `policies.NAME.reference_update_every` steps
         "nothing: a threshold",
         """
 loss = -sum of lp over the tokens of turns with s_t >= threshold / their number
-a step below `step_threshold`, or with `weight: 0` in a file, is shown and not imitated (2505.20023)
+a step below `step_threshold`, or a message or part with `weight: 0` in a file,
+is shown and not imitated (2505.20023)
 """,
         "Imitation of a file, or rejection sampling of one's own turns; it follows no single "
         "paper.",
@@ -668,6 +669,9 @@ a step below `step_threshold`, or with `weight: 0` in a file, is shown and not i
         (
             "algorithms/test_sft.py::test_the_loss_is_the_mean_of_minus_log_p_over_the_imitated_ids",
             "algorithms/test_sft.py::test_a_wrong_step_is_in_neither_sum_nor_count",
+            "algorithms/test_partly_imitated.py::"
+            "test_loss_and_gradient_agree_with_transformers_over_two_agents",
+            "test_collect.py::test_steps_that_the_world_marked_wrong_are_shown_and_not_trained",
             "algorithms/test_sft.py::test_loss_and_gradient_agree_with_transformers",
             "algorithms/test_dpo_and_trl.py::test_sft_agrees_with_trl",
         ),

@@ -115,6 +115,7 @@ class Turn:
     preference: float | None = None  # the score by which preferences are made of answers
     replayed: float | None = None  # mean outcome of the replays in which it says something else
     replay_error: str = ""  # why there is none
+    imitated: Floats | None = None  # [T] 0 where a data set says that it is wrong; None: nowhere
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
     weight: float = 1.0  # of the policy loss

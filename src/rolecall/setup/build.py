@@ -160,9 +160,12 @@ def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutCont
     if config.rollout.data is None:
         return []
     [kind] = {algorithm.takes_data for algorithm in algorithms.values()}
-    read = demonstrations if kind == "demonstrations" else preferences
     try:
-        groups = read(config.rollout.data, context.agents)
+        if kind == "demonstrations":
+            in_parts = not any(algorithm.answers_data for algorithm in algorithms.values())
+            groups = demonstrations(config.rollout.data, context.agents, in_parts=in_parts)
+        else:
+            groups = preferences(config.rollout.data, context.agents)
     except ValueError as error:
         raise ConfigError(f"rollout.data: {error}") from error
     if config.rollout.groups > len(groups):
