@@ -598,9 +598,12 @@ refine: while A_i < epsilon, at most `max_refine` times, ask again with the prop
 critic: squared error of every prefix's Q against the episode's return
 `train`: loss = -sum of min(exp(A / beta), 20) lp over the tokens of played turns / their number
 """,
-        "Speaker by speaker only, in any workflow: there is no mode that scores a joint plan at "
-        "once. Training the model is ours, and so are three refinements and `beta` 1; by default "
-        "the agents' weights stay. What others say at the same time is not in a proposal's prefix. "
+        "Mode S is any workflow, speaker by speaker. Mode J is a workflow in which one planner "
+        "says what all shall do (`single`, `multi_turn`): it is the only speaker, so its A is that "
+        "of the joint plan, Q(s, u) - V(s). There is no option for it. Agents that speak at once "
+        "are judged one by one, each as if it spoke first: nobody knows who else will speak before "
+        "a call is judged, so their proposals are never judged together. Training the model is "
+        "ours, and so are three refinements and `beta` 1; by default the agents' weights stay. "
         "The critic's loss is Huber's, which is the square up to ten spreads.",
         (
             "Refused proposals that count as played, in the transcript or in the return.",
@@ -608,6 +611,8 @@ critic: squared error of every prefix's Q against the episode's return
         ),
         (
             "algorithms/test_read.py::test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game",
+            "algorithms/test_read.py::"
+            "test_a_planner_who_speaks_for_all_is_judged_by_the_joint_plan",
             "algorithms/test_read.py::test_known_weights",
             "algorithms/test_read.py::test_a_proposal_that_adds_too_little_is_sent_back_with_its_score",
         ),
