@@ -624,12 +624,19 @@ critic: squared error of every prefix's Q against the episode's return
 f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
 log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
 r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t, R is not read
-critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
+`inner`: another algorithm's A_t, loss and critic on the same r_t
+discriminator loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
 """,
         "The scorers are two layers on mean hidden states of prompt and utterance, and log pi is a "
         "mean: both are ours, for language. There is no shaping term and no cloning beforehand; "
         "train `sft` on the same file first. One step of the scorers a step, half experts' turns, "
-        "with those of the three steps before, whose log-probs are not computed again.",
+        "with those of the three steps before, whose log-probs are not computed again. `inner` may "
+        "be any algorithm that trains on rewards of played turns: the group-relative ones, `ppo` "
+        "and its kin with a value head, `mappo` and `happo` with a critic of the whole "
+        "conversation (2002.10525 has one that attends over agents; a language model that reads "
+        "what all of them said does). Those that compare candidates, filter tasks, replay episodes "
+        "or train on rows are refused, and so are learner ranks: the scorers read the policy's "
+        "model.",
         (
             "The sum of log-probs of a long utterance, which swamps the score.",
             "The raw score as the reward where agents compete: the policy's entropy is no part of "
@@ -640,6 +647,12 @@ critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent'
             "algorithms/test_ma_airl.py::test_known_rewards",
             "algorithms/test_ma_airl.py::test_a_policy_comes_to_say_what_the_expert_says",
             "algorithms/test_ma_airl.py::test_a_saved_one_goes_on_bit_for_bit",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_group_relative_credit_of_what_the_discriminator_pays",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_ppo_chains_what_the_discriminator_pays_from_turn_to_turn",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_mappo_and_its_critic_read_what_the_discriminator_pays",
         ),
     ),
     "spin": Said(

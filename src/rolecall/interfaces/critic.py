@@ -22,6 +22,14 @@ class Critic(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
+class Discriminator(Critic, Protocol):
+    """A critic that pays turns before credit is given, and teaches itself from what it has read."""
+
+    def fit(self) -> dict[str, float]:
+        """Once all policies are updated; its metrics."""
+        ...
+
+
 class Chooser(Protocol):
     """Chooses among the candidates of a call, in any workflow."""
 

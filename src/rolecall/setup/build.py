@@ -28,7 +28,7 @@ from rolecall.setup.weights import (
     in_process,
     load_models,
     load_tokenizers,
-    make_critic,
+    make_critics,
     make_learner,
 )
 from rolecall.setup.workers import make_workers
@@ -151,8 +151,8 @@ def _algorithm_groups(
         if same is not None:
             same.agents |= {name}
         else:
-            critic = make_critic(plan.config, algorithm, models, context.agents)
-            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), critic))
+            made = make_critics(plan.config, algorithm, models, context.agents)
+            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), *made))
     return algorithm_groups
 
 

@@ -69,9 +69,9 @@ class Run:
     def parts(self) -> dict[str, checkpoint.Saved]:
         """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
         critics = {  # two algorithms may each have a critic of one kind, but they share no agent
-            f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
+            f"critic.{name}.{min(part.agents)}": critic
             for part in self.algorithm_groups
-            if part.critic is not None
+            for name, critic in part.critics.items()
         }
         opponents = {f"opponents.{name}": pool for name, pool in self.opponent_pools.items()}
         return {**self.learners, **critics, **opponents}
