@@ -385,10 +385,10 @@ eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of
         """
 chain: the played turns of all agents in order; V reads what was said before the turn
 A: GAE over turns, whitened;  rho = exp(sum over the turn's tokens of (lp - anchor))
-ratio: token  takes the mean in place of the sum
+ratio: token  divides that sum by the turn's tokens, ratio: word  by its words
 """,
-        "The normalisation of the ratio by words is not here, only none and by tokens. The "
-        "published gamma of .99, its rates and its entropy bonus are not defaults.",
+        "The published gamma of .99, its rates and its entropy bonus are not defaults. Words are "
+        "what spaces and line ends separate.",
         (
             "A gamma of .99 for each token, which leaves .076 of a reward after 256 of them.",
             "An early stop at a KL of 1e-6, which skips nearly every step.",
@@ -397,6 +397,8 @@ ratio: token  takes the mean in place of the sum
         (
             "algorithms/test_actor_critics.py::test_marft_chains_the_turns_of_all_agents",
             "algorithms/test_actor_critics.py::test_marfts_loss_is_that_of_whole_utterances",
+            "algorithms/test_actor_critics.py::"
+            "test_marfts_ratio_by_words_of_three_ragged_utterances_of_two_agents",
         ),
         turns="chained over agents",
     ),

@@ -249,6 +249,7 @@ class Batch:
     parent: Ids  # [N] index of the position whose logits predict this token, or NO_PARENT
     mask: Floats  # [N] 1 where the token was sampled and is trained, else 0
     index: Ids  # [N] `Turn.index` of the turn that sampled this token, 0 where mask is 0
+    words: Ids  # [N] words of the turn that sampled this token, at least 1; 0 where mask is 0
     turn: Ids  # [N] index into `turn_ids`; of a shared token, the first turn that has it
     turn_ids: list[str]
     old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below
