@@ -20,7 +20,7 @@ from rolecall.setup.plan import validate
 from rolecall.types import Episode, Turn
 from rolecall.workflows.base import workflow
 from tests.test_every_algorithm import case, train
-from tests.toy import episode, language_model, turn, write
+from tests.toy import command, episode, language_model, turn, write
 from tests.workflows.teams import play_team, shown, turns_of
 
 PAYOFF = [[0.0, 2.0], [2.0, -1.0]]
@@ -251,6 +251,12 @@ def test_weights_stay_while_the_critic_learns_whom_to_send_back(model_folder, tm
     assert last["step"] == 4
     assert np.isfinite(last["critic/loss"])
     assert not any(name.startswith("policy/") for name in last)
+
+
+def test_the_command_ends_well_where_the_critic_alone_has_learned(model_folder, tmp_path):
+    config = case(model_folder, "read", trainer={"steps": 1})
+    config["algorithm"] = "read"
+    assert command("train", write(tmp_path / "c.yaml", config), "--output", tmp_path / "run") == 0
 
 
 def test_an_agent_with_tools_is_not_judged(model_folder, tmp_path):

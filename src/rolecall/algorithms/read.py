@@ -104,9 +104,13 @@ class ReAd(Algorithm):
         return Refiner(self, critic)
 
     def fit(self, episodes: list[Episode], critic: Prefixes) -> dict[str, float]:
-        """Regress the critic on what the episodes came to."""
+        """Regress the critic on what the episodes came to.
+
+        `updates` says that something has learned where the agents' weights stay.
+        """
         returns = [return_of(episode) for episode in episodes]
-        return critic.learn(episodes, returns, epochs=self.critic_epochs)
+        found = critic.learn(episodes, returns, epochs=self.critic_epochs)
+        return found | ({"updates": float(self.critic_epochs)} if found and not self.train else {})
 
 
 class Refiner:
