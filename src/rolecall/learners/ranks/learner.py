@@ -181,8 +181,6 @@ class RankedLearner(Learner):
         self.group.call("take_over", self.name, folder, moments)
 
     def take_over_head(self, folder: Path, *, moments: bool) -> bool:
-        if self.spec.kind == "fsdp":
-            return False
         return all(self.group.call("take_over_head", self.name, folder, moments))
 
     def _deal(self, batches: list[Batch]) -> Dealt:
