@@ -385,10 +385,10 @@ eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of
         """
 chain: the played turns of all agents in order; V reads what was said before the turn
 A: GAE over turns, whitened;  rho = exp(sum over the turn's tokens of (lp - anchor))
-ratio: token  takes the mean in place of the sum
+ratio: token  divides that sum by the turn's tokens, ratio: word  by its words
 """,
-        "The normalisation of the ratio by words is not here, only none and by tokens. The "
-        "published gamma of .99, its rates and its entropy bonus are not defaults.",
+        "The published gamma of .99, its rates and its entropy bonus are not defaults. Words are "
+        "what spaces and line ends separate.",
         (
             "A gamma of .99 for each token, which leaves .076 of a reward after 256 of them.",
             "An early stop at a KL of 1e-6, which skips nearly every step.",
@@ -397,6 +397,8 @@ ratio: token  takes the mean in place of the sum
         (
             "algorithms/test_actor_critics.py::test_marft_chains_the_turns_of_all_agents",
             "algorithms/test_actor_critics.py::test_marfts_loss_is_that_of_whole_utterances",
+            "algorithms/test_actor_critics.py::"
+            "test_marfts_ratio_by_words_of_three_ragged_utterances_of_two_agents",
         ),
         turns="chained over agents",
     ),
@@ -598,9 +600,12 @@ refine: while A_i < epsilon, at most `max_refine` times, ask again with the prop
 critic: squared error of every prefix's Q against the episode's return
 `train`: loss = -sum of min(exp(A / beta), 20) lp over the tokens of played turns / their number
 """,
-        "Speaker by speaker only, in any workflow: there is no mode that scores a joint plan at "
-        "once. Training the model is ours, and so are three refinements and `beta` 1; by default "
-        "the agents' weights stay. What others say at the same time is not in a proposal's prefix. "
+        "Mode S is any workflow, speaker by speaker. Mode J is a workflow in which one planner "
+        "says what all shall do (`single`, `multi_turn`): it is the only speaker, so its A is that "
+        "of the joint plan, Q(s, u) - V(s). There is no option for it. Agents that speak at once "
+        "are judged one by one, each as if it spoke first: nobody knows who else will speak before "
+        "a call is judged, so their proposals are never judged together. Training the model is "
+        "ours, and so are three refinements and `beta` 1; by default the agents' weights stay. "
         "The critic's loss is Huber's, which is the square up to ten spreads.",
         (
             "Refused proposals that count as played, in the transcript or in the return.",
@@ -608,6 +613,8 @@ critic: squared error of every prefix's Q against the episode's return
         ),
         (
             "algorithms/test_read.py::test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game",
+            "algorithms/test_read.py::"
+            "test_a_planner_who_speaks_for_all_is_judged_by_the_joint_plan",
             "algorithms/test_read.py::test_known_weights",
             "algorithms/test_read.py::test_a_proposal_that_adds_too_little_is_sent_back_with_its_score",
         ),
@@ -619,12 +626,19 @@ critic: squared error of every prefix's Q against the episode's return
 f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
 log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
 r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t, R is not read
-critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
+`inner`: another algorithm's A_t, loss and critic on the same r_t
+discriminator loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
 """,
         "The scorers are two layers on mean hidden states of prompt and utterance, and log pi is a "
         "mean: both are ours, for language. There is no shaping term and no cloning beforehand; "
         "train `sft` on the same file first. One step of the scorers a step, half experts' turns, "
-        "with those of the three steps before, whose log-probs are not computed again.",
+        "with those of the three steps before, whose log-probs are not computed again. `inner` may "
+        "be any algorithm that trains on rewards of played turns: the group-relative ones, `ppo` "
+        "and its kin with a value head, `mappo` and `happo` with a critic of the whole "
+        "conversation (2002.10525 has one that attends over agents; a language model that reads "
+        "what all of them said does). Those that compare candidates, filter tasks, replay episodes "
+        "or train on rows are refused, and so are learner ranks: the scorers read the policy's "
+        "model.",
         (
             "The sum of log-probs of a long utterance, which swamps the score.",
             "The raw score as the reward where agents compete: the policy's entropy is no part of "
@@ -635,6 +649,12 @@ critic loss = mean -log D over experts' turns + mean -log(1 - D) over the agent'
             "algorithms/test_ma_airl.py::test_known_rewards",
             "algorithms/test_ma_airl.py::test_a_policy_comes_to_say_what_the_expert_says",
             "algorithms/test_ma_airl.py::test_a_saved_one_goes_on_bit_for_bit",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_group_relative_credit_of_what_the_discriminator_pays",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_ppo_chains_what_the_discriminator_pays_from_turn_to_turn",
+            "algorithms/test_ma_airl_inner.py::"
+            "test_mappo_and_its_critic_read_what_the_discriminator_pays",
         ),
     ),
     "spin": Said(
@@ -656,7 +676,8 @@ the reference is refreshed every `policies.NAME.reference_update_every` steps
         "nothing: a threshold",
         """
 loss = -sum of lp over the tokens of turns with s_t >= threshold / their number
-a step below `step_threshold`, or with `weight: 0` in a file, is shown and not imitated (2505.20023)
+a step below `step_threshold`, or a message or part with `weight: 0` in a file,
+is shown and not imitated (2505.20023)
 """,
         "Imitation of a file, or rejection sampling of one's own turns; it follows no single "
         "paper.",
@@ -668,6 +689,9 @@ a step below `step_threshold`, or with `weight: 0` in a file, is shown and not i
         (
             "algorithms/test_sft.py::test_the_loss_is_the_mean_of_minus_log_p_over_the_imitated_ids",
             "algorithms/test_sft.py::test_a_wrong_step_is_in_neither_sum_nor_count",
+            "algorithms/test_partly_imitated.py::"
+            "test_loss_and_gradient_agree_with_transformers_over_two_agents",
+            "test_collect.py::test_steps_that_the_world_marked_wrong_are_shown_and_not_trained",
             "algorithms/test_sft.py::test_loss_and_gradient_agree_with_transformers",
             "algorithms/test_dpo_and_trl.py::test_sft_agrees_with_trl",
         ),

@@ -105,6 +105,8 @@ def _reference(kind: type[Algorithm]) -> str:
 
 
 def _critic(kind: type[Algorithm]) -> str:
+    if kind.discriminator is not None:
+        return f"`{kind.discriminator}`, a model; `inner` may bring another"
     if kind.critic is None:
         return "none"
     return f"`{kind.critic}`" + (", a model" if kind.critic_reads else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,13 +14,14 @@ import pytest
 from rolecall.agents.agent import Policy
 from rolecall.config.collecting import CollectConfig
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.data_set import COLUMNS, WHAT_NEXT, rows_of
 from rolecall.rollout.offline_data import demonstrations, fingerprint, preferences
 from rolecall.rows.files import read_rows
 from rolecall.rows.writing import write_rows
 from rolecall.storage.episode_io import read_parquet, write_parquet
-from rolecall.types import Message
+from rolecall.types import Message, Task
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, command, episode, relay_config, solo_config, turn, write
 
@@ -53,6 +55,40 @@ def test_turns_are_kept_that_earned_at_least_so_much():
     assert kept(attempts(1.0, 0.5, 0.0)) == [0, 1, 2]
     assert kept(attempts(1.0, 0.5, 0.0), least=0.5) == [0, 1]
     assert kept(attempts(0.2, 0.3), least=0.5) == []
+
+
+def test_a_wrong_step_becomes_no_row_and_the_outcome_is_read_apart_from_it():
+    """Two agents; own rewards of their steps, ragged, in an attempt that was won and one lost."""
+
+    def played(number, outcome):
+        own = {
+            "solver": [{"step": -1.0}, {}, {"coach": 0.4, "invalid": -0.5}],
+            "verifier": [{"coach": 0.2}, {"invalid": -0.1}],
+        }
+        turns = [
+            turn(name, episode=f"{number}", path=(i,), tokens=[i] * (i + 1), rewards=rewards)
+            for name, steps in own.items()
+            for i, rewards in enumerate(steps)
+        ]
+        return episode(number, turns, {"team": outcome})
+
+    def kept_of(**options):
+        episodes = [played(0, 1.0), played(1, 0.0)]
+        rows = rows_of(episodes, CollectConfig(**options), tokenizers=PRINTS)
+        found = defaultdict(list)
+        for row in rows:
+            found[row["id"].partition("/")[0], row["agent"]].append(len(row["completion_ids"]) - 1)
+        return dict(found)
+
+    right = {"solver": [1], "verifier": [0]}
+    assert kept_of(step_least=0.0) == {
+        (str(n), a): kept for n in range(2) for a, kept in right.items()
+    }
+    assert kept_of(step_least=0.0, least=1.0) == {("0", a): kept for a, kept in right.items()}
+    assert kept_of(step_least=0.3, least=1.0) == {("0", "solver"): [1]}
+    assert kept_of(step_least=-0.1, agents=["verifier"], least=0.5) == {("0", "verifier"): [0, 1]}
+    assert kept_of(least=1.0) == {("0", "solver"): [1], ("0", "verifier"): [0]}
+    assert kept_of(least=0.85) == {("0", "solver"): [1, 2], ("0", "verifier"): [0, 1]}
 
 
 def test_the_best_attempts_at_each_task_are_kept_and_of_equal_ones_the_first():
@@ -147,6 +183,8 @@ def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_pat
 def test_options_of_pairs_contradict_those_of_demonstrations():
     with pytest.raises(ValueError, match="best_of has no effect on pairs"):
         CollectConfig(pairs=True, best_of=2)
+    with pytest.raises(ValueError, match="step_least has no effect on pairs"):
+        CollectConfig(pairs=True, step_least=0.0)
     with pytest.raises(ValueError, match="imitate has no effect on pairs"):
         CollectConfig(pairs=True, imitate="world")
 
@@ -272,6 +310,88 @@ def test_a_run_is_collected_and_trained_on(model_folder, tmp_path, capsys):
     assert status == 0
 
 
+class Parity:
+    """An action of an odd number of characters is a wrong step; a task has four."""
+
+    def tasks(self, split):
+        return [Task(f"{split}-{i}", "abcd"[i % 4], None, {"source": "parity"}) for i in range(16)]
+
+    def open(self, task, *, seed):
+        return ParityWorld()
+
+
+class ParityWorld(World):
+    def __init__(self):
+        self.steps = 0
+
+    async def step(self, agent, action):
+        self.steps += 1
+        right = len(action) % 2 == 0
+        said = "right" if right else "wrong"
+        return Observation(said, reward=1.0 if right else -1.0, done=self.steps == 4)
+
+    async def score(self, episode):
+        return {"team": float(episode.turns[-1].rewards["step"] > 0)}
+
+
+def parity_config(folder):
+    config = solo_config(folder, trainer={"steps": 1, "save_every": 1}, evaluation={"tasks": 0})
+    config["team"] = {"actor": config["team"]["solver"]}
+    config["environment"] = {"name": f"{Path(__file__).resolve()}:Parity"}
+    config["workflow"] = "multi_turn"
+    return config
+
+
+def check_steps(file, episodes):
+    """Every right step of a won attempt is a row, and shows all steps before it; no other is."""
+    rows = {row["id"]: row for _, row in read_rows(file)}
+    right, after_wrong = set(), 0
+    for one in episodes:
+        for number, made in enumerate(one.turns):
+            if made.score < 0 or one.rewards["team"] < 1:
+                assert made.id not in rows
+                continue
+            right.add(made.id)
+            shown = rows[made.id]["prompt_ids"]
+            for earlier in one.turns[:number]:
+                after_wrong += earlier.score < 0
+                ids = earlier.tokens.tolist()
+                assert any(shown[i : i + len(ids)] == ids for i in range(len(shown)))
+    assert rows.keys() == right
+    assert after_wrong > 0
+    return rows
+
+
+def test_steps_that_the_world_marked_wrong_are_shown_and_not_trained(
+    model_folder, tmp_path, capsys
+):
+    config = write(tmp_path / "c.yaml", parity_config(model_folder))
+    assert command("train", config, "--output", tmp_path / "run") == 0
+    file = tmp_path / "steps.jsonl"
+    asked = ("collect", tmp_path / "run", "-o", file, "--step-least", "0", "--least", "1")
+    assert command(*asked, "--played", "train") == 0
+    check_steps(file, read_parquet(tmp_path / "run/episodes/step-000001.parquet"))
+    capsys.readouterr()
+    assert command(
+        "train", config, "--output", tmp_path / "sft", "algorithm=sft", "rollout.groups=2",
+        f"rollout.data={file}",
+    ) == 0  # fmt: skip
+
+
+def test_a_stage_trains_on_right_steps_alone(model_folder, tmp_path):
+    config = parity_config(model_folder)
+    config["stages"] = [
+        {"name": "demos", "collect": {"step_least": 0.0, "least": 1.0}},
+        {"name": "warm", "from": "demos", "algorithm": "sft", "rollout": {"groups": 2}},
+    ]
+    assert command("train", write(tmp_path / "c.yaml", config), "--output", tmp_path / "run") == 0
+    [file] = (tmp_path / "run/demos/episodes").glob("*.parquet")
+    rows = check_steps(tmp_path / "run/demos/data.jsonl", read_parquet(file))
+    [trained] = [read_parquet(path) for path in (tmp_path / "run/warm/episodes").glob("*.parquet")]
+    assert {row["id"] for row in rows.values()} >= {e.task.id for e in trained}
+    assert all(np.all(t.advantages == 1.0) for e in trained for t in e.turns)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_an_empty_data_set_can_be_written_and_not_trained_on(
     model_folder, tmp_path, capsys, suffix
@@ -299,6 +419,8 @@ def test_an_empty_data_set_can_be_written_and_not_trained_on(
         (["-o", "x.csv"], "--output: x.csv: write a file name that ends with .jsonl or .parquet"),
         (["-o", "x.jsonl", "--best-of", "0"], "--best-of: "),
         (["-o", "x.jsonl", "--pairs", "--best-of", "2"], "--pairs: best_of has no effect"),
+        (["-o", "x.jsonl", "--pairs", "--step-least", "0"], "--pairs: step_least has no effect"),
+        (["-o", "x.jsonl", "--step-least", "nan"], "--step-least: Input should be"),
         (["-o", "x.jsonl", "--imitate", "all"], "--imitate: Input should be 'agent', 'world'"),
         (["-o", "x.jsonl", "--agent", "nobody"], "--agent: no trained agent 'nobody'"),
         (["-o", "x.jsonl", "--played", "train"], "has played nothing; name a run folder"),

@@ -19,6 +19,10 @@ from safetensors.torch import load_file
 from rolecall.cli.stage_list import read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.setup.build import build
+from rolecall.setup.carried import Carried
+from rolecall.setup.plan import validate
+from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import command, solo_config, write
 
@@ -172,6 +176,111 @@ def test_an_adapters_reference_is_what_an_earlier_stage_made_of_it(model_folder,
     first, second = RunFolder(tmp_path / "run/spin").read_metrics()
     assert first["agent/solver/loss"] == pytest.approx(math.log(2), abs=1e-6)
     assert second["agent/solver/loss"] != pytest.approx(math.log(2), abs=1e-6)
+
+
+def begun(folder, number):
+    """A stage of a run as it begins, with what it says of its critics."""
+    carried, parts = Carried(), read(folder / "c.yaml", [])
+    for part in parts[:number]:
+        latest = checkpoint.named(RunFolder(folder / "run" / part.name), checkpoint.LATEST)
+        carried.add(part.config, part.name, latest)
+    declared = parts[number].config
+    config = declared.model_copy(deep=True)
+    carried.apply(config)
+    run = build(validate(config))
+    return run, carried.begin(run, declared, parts[number].stage)
+
+
+def critic_config(folder, name, algorithm, **options):
+    """Two steps with a critic; stages go on with it."""
+    section = {"optimizer": {"lr": 1e-2}, **options}
+    return {"algorithm": algorithm, "critics": {name: section}, "trainer": {"steps": 2}}
+
+
+@pytest.mark.parametrize("optimizer", ["fresh", "carried"])
+def test_critics_go_on_from_the_stage_before(model_folder, tmp_path, optimizer):
+    mappo = critic_config(model_folder, "team", "mappo", base=str(model_folder))
+    stages = [{"name": "one"}, {"name": "two", "optimizer": optimizer}]
+    config = staged(model_folder, *stages, **mappo) | {"evaluation": {"tasks": 0}}
+    write(tmp_path / "c.yaml", config)
+    assert command("train", tmp_path / "c.yaml", "--output", tmp_path / "run") == 0
+    run, said = begun(tmp_path, 1)
+    assert said == ["critics.team of solver goes on from stage 'one'"]
+    [critic] = run.critics.values()
+    latest = checkpoint.named(RunFolder(tmp_path / "run/one"), checkpoint.LATEST)
+    saved = torch.load(latest / "critic.team.solver/critic.pt", weights_only=True)
+    assert equal(critic.head.state_dict(), saved["head"])
+    assert critic.head.state_dict()["weight"].any()
+    weights = load_file(latest / "critic.team.solver/model.safetensors")
+    mine = dict(critic.model.named_parameters())
+    assert all(torch.equal(mine[name], weights[name]) for name in mine.keys() & weights.keys())
+    assert not equal(weights, load_file(model_folder / "model.safetensors"))
+    assert [critic.moments.mean, critic.moments.square, critic.moments.weight] == saved["moments"]
+    assert critic.stepper.num_steps == 0
+    assert bool(critic.stepper.optimizer.state) == (optimizer == "carried")
+
+
+def test_value_heads_go_on_where_there_are_as_many(model_folder, tmp_path):
+    ppo = critic_config(model_folder, "agent", "ppo")
+    other = {"critics": {"agent": {"heads": 2}}}
+    stages = [{"name": "one"}, {"name": "two"}, {"name": "three", **other}]
+    config = staged(model_folder, *stages, **ppo) | {"evaluation": {"tasks": 0}}
+    write(tmp_path / "c.yaml", config)
+    assert command("train", tmp_path / "c.yaml", "--output", tmp_path / "run") == 0
+    run, said = begun(tmp_path, 1)
+    assert said == ["critics.agent of policy a goes on from stage 'one'"]
+    learner = run.learners["a"]
+    latest = checkpoint.named(RunFolder(tmp_path / "run/one"), checkpoint.LATEST)
+    saved = torch.load(latest / "a/learner.pt", weights_only=True)
+    assert equal(learner.head.state_dict(), saved["head"])
+    assert saved["head"]["weight"].any()
+    assert (learner.head_stepper.num_steps, learner.version) == (0, 0)
+    run, said = begun(tmp_path, 2)
+    assert said == ["critics.agent of policy a begins anew: stage 'two' had 1 heads"]
+    assert not run.learners["a"].head.state_dict()["weight"].any()
+
+
+def test_a_critic_that_is_another_one_begins_anew_and_says_why(model_folder, tmp_path, capsys):
+    """ReAd's critic has one value for the team; an evaluation refines with what was learned."""
+    from tests.conftest import make_model
+
+    make_model(tmp_path / "other", "qwen3", seed=5)
+    team = {"base": str(model_folder), "optimizer": {"lr": 1e-2}}
+    elsewhere = {"critics": {"team": {"base": str(tmp_path / "other")}}}
+    read_ = {"algorithm": {"name": "read", "epsilon": 1e-3, "max_refine": 1}}
+    stages = [
+        {"name": "one"},
+        {"name": "two", **read_},
+        {"name": "three", **read_, "evaluate": True},
+        {"name": "four", **elsewhere},
+    ]
+    given = {"algorithm": "mappo", "critics": {"team": team}, "trainer": {"steps": 1}}
+    write(tmp_path / "c.yaml", staged(model_folder, *stages, **given))
+    assert command("train", tmp_path / "c.yaml", "--output", tmp_path / "run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("critics.")] == [
+        "critics.team of solver begins anew: stage 'one' had one of another kind, JointCritic",
+        "critics.team of solver goes on from stage 'two'",
+        "critics.team of solver begins anew: stage 'two' had another base",
+    ]
+
+
+@pytest.mark.parametrize("optimizer", ["fresh", "carried"])
+def test_shards_refuse_adapters_and_moments_of_another_stage(
+    model_folder, tmp_path, capsys, optimizer
+):
+    small = {"policies": {"a": {"adapter": {"rank": 4}}}} if optimizer == "fresh" else {}
+    sharded = {"learner": {"name": "fsdp", "ranks": 2}, "engine": {"separate_weights": True}}
+    stages = [{"name": "one", **small}, {"name": "two", "optimizer": optimizer, **small, **sharded}]
+    config = write(tmp_path / "c.yaml", staged(model_folder, *stages))
+    assert command("train", config, "--output", tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1, error
+    assert (
+        "policies.a.learner: fsdp cannot go on from the adapter or the moments of stage 'one'; "
+        "write replicated" in error
+    )
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_stage_collects_what_an_earlier_one_has_played(model_folder, tmp_path):

@@ -320,6 +320,13 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
             "algorithm": {"name": "ma_airl", "experts": str(EXPERTS)},
             "critics": {"discriminator": {"base": base, "optimizer": {"lr": 1e-2}}},
         },
+        "ma_airl with mappo": {
+            "algorithm": {"name": "ma_airl", "experts": str(EXPERTS), "inner": "mappo"},
+            "critics": {
+                "discriminator": {"base": base, "optimizer": {"lr": 1e-2}},
+                **team["critics"],
+            },
+        },
     }
 
 

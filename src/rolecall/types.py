@@ -115,6 +115,7 @@ class Turn:
     preference: float | None = None  # the score by which preferences are made of answers
     replayed: float | None = None  # mean outcome of the replays in which it says something else
     replay_error: str = ""  # why there is none
+    imitated: Floats | None = None  # [T] 0 where a data set says that it is wrong; None: nowhere
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
     weight: float = 1.0  # of the policy loss
@@ -248,6 +249,7 @@ class Batch:
     parent: Ids  # [N] index of the position whose logits predict this token, or NO_PARENT
     mask: Floats  # [N] 1 where the token was sampled and is trained, else 0
     index: Ids  # [N] `Turn.index` of the turn that sampled this token, 0 where mask is 0
+    words: Ids  # [N] words of the turn that sampled this token, at least 1; 0 where mask is 0
     turn: Ids  # [N] index into `turn_ids`; of a shared token, the first turn that has it
     turn_ids: list[str]
     old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below

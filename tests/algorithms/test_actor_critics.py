@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from rolecall.algorithms.marft import Marft
 from rolecall.algorithms.marft_token import MarftToken
 from rolecall.algorithms.ppo import Ppo
 from rolecall.interfaces.algorithm import Outputs
-from rolecall.learners.packing import pack
+from rolecall.learners.packing import join, pack
 from tests.algorithms.small import Unigram, annotated, floats, one_batch, team_step
 from tests.algorithms.test_rules import random_turns
 from tests.toy import episode, turn
@@ -262,22 +263,24 @@ def test_marfts_advantages_telescope_to_what_was_earned_beyond_the_first_value()
         assert sum(float(t.advantages[0]) for t in e.turns) == pytest.approx(earned - 0.2, abs=1e-6)
 
 
-@pytest.mark.parametrize("ratio", ["none", "token"])
+@pytest.mark.parametrize("ratio", ["none", "token", "word"])
 def test_marfts_loss_is_that_of_whole_utterances(ratio):
     """min(rho A, clip(rho) A) of each, a mean over turns, differentiated as it stands."""
     rule = Marft(ratio=ratio, clip_low=0.3, clip_high=0.3, correction="none")
     turns = random_turns(8)
+    texts = ["", "so", "so be it", " so\n\nbe it  done ", "so be", "so be it now", "so-be", "it is"]
+    num_words = [1, 1, 3, 4, 2, 4, 1, 2]
     for number, one in enumerate(turns):
         one.advantages = floats([(-1.0) ** number] * len(one.tokens))
-        one.weight = 1.0
+        one.weight, one.text = 1.0, texts[number]
     policy = Unigram(LOGITS)
     batches = pack(turns, budget=40)
     found = policy.gradient(batches, rule)
     logprobs = policy.logits.log_softmax(0)
     total, clipped = torch.tensor(0.0), 0
-    for one in turns:
+    for one, words in zip(turns, num_words, strict=True):
         d = logprobs[torch.from_numpy(one.tokens).long()] - torch.from_numpy(one.prox_logprobs)
-        rho = torch.exp(d.sum() if ratio == "none" else d.mean())
+        rho = torch.exp(d.sum() / {"none": 1, "token": len(d), "word": words}[ratio])
         a = float(one.advantages[0])
         whole = torch.minimum(rho * a, rho.clamp(0.7, 1.3) * a)
         clipped += int(float(whole.detach()) != float((rho * a).detach()))
@@ -286,6 +289,33 @@ def test_marfts_loss_is_that_of_whole_utterances(ratio):
     value = sum(float(rule.loss(b, policy.forward(b)).total.detach()) for b in batches)
     assert value / len(turns) == pytest.approx(float(total.detach()), rel=1e-5)
     assert 0 < clipped < len(turns), "some are clipped, and some are not"
+
+
+def test_marfts_ratio_by_words_of_three_ragged_utterances_of_two_agents():
+    """Log-ratios that add up to .6 in two words, -.4 in one, .4 in four: exp of .3, -.4, .1."""
+    turns = [
+        turn("a", episode="0", tokens=[1, 2, 3]),
+        turn("b", episode="0", tokens=[4], path=(1,)),
+        turn("a", episode="1", tokens=[5, 6]),
+    ]
+    moved, advantages = ([0.1, 0.2, 0.3], [-0.4], [0.2, 0.2]), (1.0, 2.0, -1.0)
+    for one, text, a in zip(turns, ("be it", "so", "so be it now"), advantages, strict=True):
+        one.text, one.advantages = text, floats([a] * len(one.tokens))
+    rule = Marft(ratio="word", clip_low=0.5, clip_high=0.5, correction="none")
+    batch = join([[one] for one in turns])
+    assert batch.words[batch.mask > 0].tolist() == [2, 2, 2, 1, 4, 4]
+    logprobs = torch.zeros(len(batch.tokens))
+    logprobs[torch.from_numpy(batch.mask > 0)] = torch.tensor([d for own in moved for d in own])
+    logprobs.requires_grad_()
+    anchor = torch.zeros(len(batch.tokens))
+    found, clipped = rule.objective(logprobs, anchor, torch.from_numpy(batch.advantages), batch)
+    found.sum().backward()
+    rho = np.exp([0.3, -0.4, 0.1])
+    assert found.sum().item() == pytest.approx(float(rho @ np.array(advantages)), abs=1e-6)
+    each = logprobs.grad[torch.from_numpy(batch.mask > 0)]
+    by_word = rho * advantages / [2, 1, 4]
+    assert each.tolist() == pytest.approx(list(np.repeat(by_word, [3, 1, 2])), abs=1e-6)
+    assert not clipped[torch.from_numpy(batch.mask > 0)].any()
 
 
 def test_marft_token_chains_from_token_to_token_and_agent_to_agent():

@@ -173,14 +173,14 @@ def test_a_policy_comes_to_say_what_the_expert_says(model_folder, tmp_path):
     shares: list[float] = []
     trainer = trainer_of(config, tmp_path / "run", Display())
     [group] = trainer.run.algorithm_groups
-    read = group.critic.annotate
+    read = group.discriminator.annotate
 
     async def counted(episodes):
         said = "".join(e.answer for e in episodes)
         shares.append(sum(letter in string.ascii_lowercase for letter in said) / len(said))
         await read(episodes)
 
-    group.critic.annotate = counted
+    group.discriminator.annotate = counted
     asyncio.run(trainer.train())
     assert np.mean(shares[-5:]) > 2 * np.mean(shares[:3]), shares
 

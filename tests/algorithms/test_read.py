@@ -20,7 +20,7 @@ from rolecall.setup.plan import validate
 from rolecall.types import Episode, Turn
 from rolecall.workflows.base import workflow
 from tests.test_every_algorithm import case, train
-from tests.toy import episode, language_model, turn, write
+from tests.toy import command, episode, language_model, turn, write
 from tests.workflows.teams import play_team, shown, turns_of
 
 PAYOFF = [[0.0, 2.0], [2.0, -1.0]]
@@ -68,6 +68,63 @@ def test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game(model_folde
     under_way = game(200, 1)
     live = asyncio.run(critic.before_and_after(under_way.turns[0], under_way))
     assert live == pytest.approx((0.75, 1.1), abs=0.1)
+
+
+class Known(PrefixCritic):
+    """The matrix game's own numbers in place of a model: V .75, Q(u_1) 1.1 or .6, Q(u_1, u_2)."""
+
+    def __init__(self):
+        pass
+
+    def values_of(self, episodes):
+        expected = {"": 0.75, "a": 0.6, "b": 1.1}
+        expected |= {"ab"[i] + "ab"[j]: PAYOFF[i][j] for i in (0, 1) for j in (0, 1)}
+        found = []
+        for one in episodes:
+            said = ["".join(t.text for t in one.turns[:n]) for n in range(len(one.turns) + 1)]
+            found.append(np.array([[expected[words]] for words in said]))
+        return found
+
+
+def test_a_planner_who_speaks_for_all_is_judged_by_the_joint_plan():
+    """Mode J: A = Q(s, u) - V(s), which mode S shares out among the speakers."""
+    critic = Known()
+    for actions in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        joint = PAYOFF[actions[0]][actions[1]] - 0.75
+        plan = turn("planner", episode="x:0")
+        plan.text = "".join("ab"[action] for action in actions)
+        one, two = episode(0, [plan], {}), game(1, *actions)
+        assert asyncio.run(critic.before_and_after(plan, one)) == (0.75, joint + 0.75)
+        asyncio.run(critic.annotate([one, two]))
+        assert plan.rewards["advantage"] == joint
+        assert sum(t.rewards["advantage"] for t in two.turns) == pytest.approx(joint, abs=1e-15)
+    by_speaker = [t.rewards["advantage"] for t in two.turns]
+    assert by_speaker == pytest.approx([0.35, -2.1], abs=1e-15)
+
+
+@workflow
+async def planned(team, task, world):
+    return await team.first(task.prompt)
+
+
+def test_a_joint_plan_that_adds_too_little_goes_back_whole(model_folder):
+    """b b would end at -1, where .75 could be expected: A -1.75. a b adds 1.25."""
+    judge = Refiner(ReAd(), Known())
+    says = {"first": ["bb", "aa", "ab"], "second": ["b"]}
+    done = play_team(model_folder, planned, says, agents={"first": {"judge": judge}})
+    plans = turns_of(done, "first")
+    assert [t.rewards["advantage"] for t in plans] == [-1.75, -0.75, 1.25]
+    assert [t.chosen for t in plans] == [False, False, True]
+    assert "a score of 0.75, and after it -1.00. That is -1.75" in plans[1].messages[-1].content
+    assert done.answer == "ab"
+
+
+def test_agents_that_speak_at_once_are_judged_each_as_if_it_spoke_first():
+    left, right = game(0, 1, 1).turns
+    left.path, right.path, right.parents = (0, 0), (1, 0), ()
+    critic, told = Known(), episode(0, [left, right], {})
+    for one in (left, right):
+        assert asyncio.run(critic.before_and_after(one, told)) == (0.75, 1.1)
 
 
 def test_a_proposal_is_worth_the_same_while_the_episode_is_played_and_after_it(model_folder):
@@ -194,6 +251,12 @@ def test_weights_stay_while_the_critic_learns_whom_to_send_back(model_folder, tm
     assert last["step"] == 4
     assert np.isfinite(last["critic/loss"])
     assert not any(name.startswith("policy/") for name in last)
+
+
+def test_the_command_ends_well_where_the_critic_alone_has_learned(model_folder, tmp_path):
+    config = case(model_folder, "read", trainer={"steps": 1})
+    config["algorithm"] = "read"
+    assert command("train", write(tmp_path / "c.yaml", config), "--output", tmp_path / "run") == 0
 
 
 def test_an_agent_with_tools_is_not_judged(model_folder, tmp_path):

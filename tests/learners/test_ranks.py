@@ -442,6 +442,32 @@ def test_replicated_checkpoints_are_those_of_one_process(ranks, model_folder, tm
     assert_same_weights(one, again, tmp_path / "weights")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_value_heads_of_another_stage_are_taken_over(kind, ranks, model_folder, tmp_path):
+    """On every rank, without the moments, while steps count from 0."""
+    head, turns = Optimizer(lr=1e-2), turns_of(10)
+    for turn in turns:
+        turn.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
+    batches = pack(turns, budget=60)
+    learner = ranked(ranks(2), spec_of(model_folder, kind, head=head))
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    update(learner, batches, algorithm=Ppo(epochs=1))
+    learner.save(tmp_path / "before")
+    again = ranked(ranks(2), spec_of(model_folder, kind, head=head))
+    assert again.take_over_head(tmp_path / "before", moments=False)
+    again.save(tmp_path / "after")
+    one, other = (
+        torch.load(tmp_path / name / "learner.pt", weights_only=True)
+        for name in ("before", "after")
+    )
+    assert one["head"]["weight"].any()
+    assert all(torch.equal(one["head"][name], other["head"][name]) for name in one["head"])
+    assert other["head_stepper"]["num_steps"] == 0
+    assert not other["head_stepper"]["optimizer"]["state"]
+    assert not again.take_over_head(tmp_path, moments=False)
+
+
 @pytest.mark.parametrize("adapted", [False, True])
 def test_what_shards_export_is_read_by_from_pretrained(adapted, ranks, model_folder, tmp_path):
     adapter = Adapter(rank=4) if adapted else None

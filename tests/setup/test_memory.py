@@ -307,6 +307,36 @@ def test_what_servers_sample_is_told_to_be_there(capsys):
     assert place == "at http://127.0.0.1:30000 (engine sglang) and, to be trained, here"
 
 
+def test_longer_answers_of_an_evaluation_count_in_what_is_sampled_and_not_in_what_is_trained(
+    model_folder, tmp_path
+):
+    """Three agents say 8 tokens each in training; a task has 512: rows of 536, and of 812."""
+
+    def parts(**evaluation):
+        config = relay_config(
+            model_folder, evaluation={"tasks": 2, **evaluation}, engine={"cache_gb": 0.001},
+            algorithm="qmix", critics={"mixer": {"base": str(model_folder)}},
+            learner={"tokens_per_batch": 16},
+        )  # fmt: skip
+        needs = memory_of(load(write(tmp_path / "c.yaml", config)), activations=False)
+        return {(need.owner, need.part): need.num_bytes for need in needs}
+
+    def rows(found):
+        [part] = {part for _, part in found if part.startswith("keys and values of")}
+        tokens, number = re.search(r"of ([\d,]+) tokens, ([\d,]+) of", part).groups()
+        return int(tokens.replace(",", "")), int(number.replace(",", ""))
+
+    plain, longer = parts(), parts(sampling={"max_tokens": 100})
+    tokens, number = rows(plain)
+    assert number == tokens // 536
+    assert rows(longer) == (tokens, tokens // 812) != (tokens, number)
+    reader = "reader of critic mixer"
+    width = longer[reader, "states of 812 tokens"] / 812
+    assert plain[reader, "states of 536 tokens"] == 536 * width
+    assert parts(sampling={"max_tokens": 4}) == plain
+    assert parts(tasks=0, sampling={"max_tokens": 100}) == plain
+
+
 def test_opponents_and_references_are_counted(model_folder, tmp_path):
     """Kept weights are in the computer's memory, which on a CPU is the device's."""
     case = algorithm_cases(model_folder)["earlier opponents"]

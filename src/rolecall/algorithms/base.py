@@ -26,7 +26,7 @@ from rolecall.algorithms.losses import (
 )
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Chooser, Critic, Judge
+from rolecall.interfaces.critic import Chooser, Critic, Discriminator, Judge
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
@@ -51,6 +51,9 @@ class Algorithm(BaseModel, ABC):
     value head on each policy, which the learner makes; any other one comes of `make_critic`."""
     critic_reads: ClassVar[bool] = False
     """Whether the critic has a model of its own, `critics.NAME.base`."""
+    discriminator: ClassVar[str | None] = None
+    """Name of another critic, which pays turns before credit is given. It has a model of its own,
+    and comes of `make_discriminator`."""
     compares_candidates: ClassVar[bool] = False
     """Whether it trains on candidates that were not played."""
     needs_candidates: ClassVar[bool] = False
@@ -148,6 +151,12 @@ class Algorithm(BaseModel, ABC):
         return None
 
     @property
+    def critics(self) -> dict[str, bool]:
+        """The critics that it needs by name, and whether each has a model of its own."""
+        found = {} if self.critic is None else {self.critic: self.critic_reads}
+        return found if self.discriminator is None else found | {self.discriminator: True}
+
+    @property
     def needs_reference(self) -> bool:
         return self.kl > 0
 
@@ -171,6 +180,10 @@ class Algorithm(BaseModel, ABC):
     def make_critic(self, parts: CriticParts) -> Critic | None:
         """The critic of that name, made once as the run is built."""
         return None
+
+    def make_discriminator(self, parts: CriticParts) -> Discriminator:
+        """The one of that name, made once as the run is built."""
+        raise NotImplementedError
 
     def keep_group(self, group: Group) -> bool:
         """False: the group is filtered out, and the step samples a new task instead."""

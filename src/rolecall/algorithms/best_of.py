@@ -1,4 +1,4 @@
-"""Chooses the attempts at a task in which an agent earned most."""
+"""Chooses what is imitated: attempts in which an agent earned most, and steps that were right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from rolecall.algorithms.groups import CreditedTurn
-from rolecall.types import Episode
+from rolecall.types import Episode, Turn
 
 
 def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTurn]:
@@ -28,6 +28,14 @@ def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTu
         for key, mine in earned.items()
     }
     return [(e, t) for e, t in found if e.id in best[task_of(e), t.agent]]
+
+
+def is_right(turn: Turn, least: float) -> bool:
+    """Whether a step's own reward is at least so much; one without an own reward counts as right.
+
+    least 0: {"penalty": -.1} is wrong, {"coach": .8, "penalty": -.1} and {} are right.
+    """
+    return not turn.rewards or turn.score >= least
 
 
 def task_of(episode: Episode) -> str:

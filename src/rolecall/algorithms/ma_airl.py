@@ -1,8 +1,9 @@
 """MA-AIRL (1907.13220): a learned discriminator is the reward, and experts show what earns it.
 
-Each agent is paid for turns that its discriminator takes for those of its experts; Dr. MAS then
-compares the agent's turns with one another. What the world pays is read by nobody: its scores only
-say how well the team does. Penalties and other rewards of single actions still count.
+Each agent is paid for turns that its discriminator takes for those of its experts; any algorithm
+that compares turns then trains on that, by default Dr. MAS. What the world pays is read by nobody:
+its scores only say how well the team does. Penalties and other rewards of single actions still
+count.
 
 Known answer: f .5, log pi -1 -> D .817574, reward 1.5; D .5 everywhere -> loss 2 ln 2, reward 0.
 Degenerate: an agent without turns of an expert is an error before the run begins.
@@ -11,26 +12,31 @@ Degenerate: an agent without turns of an expert is an error before the run begin
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
+from rolecall.config.schema import Named
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.critic import Critic
+from rolecall.interfaces.critic import Discriminator
 from rolecall.types import Episode
 
+# As an algorithm it would bring the defaults of all algorithms before those of the one it joins.
+if TYPE_CHECKING:
+    _Joins = Algorithm
+else:
+    _Joins = BaseModel
+OWN = frozenset({"experts", "reward", "inner"})
 
-class Imitator(Protocol):
-    """What MA-AIRL asks of its critic."""
 
-    def fit(self) -> dict[str, float]: ...
+class Imitating(_Joins):
+    """What MA-AIRL adds to another algorithm: who pays for its turns."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
-class MaAirl(DrMas):
-    """Dr. MAS on what a discriminator pays; `mean`, `std` and `count` make it another one."""
-
-    critic: ClassVar[str | None] = "discriminator"
-    critic_reads: ClassVar[bool] = True
-    in_credit: ClassVar[frozenset[str]] = DrMas.in_credit | {"experts", "reward"}
+    discriminator: ClassVar[str | None] = "discriminator"
 
     experts: str = ""
     """File of demonstrations, as `rolecall collect` writes them: what each agent should say."""
@@ -41,15 +47,56 @@ class MaAirl(DrMas):
     def demonstrations(self) -> str | None:
         return self.experts
 
+    def make_discriminator(self, parts: CriticParts) -> Discriminator:
+        from rolecall.critics.discriminator import Discriminator as Scorers
+
+        return Scorers(parts, parts.experts(self.experts), reward=self.reward)
+
     def credit(self, episodes: list[Episode]) -> None:
-        """Rewards [1.5, 0, -1.5] of an agent's turns -> [1, 0, -1], whatever the world pays."""
-        super().credit([replace(episode, rewards={}) for episode in episodes])
+        """Rewards [1.5, 0, -1.5] of an agent's turns -> [1, 0, -1] with Dr. MAS, whatever the world
+        pays.
+        """
+        super().credit(_unpaid(episodes))  # type: ignore[safe-super]  # of the one it joins
 
-    def make_critic(self, parts: CriticParts) -> Critic:
-        from rolecall.critics.discriminator import Discriminator
+    def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
+        """A critic expects what the discriminator pays."""
+        return super().fit(_unpaid(episodes), critic)
 
-        return Discriminator(parts, parts.experts(self.experts), reward=self.reward)
 
-    def fit(self, episodes: list[Episode], critic: Imitator) -> dict[str, float]:
-        """One step of the discriminators on this step's turns and the last ones'."""
-        return critic.fit()
+class MaAirl(Imitating, DrMas):
+    """Dr. MAS on what a discriminator pays, or the algorithm `inner` on that."""
+
+    in_credit: ClassVar[frozenset[str]] = DrMas.in_credit | OWN
+
+    inner: Named | None = None
+    """Another algorithm instead of Dr. MAS, with its options: `{name: mappo, epochs: 2}`. It brings
+    its loss and its critic; keys of Dr. MAS are then none of this one."""
+
+    @model_validator(mode="after")
+    def _check_inner(self) -> MaAirl:
+        if self.inner is not None and (given := sorted(self.model_fields_set - OWN)):
+            raise ValueError(f"{given[0]} is of the algorithm that trains; write it in inner")
+        return self
+
+    def around(self, inner: Algorithm) -> Algorithm:
+        """The inner algorithm, trained on what the discriminator pays.
+
+        Raises ValueError for one that reads something else than rewards of turns that were played.
+        """
+        kind = type(inner)
+        other = kind.discriminator is not None or kind.takes_data is not None
+        prepares = kind.prepare is not Algorithm.prepare or kind.filters_groups
+        asked = kind.judge is not Algorithm.judge or kind.chooser is not Algorithm.chooser
+        if other or prepares or asked or kind.compares_candidates:
+            raise ValueError(
+                "it does not train on rewards of played turns alone; use one that does, such as "
+                "grpo, rloo, gspo, ppo or mappo"
+            )
+        body = {"__module__": kind.__module__, "in_credit": kind.in_credit | OWN}
+        made: type[Imitating] = type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
+        given = {name: getattr(inner, name) for name in inner.model_fields_set}
+        return made(**given | {"experts": self.experts, "reward": self.reward})
+
+
+def _unpaid(episodes: list[Episode]) -> list[Episode]:
+    return [replace(episode, rewards={}) for episode in episodes]

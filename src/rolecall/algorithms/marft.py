@@ -34,8 +34,9 @@ class Marft(RoundRobin, Mappo):
     in_credit: ClassVar[frozenset[str]] = Mappo.in_credit | {"round_robin"}
     without_effect: ClassVar[tuple[str, ...]] = ("agg", "turn_length")
 
-    ratio: Literal["none", "token"] = "none"
-    """How the log-ratio of an utterance is normalised: the sum over its tokens, or their mean."""
+    ratio: Literal["none", "token", "word"] = "none"
+    """How the log-ratio of an utterance is normalised: the sum over its tokens, that divided by
+    their number, or by the number of its words, which are what spaces and line ends separate."""
     agg: Aggregation = "turn_sum"
     """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(1, ge=1, le=10_000_000)
@@ -52,18 +53,19 @@ class Marft(RoundRobin, Mappo):
     ) -> tuple[Tensor, Tensor]:
         """C(rho, A) of whole utterances, a share of it on each of their tokens.
 
-        The value of a token is C / T; its gradient that of C by its own log-prob.
+        The value of a token is C / T; its gradient that of C by its own log-prob. Log-ratios .1, .2
+        and .3 of the two words "be it": rho exp(.6), by tokens exp(.2), by words exp(.3).
         """
         mask = torch.from_numpy(batch.mask).to(logprobs.device)
         lengths = per_turn(mask, batch).clamp(min=1.0)
         turn = torch.from_numpy(batch.turn).long().to(logprobs.device)
-        moved = per_turn((logprobs.detach() - anchor) * mask, batch)
-        if self.ratio == "token":
-            moved = moved / lengths
         share = lengths[turn]
-        own = (logprobs - logprobs.detach()) * (share if self.ratio == "none" else 1.0)
+        words = torch.from_numpy(batch.words).to(logprobs).clamp(min=1.0)
+        parts = {"none": torch.ones_like(share), "token": share, "word": words}[self.ratio]
+        moved = per_turn((logprobs.detach() - anchor) * mask, batch)[turn] / parts
+        own = (logprobs - logprobs.detach()) * (share / parts)
         found, clipped = clipped_objective(
-            moved[turn] + own, torch.zeros_like(anchor), advantages,
+            moved + own, torch.zeros_like(anchor), advantages,
             low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
         )  # fmt: skip
         return found / share, clipped

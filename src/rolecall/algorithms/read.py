@@ -2,7 +2,10 @@
 
 A critic of the whole conversation learns what the team earns after each speaker. A proposal that
 adds less than `epsilon` goes back to the agent with its score, at most `max_refine` times; what is
-refused is no part of the conversation. It works in any workflow, speaker by speaker.
+refused is no part of the conversation. It works in any workflow, speaker by speaker (mode S of the
+paper). A planner that says what all of the team shall do is one speaker, so it is judged by
+Q(s, u) - V(s) of the joint plan: mode J. Agents that speak at once are judged one by one, each as
+if it spoke first.
 
 Known answer: the matrix game [[0, 2], [2, -1]] played with P(1) = .3 has V .75, A_1(1) .35 and
 A_2(1 | 1) -2.1, which add up to -1 - .75; with beta .5 their weights are 2.013753 and .014996.
@@ -21,10 +24,9 @@ from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
 from rolecall.algorithms.losses import imitation
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Critic, Judge
+from rolecall.interfaces.critic import ADVANTAGE, Critic, Judge
 from rolecall.types import Batch, Episode, Turn, spread
 
-NAME = "advantage"  # the reward of a turn that the critic writes
 LARGEST_WEIGHT = 20.0
 
 
@@ -76,7 +78,7 @@ class ReAd(Algorithm):
         """beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996."""
         for _, turn in self.credited_turns(episodes):
             if self.train:
-                turn.advantages = spread(turn, self.weight(turn.rewards.get(NAME, 0.0)))
+                turn.advantages = spread(turn, self.weight(turn.rewards.get(ADVANTAGE, 0.0)))
             else:
                 turn.advantages = None
 
@@ -102,9 +104,13 @@ class ReAd(Algorithm):
         return Refiner(self, critic)
 
     def fit(self, episodes: list[Episode], critic: Prefixes) -> dict[str, float]:
-        """Regress the critic on what the episodes came to."""
+        """Regress the critic on what the episodes came to.
+
+        `updates` says that something has learned where the agents' weights stay.
+        """
         returns = [return_of(episode) for episode in episodes]
-        return critic.learn(episodes, returns, epochs=self.critic_epochs)
+        found = critic.learn(episodes, returns, epochs=self.critic_epochs)
+        return found | ({"updates": float(self.critic_epochs)} if found and not self.train else {})
 
 
 class Refiner:
@@ -116,7 +122,7 @@ class Refiner:
 
     async def __call__(self, turn: Turn, episode: Episode) -> str:
         before, after = await self.critic.before_and_after(turn, episode)
-        turn.rewards[NAME] = after - before
+        turn.rewards[ADVANTAGE] = after - before
         if after - before >= self.algorithm.epsilon:
             return ""
         return (
@@ -131,5 +137,5 @@ def return_of(episode: Episode) -> float:
     played = [turn for turn in episode.turns if turn.chosen]
     if not played:
         return 0.0
-    own = sum(turn.score - turn.rewards.get(NAME, 0.0) for turn in played)
+    own = sum(turn.score - turn.rewards.get(ADVANTAGE, 0.0) for turn in played)
     return own + fmean(episode.outcome(agent) for agent in sorted({t.agent for t in played}))

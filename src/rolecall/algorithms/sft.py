@@ -1,7 +1,8 @@
 """SFT: imitate demonstrations of a file, or the turns of one's own best episodes.
 
 A wrong step is not imitated, but stays in what later ones were shown, so that the reflection after
-it is learned (STeP, 2505.20023). Rows of a file say `weight: 0` on such messages.
+it is learned (STeP, 2505.20023). Rows of a file say `weight: 0` on such messages, or on parts of
+one.
 
 Known answer: log-probs -1, -2, -3, -4 of one imitated turn give a loss of 2.5, and of two turns of
 two tokens, of which the first is wrong, 3.5.
@@ -15,7 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
-from rolecall.algorithms.best_of import best_attempts
+from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.losses import imitation
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.types import Batch, Episode, Turn, spread
@@ -55,12 +56,13 @@ class Sft(Algorithm):
         found = self.credited_turns(episodes)
         for episode, turn in found if self.best_of is None else best_attempts(found, self.best_of):
             if self._is_imitated(episode, turn):
-                turn.advantages = spread(turn, 1.0)
+                right = turn.imitated
+                turn.advantages = spread(turn, 1.0) if right is None else right.copy()
 
     def _is_imitated(self, episode: Episode, turn: Turn) -> bool:
         if self.step_threshold is None:
             return episode.total(turn) >= self.threshold
-        right = not turn.rewards or turn.score >= self.step_threshold
+        right = is_right(turn, self.step_threshold)
         return right and episode.outcome(turn.agent) >= self.threshold
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:

@@ -10,10 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from rolecall.algorithms.base import Algorithm
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
+from rolecall.config.schema import Named
 from rolecall.interfaces.environment import ENDLESS
 from rolecall.setup.memory import memory_of
 from rolecall.setup.open import Opened, open_parts
@@ -100,15 +102,21 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
     }
     return found | {
         "trained": "adapter" if policy.adapter else "all weights",
-        "algorithm": named.name,
+        "algorithm": _called(named, algorithm),
         **settings,
-        "critic": algorithm.critic or "none",
+        "critic": ", ".join(algorithm.critics) or "none",
         "reference": policy.reference or "none",
         "lr": policy.optimizer.lr,
         "schedule": policy.optimizer.schedule,
         "warmup_steps": policy.optimizer.warmup_steps,
         "gradient_clip": policy.optimizer.clip,
     }
+
+
+def _called(named: Named, algorithm: Algorithm) -> str:
+    """`ma_airl (mappo)` of one with another in it."""
+    inner = named.options.get("inner") if algorithm.discriminator else None
+    return named.name if inner is None else f"{named.name} ({Named.model_validate(inner).name})"
 
 
 def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:

@@ -100,7 +100,8 @@ class OneStage:
         )
 
     def _begin(self, run: Run) -> None:
-        self.carried.begin(run, self.declared, self.stage)
+        for line in self.carried.begin(run, self.declared, self.stage):
+            console.print(line, soft_wrap=True, highlight=False)
 
     def _collected(self) -> Found:
         options = self.stage.collect

@@ -106,6 +106,10 @@ def collect(
     least: Annotated[
         float | None, typer.Option(help="Least reward of a turn that is kept.")
     ] = None,
+    step_least: Annotated[
+        float | None,
+        typer.Option(help="Least own reward of a turn: a wrong step is shown and not imitated."),
+    ] = None,
     best_of: Annotated[
         int | None, typer.Option(metavar="N", help="Keep the N best attempts at each task.")
     ] = None,
@@ -134,8 +138,8 @@ def collect(
     from rolecall.cli.collect import collect as command
     from rolecall.config.collecting import collect_config
 
-    given: dict[str, Any] = {"least": least, "best_of": best_of, "pairs": pairs}
-    given |= {"agents": agent or [], "imitate": imitate}
+    given: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
+    given |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
     with people_on_stderr(json_file):
         found = command(
             source,

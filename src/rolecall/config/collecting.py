@@ -15,14 +15,19 @@ class CollectConfig(Section):
 
     least: float | None = Field(None, ge=-1e9, le=1e9)
     """Least reward of a turn (its agent's outcome and its own), of pairs that of the better one."""
+    step_least: float | None = Field(None, ge=-1e9, le=1e9)
+    """Least own reward of a turn (of the world, a coach or a penalty): a wrong step becomes no row,
+    and stays in what later ones were shown. A turn without an own reward counts as right. `least`
+    is then the least outcome alone."""
     best_of: int | None = Field(None, ge=1, le=100_000)
     """Only turns of this many attempts at each task: those in which their agent earned most."""
     pairs: bool = False
     """Preferences instead of demonstrations: the best with the worst of all turns of an agent with
     identical prompt tokens."""
     imitate: Literal["agent", "world", "both"] = "agent"
-    """Demonstrations of what agents said, of what the world showed them next, or of both. `least`
-    and `best_of` choose among what agents said; the world is right in every attempt."""
+    """Demonstrations of what agents said, of what the world showed them next, or of both. `least`,
+    `step_least` and `best_of` choose among what agents said; the world is right in every
+    attempt."""
     agents: list[str] = []
     """Only turns of these agents; by default of all that are trained."""
 
@@ -34,6 +39,11 @@ class CollectConfig(Section):
             raise ValueError(
                 "best_of has no effect on pairs, which need bad attempts beside good ones; leave "
                 "one of the two out"
+            )
+        if self.pairs and self.step_least is not None:
+            raise ValueError(
+                "step_least has no effect on pairs, which need wrong steps beside right ones; "
+                "leave one of the two out"
             )
         return self
 

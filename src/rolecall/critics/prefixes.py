@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rolecall.critics.joint import JointCritic
+from rolecall.interfaces.critic import ADVANTAGE
 from rolecall.types import Episode, Turn
 
-NAME = "advantage"  # of what a turn added, among its rewards
 TEAM = "team"
 
 
@@ -50,7 +50,7 @@ class PrefixCritic(JointCritic):
         for episode, values in zip(episodes, self.values_of(episodes), strict=True):
             gains = np.diff(values[:, 0]).tolist()
             for [turn], gain in zip(prefixes(episode)[:-1], gains, strict=True):
-                turn.rewards[NAME] = gain
+                turn.rewards[ADVANTAGE] = gain
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
         """The return that is expected without a proposal, and with it, while others may follow."""

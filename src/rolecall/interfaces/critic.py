@@ -8,6 +8,8 @@ from typing import Protocol
 
 from rolecall.types import Episode, Turn
 
+ADVANTAGE = "advantage"  # the reward of a turn that a critic notes: what the turn added
+
 
 class Critic(Protocol):
     """Expects rewards; the algorithm that needs it says what it should have expected."""
@@ -18,6 +20,14 @@ class Critic(Protocol):
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...
+
+
+class Discriminator(Critic, Protocol):
+    """A critic that pays turns before credit is given, and teaches itself from what it has read."""
+
+    def fit(self) -> dict[str, float]:
+        """Once all policies are updated; its metrics."""
+        ...
 
 
 class Chooser(Protocol):

@@ -50,8 +50,8 @@ class Learner(Protocol):
     """Trains one policy. Every method may be answered by another process.
 
     A class that names this one as its base needs no `shares_prefixes`, `write_there`, `offload`,
-    `load_back` and `close`, `write_weights` and `send` only for engines of other processes, and
-    `take_over` and `refresh_reference` only where a config asks for stages or for that.
+    `load_back`, `close` and `take_over_head`, `write_weights` and `send` only for engines of other
+    processes, and `take_over` and `refresh_reference` only where a config asks for stages or that.
     """
 
     version: int  # updates that changed the weights
@@ -143,6 +143,10 @@ class Learner(Protocol):
         Updates and the learning rate's schedule count from 0. Raises ValueError where it cannot.
         """
         raise ValueError(f"{type(self).__name__} cannot go on from another stage's learner")
+
+    def take_over_head(self, folder: Path, *, moments: bool) -> bool:
+        """Begin with its value heads alone. False: there are none, or it cannot."""
+        return False
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...

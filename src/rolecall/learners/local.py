@@ -363,11 +363,20 @@ class LocalLearner(Learner):
         self.model.load(folder)
         self.stepper.load_state_dict(state["stepper"])
         self.stepper.begin(moments=moments)
-        if moments and self.head is not None and self.head_stepper is not None and "head" in state:
-            self.head.load_state_dict(state["head"])
-            self.head_stepper.load_state_dict(state["head_stepper"])
-            self.head_stepper.begin(moments=True)
         self._rest()
+
+    def take_over_head(self, folder: Path, *, moments: bool) -> bool:
+        file = folder / "learner.pt"
+        if self.head is None or self.head_stepper is None or not file.is_file():
+            return False
+        state = torch.load(file, weights_only=True, map_location=self.model.device)
+        if "head" not in state:
+            return False
+        self.head.load_state_dict(state["head"])
+        self.head_stepper.load_state_dict(state["head_stepper"])
+        self.head_stepper.begin(moments=moments)
+        self._rest()
+        return True
 
 
 def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:

@@ -53,6 +53,7 @@ class Stepper:
             id(m) for p, m in zip(parameters, self.masters, strict=True) if id(p) in embeddings
         }
         self.optimizer = adamw(config, self.masters, undecayed=undecayed)
+        self._options = [{**group, "params": []} for group in self.optimizer.param_groups]
         self.num_steps = 0
         self.grad_norm = 0.0  # of the last step, before clipping
         self.lr = config.lr_at(0, total=total)
@@ -120,8 +121,10 @@ class Stepper:
             master.detach().copy_(saved)
 
     def begin(self, *, moments: bool) -> None:
-        """Count steps from 0; without `moments` forget them."""
+        """Count steps from 0, with the options of this run; without `moments` forget those."""
         self.num_steps = 0
+        for group, own in zip(self.optimizer.param_groups, self._options, strict=True):
+            group.update({**own, "params": group["params"]})
         if not moments:
             self.optimizer.state.clear()
 

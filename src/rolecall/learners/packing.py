@@ -18,7 +18,7 @@ from rolecall.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
 SHARED = 1 / 16  # of a turn's tokens; attention in two parts costs more than fewer tokens save
 COLUMNS = (
     "old_logprobs", "advantages", "returns", "weight", "temperature", "prox_logprobs",
-    "ref_logprobs", "values", "index",
+    "ref_logprobs", "values", "index", "words",
 )  # fmt: skip
 
 
@@ -157,6 +157,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
         parent=np.concatenate(parents).astype(np.int32),
         mask=column([1.0] * len(turns)),
         index=column([float(turn.index) for turn in turns]).astype(np.int32),
+        words=column([float(max(1, len(turn.text.split()))) for turn in turns]).astype(np.int32),
         turn=owner.astype(np.int32),
         turn_ids=[turn.id for turn in turns],
         old_logprobs=annotated("logprobs"),

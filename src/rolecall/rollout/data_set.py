@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rolecall.algorithms.best_of import best_attempts
+from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.groups import CreditedTurn
 from rolecall.config.collecting import CollectConfig
@@ -68,8 +68,16 @@ def _imitated(
             "completion_ids": turn.ids[1].tolist(),
         }
         for episode, turn in best
-        if _earned_enough(episode.total(turn), options)
+        if _is_worth_it(episode, turn, options)
     ]
+
+
+def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
+    """A step may be wrong in an attempt that was right: outcome and own reward are apart."""
+    if options.step_least is None:
+        return _earned_enough(episode.total(turn), options)
+    right = is_right(turn, options.step_least)
+    return right and _earned_enough(episode.outcome(turn.agent), options)
 
 
 def _next_states(found: list[CreditedTurn]) -> list[Row]:

@@ -3,8 +3,9 @@
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
 have `prompt` and `completion`, likewise, or `messages`, of which all that an assistant says is
-imitated; messages with `weight: 0` are not, and stay in what later ones were shown. `agent` says
-whose words they are; by default, those of the only trainable agent.
+imitated; messages with `weight: 0` are not, and stay in what later ones were shown. What is
+imitated may also be a list of parts with weights (`parts`). `agent` says whose words they are; by
+default, those of the only trainable agent.
 
 Rows that `data_set` made of episodes also hold tokens (`prompt_ids` with `completion_ids`, or with
 `chosen_ids` and `rejected_ids`): these are trained as they were sampled, and no text is tokenised.
@@ -26,12 +27,12 @@ from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
+from rolecall.rollout.parts import OWN, Part, is_parts, parts_of, tokenised
+from rolecall.rollout.row_messages import answer_of, check_asked, is_imitated, messages_of
 from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
-from rolecall.tags import THINK_END, THINK_START
 from rolecall.types import Episode, Group, Ids, Message, Task, Turn
 
-OWN = (THINK_START, THINK_END, "<tool_call>", "</tool_call>")  # what an answer may be made of
 SIDES = (("chosen", 1.0), ("rejected", 0.0))
 
 
@@ -45,6 +46,7 @@ class Said:
     tokens: Ids | None = None  # [T]
     finish: str = "stop"
     imitated: bool = True  # False: it is only shown to later ones
+    parts: tuple[Part, ...] = ()  # of the text, where some of it is not imitated
 
 
 @lru_cache(maxsize=16)
@@ -73,22 +75,30 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
         answers = _pair(row, place, agent)
         groups.append(
             [
-                _episode([answer], agent, name=name, attempt=attempt, reward=reward)
+                _episode([answer], agent, place=place, name=name, attempt=attempt, reward=reward)
                 for attempt, ((_, reward), answer) in enumerate(zip(SIDES, answers, strict=True))
             ]
         )
     return groups
 
 
-def demonstrations(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
+def demonstrations(
+    path: str | Path, agents: dict[str, Agent], *, in_parts: bool = True
+) -> list[Group]:
     """One group of one episode a row, with team reward 1; tokenised once, here.
 
-    Raises ValueError that names file and row of one in which the agent says nothing.
+    Raises ValueError that names file and row of one in which the agent says nothing; without
+    `in_parts`, also of one of which only parts are imitated.
     """
-    return [
-        [_episode(_imitated(row, place, agent), agent, name=name, attempt=0, reward=1.0)]
-        for name, row, agent, place in _rows(path, agents)
-    ]
+    groups = []
+    for name, row, agent, place in _rows(path, agents):
+        said = _imitated(row, place, agent)
+        if not in_parts and any(one.parts for one in said):
+            raise ValueError(
+                f"{place}: only sft imitates parts of an answer; write a text, or remove the row"
+            )
+        groups.append([_episode(said, agent, place=place, name=name, attempt=0, reward=1.0)])
+    return groups
 
 
 def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]:
@@ -97,7 +107,7 @@ def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]
     Raises ValueError as `demonstrations` does.
     """
     found: dict[str, list[Turn]] = {}
-    for [episode] in demonstrations(path, agents):
+    for [episode] in demonstrations(path, agents, in_parts=False):
         for turn in episode.turns:
             if turn.trained:
                 turn.temperature = agents[turn.agent].sampling.temperature
@@ -137,25 +147,30 @@ def _rows(
         yield name, row, agents[agent], place
 
 
-def _episode(said: list[Said], agent: Agent, *, name: str, attempt: int, reward: float) -> Episode:
+def _episode(
+    said: list[Said], agent: Agent, *, place: str, name: str, attempt: int, reward: float
+) -> Episode:
     """The conversation of a row, every turn of it the agent's."""
     task = Task(name, said[0].shown[-1].content, info={"source": "data"})
     episode = f"data:{name}:{attempt}"
-    turns = [_turn(one, agent, task, episode, index) for index, one in enumerate(said)]
+    turns = [_turn(one, agent, task, episode, index, place=place) for index, one in enumerate(said)]
     return Episode(episode, task, attempt, 0, turns, {"team": reward}, answer=said[-1].text)
 
 
-def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int) -> Turn:
+def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, place: str) -> Turn:
     """A prompt that begins with a system message has it instead of the agent's own."""
     messages = said.shown
     if messages[0].role != "system":
         messages = [*agent.instructed([]), *messages]
-    policy, prompt, tokens = agent.policy, said.prompt, said.tokens
+    policy, prompt, tokens, imitated = agent.policy, said.prompt, said.tokens, None
     assert policy.tokenizer is not None, "checked as the row was read"
     if prompt is None or tokens is None:
-        known = controls(policy.tokenizer)
-        words = chat_template.encode(policy.tokenizer, known.broken(said.text, own=OWN))
-        tokens = np.append(words, policy.tokenizer.eos_token_id).astype(np.int32)
+        if said.parts:
+            tokens, imitated = tokenised(policy.tokenizer, list(said.parts), place)
+        else:
+            known = controls(policy.tokenizer)
+            words = chat_template.encode(policy.tokenizer, known.broken(said.text, own=OWN))
+            tokens = np.append(words, policy.tokenizer.eos_token_id).astype(np.int32)
         prompt = chat_template.prompt_ids(policy.tokenizer, messages, options=policy.template)
     return Turn(
         id=f"{episode}/{index}",
@@ -170,6 +185,7 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int) -> Tur
         text=said.text,
         finish=said.finish,
         trained=agent.trainable and said.imitated,
+        imitated=imitated,
         info={"source": "data"},
     )
 
@@ -177,15 +193,23 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int) -> Tur
 def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     """All that the agent says in a demonstration, each time with what it was shown before."""
     if _has_tokens(row, ("completion",), place, agent):
+        if is_parts(row.get("completion")):
+            raise ValueError(
+                f"{place}: completion: parts say nothing of completion_ids; remove completion_ids, "
+                "so that the parts are tokenised, or write a text"
+            )
         finish = str(row.get("finish") or "stop")
         return [_as_sampled(row, "completion", place, finish=finish)]
     if row.get("messages"):
-        messages = _checked(row["messages"], place)
+        messages = messages_of(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
-        weights = [_weight(message, place) for message in row["messages"]]
-        said = [Said(messages[:i], messages[i].content, imitated=weights[i]) for i in spoken]
+        weights = [is_imitated(message, place) for message in row["messages"]]
+        contents = [message["content"] for message in row["messages"]]
+        said = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
-        said = [Said(_checked(row["prompt"], place), _answer(row["completion"], place))]
+        said = [
+            _said(messages_of(row["prompt"], place), answer_of(row["completion"], place), place)
+        ]
     else:
         raise ValueError(
             f"{place}: no demonstration: the row has neither `messages` nor `prompt` and "
@@ -196,16 +220,22 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     if not any(one.imitated for one in said):
         raise ValueError(f"{place}: no demonstration: all that the assistant says has weight 0")
     for one in said:
-        _check_asked(one.shown, place)
+        check_asked(one.shown, place)
     return said
 
 
-def _weight(message: dict[str, Any], place: str) -> bool:
-    """Whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
-    weight = message.get("weight")
-    if weight not in (None, 0, 1):
-        raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")
-    return weight != 0
+def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = True) -> Said:
+    """Of parts that are all right, or all wrong, nothing is left to be told apart."""
+    if not is_parts(content):
+        return Said(shown, str(content), imitated=imitated)
+    parts = parts_of(content, place)
+    right = [part.imitated for part in parts]
+    return Said(
+        shown,
+        "".join(part.text for part in parts),
+        imitated=imitated and any(right),
+        parts=() if all(right) or not any(right) else tuple(parts),
+    )
 
 
 def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
@@ -221,9 +251,11 @@ def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     prompt, sides = row.get("prompt"), [row[side] for side, _ in SIDES]
     if prompt is None and isinstance(sides[0], list) and sides[0][:-1] == sides[1][:-1]:
         prompt = sides[0][:-1]
-    messages = _checked(prompt or [], place)
-    texts = [_answer(side, place) for side in sides]
-    _check_asked(messages, place)
+    messages = messages_of(prompt or [], place)
+    texts = [answer_of(side, place) for side in sides]
+    if any(map(is_parts, texts)):
+        raise ValueError(f"{place}: no pair: an answer in parts is a demonstration; write texts")
+    check_asked(messages, place)
     if texts[0] == texts[1]:
         raise ValueError(f"{place}: no pair: chosen and rejected are the same")
     return [Said(messages, text) for text in texts]
@@ -250,34 +282,6 @@ def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Ag
 
 
 def _as_sampled(row: dict[str, Any], side: str, place: str, *, finish: str = "stop") -> Said:
-    shown = _checked(row.get("prompt") or [], place) or [Message("user", "")]
+    shown = messages_of(row.get("prompt") or [], place) or [Message("user", "")]
     prompt, tokens = (np.array(row[name], dtype=np.int32) for name in ("prompt_ids", f"{side}_ids"))
     return Said(shown, str(row.get(side) or ""), prompt, tokens, finish)
-
-
-def _answer(side: Any, place: str) -> str:
-    """A text, or the last of some chat messages."""
-    return side if isinstance(side, str) else _checked(side, place)[-1].content
-
-
-def _checked(given: Any, place: str) -> list[Message]:
-    """A user's text, or chat messages; of an assistant's, the thinking is marked as its own:
-    templates leave it out of what was said earlier."""
-    if isinstance(given, str):
-        return [Message("user", given)]
-    try:
-        return [
-            Message(
-                message["role"],
-                str(message["content"]),
-                own=(THINK_START, THINK_END) if message["role"] == "assistant" else (),
-            )
-            for message in given
-        ]
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{place}: neither texts nor lists of chat messages: {error!r}") from error
-
-
-def _check_asked(shown: list[Message], place: str) -> None:
-    if not shown or shown[-1].role not in ("user", "tool"):
-        raise ValueError(f"{place}: the prompt does not end with a user message")

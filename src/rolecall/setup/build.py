@@ -28,7 +28,7 @@ from rolecall.setup.weights import (
     in_process,
     load_models,
     load_tokenizers,
-    make_critic,
+    make_critics,
     make_learner,
 )
 from rolecall.setup.workers import make_workers
@@ -151,8 +151,8 @@ def _algorithm_groups(
         if same is not None:
             same.agents |= {name}
         else:
-            critic = make_critic(plan.config, algorithm, models, context.agents)
-            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), critic))
+            made = make_critics(plan.config, algorithm, models, context.agents)
+            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), *made))
     return algorithm_groups
 
 
@@ -160,9 +160,12 @@ def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutCont
     if config.rollout.data is None:
         return []
     [kind] = {algorithm.takes_data for algorithm in algorithms.values()}
-    read = demonstrations if kind == "demonstrations" else preferences
     try:
-        groups = read(config.rollout.data, context.agents)
+        if kind == "demonstrations":
+            in_parts = not any(algorithm.answers_data for algorithm in algorithms.values())
+            groups = demonstrations(config.rollout.data, context.agents, in_parts=in_parts)
+        else:
+            groups = preferences(config.rollout.data, context.agents)
     except ValueError as error:
         raise ConfigError(f"rollout.data: {error}") from error
     if config.rollout.groups > len(groups):

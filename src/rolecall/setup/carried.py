@@ -2,12 +2,14 @@
 
 Whole weights become the base of the next stage: its references and its engines begin with them too.
 Adapters, and moments where they are asked for, are loaded when the stage begins. A stage that names
-another base for a policy starts anew from that.
+another base for a policy starts anew from that. Critics go on where a later stage has one of the
+same name, base and class for the same agents, and value heads where there are as many.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +17,11 @@ from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Adapter, Config, StageConfig
+from rolecall.errors import first_line
+from rolecall.interfaces.critic import Critic
+from rolecall.learners.optimizer import Stepper
 from rolecall.setup.validate_options import Problems
+from rolecall.storage.checkpoint import CRITIC, critics_in
 from rolecall.training.run import Run
 
 
@@ -28,6 +34,19 @@ class Trained:
     adapter: Adapter | None
     folder: Path  # of the policy in the checkpoint
     whole: Path | None  # folder of whole weights, which are the base of its adapter if it has one
+    heads: int | None  # value heads that its stage may have had
+
+
+@dataclass(frozen=True, slots=True)
+class Expecting:
+    """A critic that a stage left."""
+
+    stage: str
+    name: str  # in `critics` of its config
+    base: str | None
+    team: list[str]
+    kind: str  # class
+    folder: Path
 
 
 class Carried:
@@ -35,6 +54,7 @@ class Carried:
 
     def __init__(self) -> None:
         self.trained: dict[str, Trained] = {}
+        self.critics: dict[str, Expecting] = {}  # by their folders in a checkpoint
 
     def problems(self, config: Config, stage: StageConfig) -> Problems:
         """What a stage cannot begin with."""
@@ -66,8 +86,11 @@ class Carried:
             if pool is not None and declared.get(pool.of) == declared[name]:
                 policy.base = config.policies[pool.of].base
 
-    def begin(self, run: Run, config: Config, stage: StageConfig) -> None:
-        """Load what is no base. `config`: as the stage declared it, before `apply`."""
+    def begin(self, run: Run, config: Config, stage: StageConfig) -> list[str]:
+        """Load what is no base. `config`: as the stage declared it, before `apply`.
+
+        Returns a line for each critic: what it goes on from, or why it begins anew.
+        """
         moments = stage.optimizer == "carried"
         for name, last in self._of(config).items():
             learner = run.learners.get(name)
@@ -80,6 +103,43 @@ class Carried:
                     run.publisher.models[name].load(last.folder)  # type: ignore[attr-defined]
             except (ValueError, KeyError, OSError) as error:
                 raise ConfigError(f"policies.{name}: {error}") from error
+        return [
+            *self._begin_heads(run, config, moments),
+            *self._begin_critics(run, config, moments),
+        ]
+
+    def _begin_heads(self, run: Run, config: Config, moments: bool) -> Iterator[str]:
+        for name, last in self._of(config).items():
+            learner, section = run.learners.get(name), config.critics.get("agent")
+            if learner is None or section is None or last.heads is None:
+                continue
+            if all(algorithm.critic != "agent" for algorithm in run.algorithms_of(name).values()):
+                continue
+            if section.heads != last.heads:
+                why = f"begins anew: stage {last.stage!r} had {last.heads} heads"
+            elif learner.take_over_head(last.folder, moments=moments):
+                why = f"goes on from stage {last.stage!r}"
+            else:
+                why = f"begins anew: stage {last.stage!r} left no head that this learner can read"
+            yield f"critics.agent of policy {name} {why}"
+
+    def _begin_critics(self, run: Run, config: Config, moments: bool) -> Iterator[str]:
+        for folder, critic in run.critics.items():
+            name, agent = folder.removeprefix(CRITIC).split(".")
+            known = [one for one in self.critics.values() if one.name == name]
+            if not known:
+                continue
+            last = self.critics.get(folder, known[-1])
+            if last.base != config.critics[name].base:
+                why = f"begins anew: stage {last.stage!r} had another base"
+            elif folder not in self.critics or last.team != list(config.team):
+                why = f"begins anew: stage {last.stage!r} had it for other agents"
+            elif last.kind != type(critic).__qualname__:
+                why = f"begins anew: stage {last.stage!r} had one of another kind, {last.kind}"
+            else:
+                _go_on(critic, last, name, moments=moments)
+                why = f"goes on from stage {last.stage!r}"
+            yield f"critics.{name} of {agent} {why}"
 
     def add(self, config: Config, stage: str, checkpoint: Path) -> None:
         """A stage has trained. `config`: as it declared it."""
@@ -87,7 +147,13 @@ class Carried:
             policy, before = config.policies[name], self._of(config).get(name)
             folder = checkpoint.resolve() / name
             whole = folder if policy.adapter is None else before.whole if before else None
-            self.trained[name] = Trained(stage, policy.base, policy.adapter, folder, whole)
+            heads = config.critics["agent"].heads if "agent" in config.critics else None
+            self.trained[name] = Trained(stage, policy.base, policy.adapter, folder, whole, heads)
+        team = list(config.team)
+        for folder_name, kind in critics_in(checkpoint).items():
+            name = folder_name.removeprefix(CRITIC).partition(".")[0]
+            where, base = checkpoint.resolve() / folder_name, config.critics[name].base
+            self.critics[folder_name] = Expecting(stage, name, base, team, kind, where)
 
     def _of(self, config: Config) -> dict[str, Trained]:
         """The policies of a config that go on from what was trained."""
@@ -96,6 +162,19 @@ class Carried:
             for name, policy in config.policies.items()
             if name in self.trained and self.trained[name].base == policy.base
         }
+
+
+def _go_on(critic: Critic, last: Expecting, name: str, *, moments: bool) -> None:
+    try:
+        critic.load(last.folder)
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"critics.{name}: that of stage {last.stage!r} does not fit: {first_line(error)}; give "
+            "this stage another base for it, and it begins anew"
+        ) from error
+    stepper = getattr(critic, "stepper", None)  # of a critic of one's own, what it has
+    if isinstance(stepper, Stepper):
+        stepper.begin(moments=moments)
 
 
 def _cannot_load(config: Config, name: str, last: Trained) -> Problems:

@@ -96,13 +96,25 @@ def peaks(needs: Iterable[Need]) -> list[Peak]:
 
 
 def longest_row(config: Config, size: Size | None) -> int:
-    """Tokens of the longest prompt and answer together, as far as the config says it.
+    """Tokens of the longest prompt and answer together that is trained on, as far as the config
+    says it.
 
     What all agents may say in one pass of the workflow, which the last of them may be told, beside
     the task; at most the model's context.
     """
-    said = sum(agent.sampling.max_tokens for agent in config.team.values())
-    return min(said + TASK_TOKENS, 1 << 30 if size is None else size.max_length)
+    return _in_context([agent.sampling.max_tokens for agent in config.team.values()], size)
+
+
+def longest_sampled(config: Config, size: Size | None) -> int:
+    """The same of what is sampled: evaluations may let agents say more, or less."""
+    trained, most = longest_row(config, size), config.evaluation.sampling.max_tokens
+    if most is None or config.evaluation.tasks == 0:
+        return trained
+    return max(trained, _in_context([most] * len(config.team), size))
+
+
+def _in_context(answers: list[int], size: Size | None) -> int:
+    return min(sum(answers) + TASK_TOKENS, 1 << 30 if size is None else size.max_length)
 
 
 class _Planner:
@@ -327,8 +339,8 @@ class _Planner:
             None if base is None else self._size(base),
             self._device(config.learner.device),
         )
-        longest = longest_row(config, size)
         if name == "team":
+            longest = longest_row(config, size)
             yield from critic_memory.joint(
                 name, size, config, device=device, longest=longest, measures=self.activations
             )
@@ -336,6 +348,7 @@ class _Planner:
             bases = [p.base for name, p in config.policies.items() if self._is_here(name)]
             sizes = [self._size(base) for base in bases]
             widths = [each.width for each in sizes if each is not None]
+            longest = longest_sampled(config, size)  # it may choose what is said, also in those
             yield from critic_memory.mixer(
                 widths, size, config, device=device, longest=longest, measures=self.activations
             )
@@ -368,5 +381,5 @@ def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:
     if size is None or not size.cache_per_token:
         return "keys and values"
     tokens = cache // (size.cache_per_token * BYTES[dtype])
-    rows = tokens // longest_row(config, size)
+    rows = tokens // longest_sampled(config, size)
     return f"keys and values of {tokens:,} tokens, {rows:,} of the longest rows"

@@ -25,12 +25,12 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
         named = config.team[agent].algorithm or config.algorithm
         yield from _check_groups(config, flow, algorithm, named.name)
         yield from _check_reference(config, config.team[agent].policy, algorithm, named.name)
-        if algorithm.critic is not None and algorithm.critic not in config.critics:
-            base = "{base: ...}" if algorithm.critic_reads else ""
-            yield (
-                f"critics.{algorithm.critic}: {named.name} needs this critic; "
-                f"set critics.{algorithm.critic}: {base or '{}'}"
-            )
+        for critic, reads in algorithm.critics.items():
+            if critic not in config.critics:
+                yield (
+                    f"critics.{critic}: {named.name} needs this critic; "
+                    f"set critics.{critic}: {'{base: ...}' if reads else '{}'}"
+                )
     yield from _check_data(config, algorithms)
     yield from _check_refreshed(config)
     yield from _check_unused(config, list(algorithms.values()))
@@ -135,11 +135,11 @@ def _check_refreshed(config: Config) -> Problems:
 
 def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
     for name, critic in config.critics.items():
-        users = [algorithm for algorithm in algorithms if algorithm.critic == name]
+        users = [algorithm for algorithm in algorithms if name in algorithm.critics]
         if not users:
             yield f"critics.{name} has no effect: no algorithm here reads it; remove it"
             continue
-        reads = users[0].critic_reads
+        reads = users[0].critics[name]
         if reads and critic.base is None:
             yield (
                 f"critics.{name}.base is missing: set it to the model that reads the conversation"

@@ -15,7 +15,7 @@ from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter, Config
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.critic import Critic
+from rolecall.interfaces.critic import Critic, Discriminator
 from rolecall.interfaces.learner import Learner
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.parts import LearnerParts
@@ -170,16 +170,30 @@ def _reference(
     return reference
 
 
-def make_critic(
+def make_critics(
     config: Config,
     algorithm: Algorithm,
     models: dict[str, LanguageModel],
     agents: dict[str, Agent],
-) -> Critic | None:
-    """The algorithm's own; a value head on each policy belongs to the policies' learners."""
-    name = algorithm.critic
-    if name is None or name == "agent":
-        return None
+) -> tuple[Critic | None, Discriminator | None]:
+    """The algorithm's own critic, and its discriminator.
+
+    A value head on each policy belongs to the policies' learners.
+    """
+
+    def parts(name: str) -> CriticParts:
+        return _critic_parts(config, name, models, agents)
+
+    name, pays = algorithm.critic, algorithm.discriminator
+    return (
+        None if name in (None, "agent") else algorithm.make_critic(parts(name)),
+        None if pays is None else algorithm.make_discriminator(parts(pays)),
+    )
+
+
+def _critic_parts(
+    config: Config, name: str, models: dict[str, LanguageModel], agents: dict[str, Agent]
+) -> CriticParts:
     section = config.critics[name]
 
     def load() -> LanguageModel:
@@ -187,16 +201,14 @@ def make_critic(
         learner = config.learner
         return _load(section.base, learner.device, learner.dtype, key=f"critics.{name}.base")
 
-    return algorithm.make_critic(
-        CriticParts(
-            agents=list(config.team),
-            models=models,
-            load=load,
-            experts=lambda file: experts(file, agents),
-            optimizer=section.optimizer,
-            budget=config.learner.tokens_per_batch,
-            steps=config.trainer.steps,
-            seed=seed_of(config.trainer.seed, "critic") % 2**31,
-            share_prefixes=config.learner.share_prefixes,
-        )
+    return CriticParts(
+        agents=list(config.team),
+        models=models,
+        load=load,
+        experts=lambda file: experts(file, agents),
+        optimizer=section.optimizer,
+        budget=config.learner.tokens_per_batch,
+        steps=config.trainer.steps,
+        seed=seed_of(config.trainer.seed, "critic") % 2**31,
+        share_prefixes=config.learner.share_prefixes,
     )

@@ -23,6 +23,7 @@ from rolecall.storage.run_folder import RunFolder, write_aside
 LATEST, BEST = "latest", "best"  # pointer files
 MANIFEST = "manifest.json"
 STATE = "state.json"
+CRITIC = "critic."  # what folders of critics begin with
 STEP = re.compile(r"step-(\d+)", re.ASCII)
 
 
@@ -53,7 +54,8 @@ def save(
         for name, part in parts.items():
             (aside / name).mkdir(parents=True)
             part.save(aside / name)
-        state = {"step": step, "parts": list(parts), "states": states}
+        kinds = {name: type(part).__qualname__ for name, part in parts.items()}
+        state = {"step": step, "parts": list(parts), "kinds": kinds, "states": states}
         (aside / STATE).write_text(json.dumps(state))
         (aside / MANIFEST).write_text(json.dumps({"sha256": _checksums(aside)}, indent=1))
         _flush(aside)
@@ -183,6 +185,13 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
             ) from error
     states: list[Any] = state["states"]
     return states
+
+
+def critics_in(checkpoint: Path) -> dict[str, str]:
+    """The folders of its critics, each with the class of what wrote it."""
+    file = checkpoint / STATE
+    kinds = json.loads(file.read_text()).get("kinds", {}) if file.is_file() else {}
+    return {name: kind for name, kind in kinds.items() if name.startswith(CRITIC)}
 
 
 def _drop_old(folder: Path, *, keep: int) -> None:

@@ -28,6 +28,7 @@ NOTES = (
 MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
+    "imitated",
 )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
 def _turn(record: dict[str, Any]) -> Turn:
     for names, kind in ((IDS, np.int32), (FLOATS, np.float32)):
         for name in names:
-            if record[name] is not None:
+            if record.get(name) is not None:
                 record[name] = np.array(record[name], dtype=kind)
     record["messages"] = [
         Message(

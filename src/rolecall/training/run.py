@@ -10,6 +10,7 @@ from typing import Any
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
+from rolecall.interfaces.critic import Critic
 from rolecall.interfaces.engine import Engine
 from rolecall.interfaces.learner import Learner
 from rolecall.interfaces.publisher import Publisher
@@ -68,13 +69,20 @@ class Run:
     @property
     def parts(self) -> dict[str, checkpoint.Saved]:
         """Folder of a checkpoint -> what it holds; a policy cannot have a name with a dot."""
-        critics = {  # two algorithms may each have a critic of one kind, but they share no agent
-            f"critic.{part.algorithm.critic}.{min(part.agents)}": part.critic
-            for part in self.algorithm_groups
-            if part.critic is not None
-        }
         opponents = {f"opponents.{name}": pool for name, pool in self.opponent_pools.items()}
-        return {**self.learners, **critics, **opponents}
+        return {**self.learners, **self.critics, **opponents}
+
+    @property
+    def critics(self) -> dict[str, Critic]:
+        """Those that are no value heads, by their folders in a checkpoint.
+
+        Two algorithms may each have a critic of one kind, but they share no agent.
+        """
+        return {
+            f"{checkpoint.CRITIC}{name}.{min(part.agents)}": critic
+            for part in self.algorithm_groups
+            for name, critic in part.critics.items()
+        }
 
     @property
     def stateful(self) -> list[Algorithm | TaskSampler]:

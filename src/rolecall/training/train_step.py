@@ -56,9 +56,10 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
             compared = any(a.needs_reference for a in run.algorithms_of(policy).values())
             what: set[Annotation] = {"ref_logprobs"} if compared else set()
             await annotate(learner, turns, what | noted, budget=_budget(run, policy))
-        if part.critic is not None:
-            await part.critic.annotate(seen)
-            part.seen = seen
+        for critic in (part.discriminator, part.critic):
+            if critic is not None:
+                await critic.annotate(seen)
+                part.seen = seen
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
@@ -119,8 +120,11 @@ async def update(
     for part in run.algorithm_groups:
         if part.critic is not None:
             found = part.algorithm.fit(part.seen, part.critic)
-            part.seen = []
             metrics |= {f"critic/{name}": value for name, value in found.items()}
+        if part.discriminator is not None:
+            found = part.discriminator.fit()
+            metrics |= {f"discriminator/{name}": value for name, value in found.items()}
+        part.seen = []
         part.algorithm.after_step(step)
         counted = part.algorithm.metrics()
         metrics |= {f"algorithm/{name}": value for name, value in counted.items()}

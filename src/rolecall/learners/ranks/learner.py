@@ -180,6 +180,9 @@ class RankedLearner(Learner):
             raise ValueError("a learner with the name fsdp cannot go on from another stage's")
         self.group.call("take_over", self.name, folder, moments)
 
+    def take_over_head(self, folder: Path, *, moments: bool) -> bool:
+        return all(self.group.call("take_over_head", self.name, folder, moments))
+
     def _deal(self, batches: list[Batch]) -> Dealt:
         """By rank; those that share rows have the same ones."""
         sharers = self.spec.context_parallel

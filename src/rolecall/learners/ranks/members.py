@@ -84,6 +84,9 @@ class Members:
     def take_over(self, name: str, folder: Path, moments: bool) -> None:
         self.learners[name].take_over(folder, moments=moments)
 
+    def take_over_head(self, name: str, folder: Path, moments: bool) -> bool:
+        return self.learners[name].take_over_head(folder, moments=moments)
+
     def offload(self, name: str) -> None:
         asyncio.run(self.learners[name].offload())
 

@@ -1,0 +1,87 @@
+"""Reads answers that are imitated in parts: [{"text": .., "weight": 0 or 1}, ..].
+
+A part of weight 0 is a wrong step, which stays in the context of what follows it (STeP,
+2505.20023). The answer is tokenised as one text, as a model would say it, and a token is imitated
+only if it lies wholly in parts of weight 1. The end token belongs to the last part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rolecall.agents.chat_template import Tokenizer
+from rolecall.agents.control_tokens import controls
+from rolecall.tags import THINK_END, THINK_START
+from rolecall.types import Floats, Ids
+
+OWN = (THINK_START, THINK_END, "<tool_call>", "</tool_call>")  # what an answer may be made of
+KEYS = {"type", "text", "weight"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of an answer."""
+
+    text: str
+    imitated: bool
+
+
+def is_parts(given: Any) -> bool:
+    """Whether it is meant for a list of parts, and not for a text or a list of chat messages."""
+    return isinstance(given, list) and not any(
+        isinstance(entry, dict) and "role" in entry for entry in given
+    )
+
+
+def parts_of(given: list[Any], place: str) -> list[Part]:
+    """Raises ValueError that names the first part which is none."""
+    for number, part in enumerate(given, start=1):
+        known = isinstance(part, dict) and set(part) <= KEYS
+        if not known or part.get("type") not in (None, "text") or not _is_text(part.get("text")):
+            raise ValueError(
+                f"{place}: part {number} of an answer: write a text and its weight, "
+                f'{{"text": .., "weight": 0 or 1}} (it is {part!r})'
+            )
+        if part.get("weight") not in (None, 0, 1):
+            raise ValueError(
+                f"{place}: part {number} of an answer: weight: write 0 or 1 "
+                f"(it is {part['weight']!r})"
+            )
+    return [Part(part["text"], part.get("weight") != 0) for part in given]
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str) and bool(given)
+
+
+def tokenised(tokenizer: Tokenizer, parts: list[Part], place: str) -> tuple[Ids, Floats]:
+    """Tokens [T] of an answer, its end token included, and 1 for those that are imitated [T].
+
+    ["ab" 0, "cd" 1] with tokens "a", "bc", "d" and the end -> [0, 0, 1, 1]. Raises ValueError where
+    no token can be imitated, or where two parts together forge a control token of the layout.
+    """
+    known = controls(tokenizer)
+    texts = [known.broken(part.text, own=OWN) for part in parts]
+    whole = "".join(texts)
+    if known.broken(whole, own=OWN) != whole:
+        raise ValueError(f"{place}: two parts of an answer meet within a control token: {whole!r}")
+    if not tokenizer.is_fast:
+        raise ValueError(f"{place}: this model's tokenizer cannot say where tokens begin; no parts")
+    found = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+    imitated = np.concatenate(
+        [np.full(len(text), part.imitated) for text, part in zip(texts, parts, strict=True)]
+    )
+    weights, before = [], 0
+    for start, end in found["offset_mapping"]:
+        # Some tokenizers leave a word's space out of its token's place: it is between two places.
+        start = min(start, before)
+        weights.append(float(imitated[start : max(end, start + 1)].all()))
+        before = max(before, end)
+    weights.append(float(parts[-1].imitated))
+    if not any(weights):
+        raise ValueError(f"{place}: no token of the answer lies wholly in parts of weight 1")
+    ids = np.append(found["input_ids"], tokenizer.eos_token_id).astype(np.int32)
+    return ids, np.array(weights, dtype=np.float32)
