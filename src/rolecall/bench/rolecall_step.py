@@ -75,10 +75,13 @@ async def _step(run: Run, step: int) -> int:
 
 
 def _config(size: StepSize, base: Path) -> Config:
+    adapter = {"adapter": {"rank": size.rank, "alpha": 2 * size.rank, "targets": "all-linear"}}
+    policy = {"base": str(base), "optimizer": {"lr": LEARNING_RATE}}
     return Config.model_validate(
         {
             "team": {"solver": {"policy": "policy", "sampling": {"max_tokens": size.completion}}},
-            "policies": {"policy": {"base": str(base), "optimizer": {"lr": LEARNING_RATE}}},
+            "policies": {"policy": policy | (adapter if size.rank else {})},
+            "learner": {"dtype": size.dtype},
             "workflow": f"{__name__}:one_answer",
             "environment": {"name": f"{__name__}:Numbers", "length": size.prompt},
             "algorithm": "grpo",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rolecall.bench import Benchmark
 from rolecall.bench.workload import TeamSize
 
@@ -31,7 +33,7 @@ def _benchmark(
         unit="sampled tokens/s",
         work=WORK.format(tasks) + note,
         full=TeamSize(model, tasks=tasks, samples=8, dtype=dtype),
-        smoke=SMOKE,
+        smoke=replace(SMOKE, dtype=dtype),
         ours=f"rolecall.bench.engine_rollout:{ours}",
         peers=peers,
     )

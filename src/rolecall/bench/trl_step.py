@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -54,12 +55,13 @@ def set_up(size: StepSize, folder: Path) -> Measure:
     tokenizer = AutoTokenizer.from_pretrained(base)
     assert len(tokenizer(texts[0])["input_ids"]) == size.prompt, "a word is a token"
     trainer = GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
+        model=AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, size.dtype)),
         reward_funcs=rewarded,
         args=_config(size, folder),
         train_dataset=Dataset.from_dict({"prompt": texts}),
         processing_class=tokenizer,
         callbacks=[turnstile],
+        peft_config=_adapter(size),
     )
 
     def train() -> None:
@@ -78,6 +80,14 @@ def set_up(size: StepSize, folder: Path) -> Measure:
         return Measured(1.0 / took, {"trained tokens": counts[-1]})
 
     return measure
+
+
+def _adapter(size: StepSize) -> LoraConfig | None:
+    if not size.rank:
+        return None
+    return LoraConfig(
+        r=size.rank, lora_alpha=2 * size.rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
 
 
 def _config(size: StepSize, folder: Path) -> GRPOConfig:
