@@ -88,7 +88,8 @@ SLOW = (
     "environments/test_code",
     "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
     "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
-    "monitor/test_traces", "monitor/test_trackers", "retrieval/test_bm25", "retrieval/test_dense",
+    "monitor/test_traces", "monitor/test_trackers", "reproduce/test_command",
+    "reproduce/test_published", "retrieval/test_bm25", "retrieval/test_dense",
     "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
     "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
     "workflows/test_data_science",
@@ -103,8 +104,9 @@ SLOW = (
 
 # Files of half a minute and more, the longest first.
 LONGEST = (
-    "test_learning", "proofs/test_proofs", "learners/test_ranks", "test_every_algorithm",
-    "test_equal_runs", "rewards/test_equivalence",
+    "test_learning", "proofs/test_proofs", "learners/test_ranks", "test_gpu_path",
+    "test_equal_runs", "test_every_algorithm", "test_recipes", "reproduce/test_command",
+    "reproduce/test_published", "rewards/test_equivalence", "test_stages", "test_cli",
 )  # fmt: skip
 
 

@@ -136,3 +136,12 @@ def test_an_old_key_is_answered_with_the_new_one(old, new, model_folder, tmp_pat
         build(validate(load(path, [f"{new}=[{{}}]"])))
     assert str(raised.value).startswith(f"command line: {new}")
     assert "unknown key" not in str(raised.value)
+
+
+def test_an_option_of_a_part_that_has_none_is_to_be_removed(model_folder, tmp_path):
+    path = write(tmp_path / "team.yaml", relay_config(model_folder))
+    with pytest.raises(ConfigError) as raised:
+        validate(load(path, ["workflow.rounds=2"]))
+    assert str(raised.value) == (
+        "command line: workflow.rounds: unknown key; workflow takes no options, remove it"
+    )

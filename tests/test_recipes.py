@@ -91,7 +91,7 @@ def a_coach():
 
 
 def smaller(name: str, config: Config, folder: Path, search_url: str) -> dict:
-    """What a CPU needs: fewer and shorter turns, a small cache, two ranks. Models stay named."""
+    """What a CPU needs: fewer and shorter turns, a small cache, one rank. Models stay named."""
     changes = {
         "extends": name,
         "team": {agent: {"sampling": {"max_tokens": 6}} for agent in config.team},
@@ -111,7 +111,7 @@ def smaller(name: str, config: Config, folder: Path, search_url: str) -> dict:
     if name == "spiral_kuhn":  # who moves first is drawn, and random words end the game there
         changes["rollout"]["groups"] = 6
     if config.learner.name != "local":
-        changes["learner"] = {"name": config.learner.name, "ranks": 2}
+        changes["learner"] = {"name": config.learner.name, "ranks": 1}
     if name == "debate_judge":  # a debate without a winner is an error: random words name none
         judge = yaml.safe_load(find("debate").read_text())["team"]["judge"]
         changes["team"]["judge"] = {key: judge[key] for key in ("system", "sampling")}

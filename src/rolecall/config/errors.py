@@ -73,6 +73,8 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         if answer := successor(key):
             return answer
         known = _keys(model, place[:-1])
+        if not known:
+            return f"unknown key; {'.'.join(key.split('.')[:-1])} takes no options, remove it"
         if place[-1] in known:  # of another branch of the section, which pydantic calls by name
             branch, section = found["loc"][-2], ".".join(place[:-1])
             return f"unknown key where {section}.name is {branch}; remove it, or name another"

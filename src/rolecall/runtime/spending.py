@@ -62,9 +62,12 @@ class Budget:
     tokens: int | None  # prompt and completion
 
     def __post_init__(self) -> None:
-        for bound in (self.usd, self.tokens):
+        for unit, bound in (("USD", self.usd), ("tokens", self.tokens)):
             if bound is not None and not bound > 0:
-                raise ValueError(f"a budget must be above 0, got {self}")
+                raise ValueError(
+                    f"a budget in {unit} must be above 0 (it is {bound:g}); write more, or leave "
+                    "it out"
+                )
 
 
 @dataclass(slots=True)

@@ -100,3 +100,9 @@ def test_an_account_reads_what_was_written_before_it_knew_of_parts(tmp_path):
     account = Account(Prices(), Budget(None, None))
     account.keep(tmp_path / "spent.json")
     assert (account.spent.usd, account.spent.tokens, account.parts) == (0.5, 7, {})
+
+
+@pytest.mark.parametrize(("budget", "unit"), [((-1.0, None), "USD"), ((None, 0), "tokens")])
+def test_a_budget_that_allows_nothing_is_refused_with_its_unit(budget, unit):
+    with pytest.raises(ValueError, match=rf"a budget in {unit} must be above 0 \(it is (-1|0)\); "):
+        Budget(*budget)
