@@ -384,6 +384,7 @@ def test_what_other_commands_are_told_of_a_run_with_stages(straight, tmp_path, c
         (["eval", run], "is a run with stages; name one of its folders"),
         (["train", run / "rl"], f"continue the whole: rolecall train {run}"),
         (["eval", config], "for one alone write stage=NAME, with one of: demos, warm, rl, final"),
+        (["eval", config, "stage=wram"], "stage=wram: no such stage; write one of: demos, warm"),
         (["train", config, "--output", run, "stages.nobody.trainer.steps=1"], "no stage 'nobody'"),
         (["train", run, "stages.warm.trainer.steps=4"], "has begun after stage 'warm' as it was"),
         (["train", run, "stages.demos.collect.best_of=2"], "has begun as stage 1 of another list"),

@@ -36,7 +36,9 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
     stages, rest = _separated(loaded.pop("stages"), overrides)
     listed = checked([own for own, _ in stages])
     known = [stage.name for stage in listed]
-    if not names or names[-1] not in known:
+    if names and names[-1] not in known:
+        raise ConfigError(f"stage={names[-1]}: no such stage; write one of: {', '.join(known)}")
+    if not names:
         raise ConfigError(
             "stages: `rolecall train` and `rolecall check` take all stages of a file; for one "
             f"alone write stage=NAME, with one of: {', '.join(known)}"
