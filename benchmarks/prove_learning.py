@@ -29,9 +29,10 @@ Made by `make prove-learning`: each recipe as it stands, one run at a time. A sc
 held-out tasks, +- is 1.96 standard errors over tasks. The models inside the package can do the work
 and have good and bad habits (`rolecall.tiny.demonstrations`); what is learned is which of them to
 follow. Wall time is a whole run's, its two evaluations included; where the processor has a star,
-other work ran beside it. The teams of `code` and `data_science` choose among short programs of a
-grammar, declared in `code.py` and `data_science.py` there; in the latter each line of a program is
-one token.
+other work ran beside it, and times say little. The score of `kuhn` is chips a game, won of the
+weights that the run began with. The teams of `code` and `data_science` choose among short programs
+of a grammar, declared in `code.py` and `data_science.py` there; in the latter each line of a
+program is one token.
 
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
@@ -97,9 +98,10 @@ def line(run: dict[str, Any]) -> str:
         f"{mean:.3f} +- {margin:.3f}" for mean, margin in (run["before"], run["after"])
     )
     gain = 100 * (run["after"][0] - run["before"][0])
+    took = "" if run["wall_s"] is None else f"{run['wall_s']} s"
     return (
         f"| {run['recipe']} | {TWINS[run['recipe']]} | {run['seed']} | {before} | {after} | "
-        f"{gain:+.1f} points | {run['wall_s']} s | {run['processor']} |"
+        f"{gain:+.1f} points | {took} | {run['processor']} |"
     )
 
 
@@ -109,7 +111,11 @@ def record(run: dict[str, Any]) -> None:
     rows = {(row["recipe"], row["seed"]): row for row in [*known, run]}
     rows_in_order = [rows[key] for key in sorted(rows)]
     RESULTS.write_text("[\n" + ",\n".join(map(json.dumps, rows_in_order)) + "\n]\n")
-    DOCUMENT.write_text(HEAD + "\n".join(map(line, rows_in_order)) + "\n")
+    write(rows_in_order)
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    DOCUMENT.write_text(HEAD + "\n".join(map(line, rows)) + "\n")
 
 
 def main() -> int:
