@@ -190,6 +190,13 @@ class Algorithm(BaseModel, ABC):
         """The one of that name, made once as the run is built."""
         raise NotImplementedError
 
+    def around(self, inner: Algorithm) -> Algorithm:
+        """With a key `inner`: what trains instead, of the algorithm that it names.
+
+        Raises ValueError where that one does not fit.
+        """
+        raise NotImplementedError
+
     def keep_group(self, group: Group) -> bool:
         """False: the group is filtered out, and the step samples a new task instead."""
         return True
