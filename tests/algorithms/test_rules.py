@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.config.registry import BUILT_IN, resolve
 from rolecall.learners.packing import pack
 from rolecall.types import Utility
 from tests.algorithms.small import (
@@ -364,3 +365,15 @@ def test_advantages_are_the_same_on_all_ids_of_group_algorithms():
         episodes = team_step()
         algorithm(name).credit(episodes)
         assert len(said(episodes, "solver")) == 16
+
+
+def test_losses_without_a_ratio_need_no_log_probs_of_before_and_pairs_are_never_skipped():
+    """What a loss does not read says so once, for all algorithms with a loss of another kind."""
+    kinds = {name: resolve("algorithm", name, key="") for name in BUILT_IN["algorithm"]}
+    without = {
+        name: kind(epochs=3).skips_zero
+        for name, kind in kinds.items()
+        if not kind(epochs=3).needs_prox
+    }
+    imitate = dict.fromkeys(("sft", "read", "vdn_value", "qmix_value"), True)
+    assert without == imitate | {"dpo": False, "spin": False}

@@ -162,8 +162,12 @@ class Algorithm(BaseModel, ABC):
 
     @property
     def needs_prox(self) -> bool:
-        """Whether the learner's log-probs must be computed before the first optimizer step."""
-        return self.epochs * self.minibatches > 1 or self.one_policy_at_a_time
+        """Whether the learner's log-probs must be computed before the first optimizer step.
+
+        A loss that does not read `anchor` has no ratio to them.
+        """
+        several = self.epochs * self.minibatches > 1 or self.one_policy_at_a_time
+        return several and "anchor" not in self.without_effect
 
     @property
     def skips_zero(self) -> bool:
@@ -172,6 +176,7 @@ class Algorithm(BaseModel, ABC):
             (self.kl and self.kl_in == "loss")
             or self.entropy
             or self.critic == "agent"
+            or self.keep_together
             or self._correction in REJECTS
         )
 
@@ -183,6 +188,13 @@ class Algorithm(BaseModel, ABC):
 
     def make_discriminator(self, parts: CriticParts) -> Discriminator:
         """The one of that name, made once as the run is built."""
+        raise NotImplementedError
+
+    def around(self, inner: Algorithm) -> Algorithm:
+        """With a key `inner`: what trains instead, of the algorithm that it names.
+
+        Raises ValueError where that one does not fit.
+        """
         raise NotImplementedError
 
     def keep_group(self, group: Group) -> bool:

@@ -54,14 +54,6 @@ class Dpo(Algorithm):
     def needs_reference(self) -> bool:
         return not self.reference_free
 
-    @property
-    def needs_prox(self) -> bool:
-        return False
-
-    @property
-    def skips_zero(self) -> bool:
-        return False
-
     def credit(self, episodes: list[Episode]) -> None:
         """Note each turn's score, and +1 or -1 on the turns of a pair."""
         said = self.credited_turns(episodes)

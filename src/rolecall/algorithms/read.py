@@ -66,14 +66,6 @@ class ReAd(Algorithm):
     def moves_policies(self) -> bool:
         return self.train
 
-    @property
-    def needs_prox(self) -> bool:
-        return False
-
-    @property
-    def skips_zero(self) -> bool:
-        return True
-
     def credit(self, episodes: list[Episode]) -> None:
         """beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996."""
         for _, turn in self.credited_turns(episodes):

@@ -43,14 +43,6 @@ class Sft(Algorithm):
     """Least own reward of a turn that is imitated; the world, a coach or a penalty gives it, and a
     turn without one counts as right. `threshold` is then the least outcome alone."""
 
-    @property
-    def needs_prox(self) -> bool:
-        return False
-
-    @property
-    def skips_zero(self) -> bool:
-        return True
-
     def credit(self, episodes: list[Episode]) -> None:
         """Advantage 1 on every token that is imitated and 0 on all others."""
         found = self.credited_turns(episodes)

@@ -73,14 +73,6 @@ class VdnValue(Algorithm):
         return self.distil
 
     @property
-    def needs_prox(self) -> bool:
-        return False
-
-    @property
-    def skips_zero(self) -> bool:
-        return True
-
-    @property
     def epsilon_now(self) -> float:
         """epsilon 1 -> .05 over 50 steps: .525 after 25."""
         share = min(1.0, self._done / self.epsilon_steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.ma_airl import MaAirl
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config, Named
 from rolecall.setup.attempts import Attempts
@@ -36,12 +35,13 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
 
 def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
     algorithm: Algorithm = part_of("algorithm", named, key=key).make()
-    if isinstance(algorithm, MaAirl) and algorithm.inner is not None:
-        inner = _make_algorithm(config, algorithm.inner, f"{key}.inner")
+    inner = getattr(algorithm, "inner", None)
+    if isinstance(inner, Named):
+        made = _make_algorithm(config, inner, f"{key}.inner")
         try:
-            return algorithm.around(inner)
+            return algorithm.around(made)
         except ValueError as error:
-            raise ConfigError(f"{key}.inner: {algorithm.inner.name}: {error}") from error
+            raise ConfigError(f"{key}.inner: {inner.name}: {error}") from error
     longest = max(agent.sampling.max_tokens for agent in config.team.values())
     read = ["longest"] + (["turn_length"] if algorithm.agg == "turn_sum" else [])
     missing = {name: longest for name in read if getattr(algorithm, name, 0) is None}
