@@ -117,7 +117,18 @@ def test_the_command_writes_records_and_a_header_and_names_a_side_that_dies(
     assert "over 2 pairs" in printed
 
 
-@pytest.mark.parametrize("arguments", [["walk"], ["update", "--pairs", 0]])
+def test_only_the_named_peers_are_run_beside():
+    names = ["team-rollout-s", "update", "team-rollout-s-unordered"]
+    [found] = run._chosen(names, peers=["vllm"])
+    assert (found.name, list(found.peers)) == ("team-rollout-s", ["vllm"])
+    assert [list(one.peers) for one in run._chosen(names)] == [
+        ["transformers", "vllm"], [], ["padded"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments", [["walk"], ["update", "--pairs", 0], ["update", "--peer", "nobody"]]
+)
 def test_bad_arguments_are_one_line(arguments, capsys):
     assert command("bench", *arguments) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,21 @@ def bench(
     *,
     pairs: int = 5,
     smoke: bool = False,
+    peers: Sequence[str] = (),
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Run these benchmarks (all, if none is named) against the peers that are installed.
 
-    Says which peers are not, and goes on after a side that died: `missing` and `failed` name
-    them. Raises ValueError for an unknown name or less than one pair, before anything runs.
+    `peers`: only against these. Says which peers are not installed, and goes on after a side that
+    died: `missing` and `failed` name them. Raises ValueError for an unknown name or less than one
+    pair, before anything runs.
     """
     if pairs < 1:
         raise ValueError(f"pairs: at least 1 is needed, not {pairs}")
+    if unknown := sorted(set(peers) - NEEDS.keys()):
+        raise ValueError(f"no peer {unknown[0]!r}; there are {', '.join(NEEDS)}")
     console = console or Console()
-    chosen = _chosen(names or list(BENCHMARKS))
+    chosen = _chosen(names or list(BENCHMARKS), peers=peers)
     missing = missing_peers(chosen)
     for peer in missing:
         console.print(f"{peer} is not installed: nothing is compared with it (`make bench` does)")
@@ -61,8 +65,11 @@ def bench(
     }
 
 
-def _chosen(names: Sequence[str]) -> list[Benchmark]:
-    """By name, or all of a family: `conductor` is conductor-ids, conductor-chat ..."""
+def _chosen(names: Sequence[str], *, peers: Sequence[str] = ()) -> list[Benchmark]:
+    """By name, or all of a family: `conductor` is conductor-ids, conductor-chat ...
+
+    `peers`: those with one of these, and without their other ones.
+    """
     wanted: set[str] = set()
     for name in names:
         family = [other for other in BENCHMARKS if other.startswith(f"{name}-")]
@@ -70,7 +77,11 @@ def _chosen(names: Sequence[str]) -> list[Benchmark]:
         if not found:
             raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
         wanted |= set(found)
-    return [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
+    found = [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
+    if not peers:
+        return found
+    kept = [(one, {p: side for p, side in one.peers.items() if p in peers}) for one in found]
+    return [replace(one, peers=sides) for one, sides in kept if sides]
 
 
 def missing_peers(benchmarks: Sequence[Benchmark]) -> list[str]:

@@ -104,6 +104,9 @@ def bench(
     ] = None,
     pairs: Annotated[int, typer.Option(help="Runs of each side, in turn.")] = 5,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes: does it run at all?")] = False,
+    peer: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only beside this one; repeatable.")
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(help="Kept results: status 1 where a ratio has become lower.")
     ] = None,
@@ -119,7 +122,7 @@ def bench(
 
     try:
         with people_on_stderr(json_file):
-            found = command(names, pairs=pairs, smoke=smoke)
+            found = command(names, pairs=pairs, smoke=smoke, peers=peer or [])
             if keep is not None:
                 results.keep(found, keep)
     except ValueError as error:
