@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what it imports, which is a small part of what is installed.
+# Python compiles what it imports, which is a small part of what is installed, and keeps that: a
+# process that compiles all of it anew starts in 16 seconds instead of 7 (seen on an AMD EPYC).
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # The same, in half of the time.
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python

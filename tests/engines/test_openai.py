@@ -391,7 +391,7 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
 def test_the_pages_examples_are_configs(tmp_path):
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
     found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
-    gpus, first, second = found
+    rounded, gpus, first, second = found
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
     judged = load(write(tmp_path / "judge.yaml", first | parts))
     validate(judged)
@@ -405,6 +405,9 @@ def test_the_pages_examples_are_configs(tmp_path):
     small = {"policies": {"small": {"base": "tiny:math"}}}
     of_two_gpus = load(write(tmp_path / "gpus.yaml", parts | alone | small | gpus))
     assert engine_devices(of_two_gpus, "small", auto="cuda:0") == [["cuda:1", "cuda:2"]]
+    half = load(write(tmp_path / "half.yaml", parts | alone | small | rounded))
+    validate(half)
+    assert (half.sampling_dtype("small"), half.learner.dtype) == ("bfloat16", "float32")
 
 
 def test_beside_a_server_a_run_is_not_deterministic(model_folder, tmp_path):

@@ -92,10 +92,19 @@ class MaAirl(Imitating, DrMas):
                 "it does not train on rewards of played turns alone; use one that does, such as "
                 "grpo, rloo, gspo, ppo or mappo"
             )
-        body = {"__module__": kind.__module__, "in_credit": kind.in_credit | OWN}
-        made: type[Imitating] = type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
         given = {name: getattr(inner, name) for name in inner.model_fields_set}
-        return made(**given | {"experts": self.experts, "reward": self.reward})
+        return _joined(kind, given | {"experts": self.experts, "reward": self.reward})
+
+
+def _joined(kind: type[Algorithm], given: dict[str, Any]) -> Algorithm:
+    """An algorithm of a class that is made here, so it says itself how it is pickled for ranks."""
+    body = {
+        "__module__": kind.__module__,
+        "in_credit": kind.in_credit | OWN,
+        "__reduce__": lambda self: (_joined, (kind, given)),
+    }
+    made: type[Algorithm] = type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
+    return made(**given)
 
 
 def _unpaid(episodes: list[Episode]) -> list[Episode]:

@@ -77,10 +77,10 @@ def _chosen(names: Sequence[str], *, peers: Sequence[str] = ()) -> list[Benchmar
         if not found:
             raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
         wanted |= set(found)
-    found = [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
+    chosen = [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
     if not peers:
-        return found
-    kept = [(one, {p: side for p, side in one.peers.items() if p in peers}) for one in found]
+        return chosen
+    kept = [(one, {p: side for p, side in one.peers.items() if p in peers}) for one in chosen]
     return [replace(one, peers=sides) for one, sides in kept if sides]
 
 
