@@ -16,6 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -46,10 +47,11 @@ def ways_of(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]
     if name not in _known.setdefault(machine, {}):
         try:
             with _locked() as file:
-                _known[machine] |= _read(file).get(machine, {})
+                kept = _read(file)
+                _known[machine] |= kept.get(machine, {})
                 if name not in _known[machine]:
                     _known[machine][name] = tried(outputs, inputs, dtype=dtype)
-                    _write(file, machine, _known[machine])
+                    _write(file, kept | {machine: _known[machine]})
         except OSError as error:
             log.warning("products are not tried, the plain ones are used: %s", error)
             _known[machine][name] = PLAIN
@@ -114,6 +116,7 @@ def machine_name() -> str:
     return f"{processor()}; torch {torch.__version__}; {torch.get_num_threads()} threads"
 
 
+@cache
 def processor() -> str:
     """Name, family and model; providers of machines give different ones the same name."""
     known = Path("/proc/cpuinfo")
@@ -158,7 +161,7 @@ def _read(file: Path) -> dict[str, Table]:
     }
 
 
-def _write(file: Path, machine: str, table: Table) -> None:
+def _write(file: Path, tables: dict[str, Table]) -> None:
     new = file.with_suffix(".new")
-    new.write_text(json.dumps(_read(file) | {machine: table}, indent=1) + "\n")
+    new.write_text(json.dumps(tables, indent=1) + "\n")
     new.replace(file)
