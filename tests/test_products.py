@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.config.optimizer import Optimizer
 from rolecall.engines import llama_pass
 from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Request, Sampling
+from rolecall.learners.optimizer import adamw
 from rolecall.models.cpu import product_trials, products
 from rolecall.models.cpu.product_trials import PLAIN, tried, ways_of
 from rolecall.models.cpu.products import ROWS, Product
@@ -96,9 +98,11 @@ def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_f
 
     async def both():
         first = await gap(0)
-        with torch.no_grad():
-            for parameter in model.model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        parameters = list(model.model.parameters())
+        optimizer = adamw(Optimizer(lr=0.1), parameters, undecayed=set())
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
         engine.load("p", 1, None)
         return first, await gap(1)
 

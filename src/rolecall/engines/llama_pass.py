@@ -79,8 +79,9 @@ class _Scale:
         self.numbers = flat(self.weight.float())  # the same memory where it is float32
         self._version = self.weight._version
 
-    def follow(self) -> None:
-        if self._version != self.weight._version and self.weight.dtype != torch.float32:
+    def follow(self, *, published: bool = False) -> None:
+        changed = published or self._version != self.weight._version
+        if changed and self.weight.dtype != torch.float32:
             self.numbers[:] = flat(self.weight.float())
         self._version = self.weight._version
 
@@ -104,6 +105,7 @@ class Llama:
     def __init__(self, model: LanguageModel) -> None:
         """Raises Unlike."""
         self.model = model
+        self.published = False  # weights have changed since the last pass
         self.like = torch.zeros(1, model.hidden_size)  # the states, keys and values are float32
         network = model.model if model.adapter is None else model.model.get_base_model()
         try:
@@ -200,7 +202,8 @@ class Llama:
     def _follow(self) -> None:
         """Make again what was made of weights that have changed since."""
         for made in self.made:
-            made.follow()
+            made.follow(published=self.published)
+        self.published = False
 
     def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cosines and sines [positions, D], and which of them each token takes."""

@@ -94,6 +94,8 @@ class Scheduler:
         self.versions[policy] = version
         self._versions = None
         self.stale.add(policy)
+        if self.llama is not None and self.model.adapter is None:  # an adapter's base stays
+            self.llama.published = True
 
     def step(self) -> None:
         """Give every row one more token, read what has come and fits, let go what ended."""

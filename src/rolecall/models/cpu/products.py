@@ -41,9 +41,9 @@ class Product:
     def num_outputs(self) -> int:
         return self.weight.shape[0]
 
-    def follow(self) -> None:
-        """Copy the weight again if it has changed, as it does in every update."""
-        if self._version == self.source._version:
+    def follow(self, *, published: bool = False) -> None:
+        """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
+        if self._version == self.source._version and not published:
             return
         if self.weight.dtype != self.source.dtype:
             self.weight.copy_(self.source)
