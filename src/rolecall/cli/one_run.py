@@ -20,7 +20,7 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
 from rolecall.learners.ranks.group import RankError
-from rolecall.monitor import report, summary, terminal
+from rolecall.monitor import summary, terminal
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, validate
 from rolecall.storage import checkpoint, run_folder
@@ -150,6 +150,8 @@ def is_finished(folder: RunFolder, config: Config) -> bool:
 
 
 def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
+    from rolecall.monitor import report  # with Matplotlib, which takes its time
+
     records = folder.read_metrics()
     found = summary.summarise(records, seed=config.trainer.seed)
     report.write(folder)

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, float32
 from torch.nn import Module, ModuleList, Parameter
-from transformers import AutoModelForCausalLM
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.models.attention import layouts
+from rolecall.models.lean_import import without_unused
+
+with without_unused():  # before any other module imports what models need
+    from transformers import AutoModelForCausalLM
+
+    from rolecall.models.attention import layouts
 from rolecall.models.separate_rows import read_rows
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rolecall.learners.ranks import wire
+from rolecall.runtime.memory import seldom_collected
 from rolecall.runtime.parent import end_with_parent
 
 OF_OTHERS = ("closed by peer", "remote process exited", "connection reset", "broken pipe")
@@ -38,7 +39,8 @@ def serve(connection: Connection, *, scratch: str = "") -> None:
     """
     inbox: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
-    from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
+    with seldom_collected():
+        from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
 
     [start] = inbox.get()
     _answer(connection, join, (start,))

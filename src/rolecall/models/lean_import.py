@@ -1,0 +1,27 @@
+"""Imports transformers without scikit-learn and SciPy, which cost a second and are not used here.
+
+Where they are installed, transformers imports them with every model, for assisted generation and
+for losses of object detection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers import utils
+
+UNUSED = ("is_sklearn_available", "is_scipy_available")
+
+
+@contextmanager
+def without_unused() -> Iterator[None]:
+    """Modules of transformers that are imported inside find neither of them installed."""
+    known = {name: getattr(utils, name) for name in UNUSED if hasattr(utils, name)}
+    for name in known:
+        setattr(utils, name, lambda: False)
+    try:
+        yield
+    finally:
+        for name, found in known.items():
+            setattr(utils, name, found)
