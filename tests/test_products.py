@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import itertools
 import json
 import logging
 import subprocess
@@ -13,15 +15,18 @@ import pytest
 import torch
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter
 from rolecall.engines import llama_pass
 from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.optimizer import adamw
-from rolecall.models.cpu import product_trials, products
+from rolecall.models.attention.layouts import Rows
+from rolecall.models.cpu import product_trials, products, trained_products
 from rolecall.models.cpu.product_trials import PLAIN, tried, ways_of
 from rolecall.models.cpu.products import ROWS, Product
+from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
-from rolecall.models.loading import load_model
+from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
 from tests.test_llama import logits
 from tests.toy import language_model
@@ -190,3 +195,71 @@ def test_a_number_of_rows_takes_the_way_of_the_next_one_that_was_tried():
     ways = ("packed", "onednn", "plain", "packed")
     found = [products.way_for(ways, rows) for rows in (1, 8, 9, 32, 33, 128, 129, 512, 5000)]
     assert found == ["packed", "packed", "onednn", "onednn", "plain", "plain", *["packed"] * 3]
+
+
+@pytest.mark.parametrize("shape", [(100, 40), (2, 50, 40)])
+@pytest.mark.parametrize("ways", list(itertools.product(["plain", "onednn"], repeat=3)))
+def test_a_layer_trains_with_the_plain_numbers_in_every_way(ways, shape):
+    """Its output and the gradients of states, weight and bias."""
+    torch.manual_seed(0)
+    plain, x, grad = torch.nn.Linear(40, 48), torch.randn(shape), torch.randn(*shape[:-1], 48)
+    fast = copy.deepcopy(plain)
+    fast.__class__, fast.ways = FastLinear, ways
+    found = []
+    for layer in (plain, fast):
+        states = x.clone().requires_grad_()
+        out = layer(states)
+        out.backward(grad)
+        found.append([out, states.grad, layer.weight.grad, layer.bias.grad])
+    for wanted, given in zip(*found, strict=True):
+        assert (given - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+def test_a_frozen_layer_has_only_the_gradient_of_its_input():
+    layer = torch.nn.Linear(40, 48).requires_grad_(False)
+    layer.__class__, layer.ways = FastLinear, ("onednn",) * 3
+    x = torch.randn(100, 40, requires_grad=True)
+    layer(x).sum().backward()
+    assert layer.weight.grad is None
+    assert torch.allclose(x.grad, layer.weight.sum(0).expand_as(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=4)])
+def test_a_model_trains_alike_where_onednn_is_the_fastest(any_model_folder, adapter, monkeypatch):
+    """And its pass without modules still samples from it."""
+
+    def loaded():
+        model = load_model(str(any_model_folder), device=torch.device("cpu"), dtype=torch.float32)
+        tokenizer = load_tokenizer(str(any_model_folder))
+        if adapter is None:
+            return LanguageModel(model, tokenizer)
+        made = with_adapters(model, tokenizer, {"a": adapter}, seed=0)["a"]
+        for name, weight in made.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.1, generator=torch.Generator().manual_seed(5))
+        return made
+
+    found = []
+    for way in ("plain", "onednn"):
+        monkeypatch.setattr(trained_products, "ways_of_training", lambda *size, w=way: (w,) * 3)
+        model = loaded()
+        assert (way == "onednn") == any(type(m) is FastLinear for m in model.model.modules())
+        assert llama_pass.plain(model) is not None
+        ids = torch.arange(90) * 7 % model.vocabulary
+        layout = Rows([90], device=model.device)
+        out = model.logits(ids, layout.position, layout=layout, keep=torch.arange(90))
+        out.log_softmax(-1)[:, 5].sum().backward()
+        gradients = [p.grad for _, p in model.named_parameters() if p.grad is not None]
+        found.append([out.detach(), *gradients])
+    assert len(found[0]) == len(found[1]) > 10
+    for wanted, given in zip(*found, strict=True):
+        assert (given - wanted).abs().max() <= 1e-4 * wanted.abs().max()
+
+
+@pytest.mark.usefixtures("cache")
+def test_ways_of_training_are_tried_once_and_kept(monkeypatch):
+    first = product_trials.ways_of_training(48, 40)
+    assert set(first) <= {"plain", "onednn"}
+    monkeypatch.setattr(product_trials, "_known", {})  # as in another process
+    monkeypatch.setattr(product_trials, "tried_in_training", None)
+    assert product_trials.ways_of_training(48, 40) == first

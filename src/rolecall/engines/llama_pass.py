@@ -25,6 +25,7 @@ from rolecall.models.cpu import kernels, ruled_attention
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.product_trials import ways_of
 from rolecall.models.cpu.products import Product
+from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.exact_head import ExactHead
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
 
@@ -48,7 +49,7 @@ class _Part:
     def __init__(self, part: Any, *, exact: bool = False) -> None:
         self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
         linear = part if self.adapted is None else part.base_layer
-        if type(linear) not in (Linear, ExactHead):
+        if type(linear) not in (Linear, FastLinear, ExactHead):
             raise Unlike("other parts")
         weight = linear.weight
         ways = ways_of(*weight.shape, dtype=torch.float32 if exact else weight.dtype)

@@ -14,22 +14,24 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import get_args
 
 import torch
 from torch import Tensor
 
-from rolecall.models.cpu.products import ROWS, Way, candidates
+from rolecall.models.cpu.products import ROWS, Way, candidates, multiplied
 
 log = logging.getLogger("rolecall")
 
 GAIN = 1.1  # a way is taken if it is so many times as fast as the plain one
 SAME = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}  # difference, as a share of the largest
 LARGEST = 16_384  # outputs that are tried: of a head with more the ways are those of such a one
+LARGEST_TRAINED = 4096  # the same in training
+TRAINED = "in training"
 ROUNDS = 5  # in which the ways take turns, so that other work on the machine slows all of them
 TRY_S = 0.001  # that a way is tried for in a round, at least once
 PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
@@ -42,19 +44,33 @@ def ways_of(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]
 
     Plain ones where the cache folder cannot be written: a later run could not know of others.
     """
-    machine = machine_name()
     name = f"{str(dtype).removeprefix('torch.')} {outputs}x{inputs}"
+    return _remembered(name, lambda: tried(outputs, inputs, dtype=dtype), plain=PLAIN)
+
+
+def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
+    """The same in float32 with many rows: of the output, and the gradients of input and weight."""
+    name = f"float32 {outputs}x{inputs} {TRAINED}"
+    found = _remembered(name, lambda: tried_in_training(outputs, inputs), plain=PLAIN[:3])
+    return found[0], found[1], found[2]
+
+
+def _remembered(
+    name: str, trial: Callable[[], tuple[Way, ...]], *, plain: tuple[Way, ...]
+) -> tuple[Way, ...]:
+    """What a trial gave here, now or before; `plain` where the cache folder cannot be written."""
+    machine = machine_name()
     if name not in _known.setdefault(machine, {}):
         try:
             with _locked() as file:
                 kept = _read(file)
                 _known[machine] |= kept.get(machine, {})
                 if name not in _known[machine]:
-                    _known[machine][name] = tried(outputs, inputs, dtype=dtype)
+                    _known[machine][name] = trial()
                     _write(file, kept | {machine: _known[machine]})
         except OSError as error:
             log.warning("products are not tried, the plain ones are used: %s", error)
-            _known[machine][name] = PLAIN
+            _known[machine][name] = plain
     return _known[machine][name]
 
 
@@ -75,13 +91,30 @@ def tried(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
     return tuple(found)
 
 
-def _fastest(ways: dict[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
+@torch.no_grad()
+def tried_in_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
+    """Time PyTorch's and oneDNN's product for the output and the two gradients of a layer."""
+    random = torch.Generator().manual_seed(0)
+    outputs = min(outputs, LARGEST_TRAINED)
+    x, grad = (torch.randn(ROWS[-1], width, generator=random) for width in (inputs, outputs))
+    weight = torch.randn(outputs, inputs, generator=random)
+    names: list[Way] = ["plain", "onednn"] if "onednn" in candidates(weight) else ["plain"]
+    found: list[Way] = []
+    for left, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
+        wanted = left @ right.t()
+        ways = {way: partial(multiplied, weight=right, way=way) for way in names}
+        same = {n: way for n, way in ways.items() if _agrees(way(left), wanted, x.dtype)}
+        found.append(_fastest(same, left))
+    return found[0], found[1], found[2]
+
+
+def _fastest(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
     took = _took(ways, x)
     best = min(took, key=lambda name: took[name])
     return best if took["plain"] >= GAIN * took[best] else "plain"
 
 
-def _took(ways: dict[Way, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Way, float]:
+def _took(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Way, float]:
     """The fewest seconds that each way needs."""
     rounds = [{name: _seconds(way, x) for name, way in ways.items()} for _ in range(ROUNDS)]
     return {name: min(each[name] for each in rounds) for name in ways}
@@ -156,9 +189,13 @@ def _read(file: Path) -> dict[str, Table]:
         return {}
     known = set(get_args(Way))
     return {
-        machine: {n: w for n, w in table.items() if len(w) == len(ROWS) and known.issuperset(w)}
+        machine: {n: w for n, w in table.items() if len(w) == _many(n) and known.issuperset(w)}
         for machine, table in read.items()
     }
+
+
+def _many(name: str) -> int:
+    return 3 if name.endswith(TRAINED) else len(ROWS)
 
 
 def _write(file: Path, tables: dict[str, Table]) -> None:

@@ -89,6 +89,13 @@ def way_for(ways: tuple[Way, ...], rows: int) -> Way:
     return ways[-1]
 
 
+def multiplied(x: Tensor, weight: Tensor, way: Way) -> Tensor:
+    """x [N, I] and a weight [O, I], either of them transposed or not -> x @ weight.T, [N, O]."""
+    if way == "onednn":
+        return onednn(x.contiguous(), weight.contiguous())
+    return x @ weight.t()
+
+
 def onednn(x: Tensor, weight: Tensor) -> Tensor:
     """x [N, I] and a weight [O, I], packed or not -> [N, O] in their dtype."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
