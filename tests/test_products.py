@@ -19,6 +19,7 @@ from rolecall.config.schema import Adapter
 from rolecall.engines import llama_pass
 from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Request, Sampling
+from rolecall.interfaces.publisher import PublishError
 from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products
@@ -28,6 +29,7 @@ from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
+from tests.test_every_algorithm import Display, case, trainer_of
 from tests.test_llama import logits
 from tests.toy import language_model
 
@@ -263,3 +265,18 @@ def test_ways_of_training_are_tried_once_and_kept(monkeypatch):
     monkeypatch.setattr(product_trials, "_known", {})  # as in another process
     monkeypatch.setattr(product_trials, "tried_in_training", None)
     assert product_trials.ways_of_training(48, 40) == first
+
+
+@pytest.mark.parametrize("way", ["plain", "packed"])
+def test_old_copies_of_weights_stop_a_run_after_its_first_step(way, model_folder, tmp_path, always):
+    """A sampler whose copies do not follow: the probe after the publication sees it."""
+    always(way)
+    trainer = trainer_of(case(model_folder, "grpo"), tmp_path / "run", Display())
+    for scheduler in trainer.run.engine._distinct:
+        for made in scheduler.llama.made:
+            made.follow = lambda *, published: None
+    if way == "plain":
+        asyncio.run(trainer.train())
+    else:
+        with pytest.raises(PublishError, match="the sampler's log-probs are off by"):
+            asyncio.run(trainer.train())

@@ -33,9 +33,12 @@ def test_limits_are_those_of_rounding(numbers, exact, other):
 
 def test_a_hopeless_first_step_stops(model_folder, tmp_path):
     """A sampler whose log-probs are those of another temperature."""
-    Alarm(exact=False).check_first("a", found(0.19, 9.0, 0.2))
+    Alarm(exact=False).check("a", found(0.19, 9.0, 0.2), first=True)
     with pytest.raises(MismatchError, match=r"of 'a' are 0\.3 nats from the sampler's"):
-        Alarm(exact=True).check_first("a", found(0.3, 9.0, 0.2))
+        Alarm(exact=True).check("a", found(0.3, 9.0, 0.2), first=True)
+    Alarm(exact=False).check("a", found(0.3, 9.0, 0.2), first=False)
+    with pytest.raises(MismatchError, match=r"in a later step .* has kept earlier weights"):
+        Alarm(exact=True).check("a", found(0.3, 9.0, 0.2), first=False)
     trainer = trainer_of(case(model_folder, "grpo"), tmp_path / "run", Display())
     for learner in trainer.run.learners.values():
         forward = learner.forward

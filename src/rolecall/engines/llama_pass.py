@@ -22,7 +22,7 @@ from torch.nn import Linear
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.cpu import kernels, ruled_attention
-from rolecall.models.cpu.kernels import flat
+from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.product_trials import ways_of
 from rolecall.models.cpu.products import Product
 from rolecall.models.cpu.trained_products import FastLinear
@@ -200,6 +200,16 @@ class Llama:
         kernels.norm(x_flat, self.last.numbers, width, self.eps, normed_flat)
         return self.head.times(normed, None)
 
+    def rows(self, lengths: Tensor, *, like: Tensor | None = None) -> Paged:
+        """The layout of rows of these lengths [R] with a cache of their own; `like`: its dtype."""
+        model, width = self.model, -(-int(lengths.max()) // PAGE)
+        table = torch.arange(len(lengths) * width, dtype=torch.int32).view(-1, width)
+        cache = Cache(
+            layers=model.num_layers, pages=table.numel(), heads=model.num_kv_heads,
+            size=model.head_size, like=self.like if like is None else like,
+        )  # fmt: skip
+        return Paged(table, torch.zeros_like(lengths), lengths, cache=cache)
+
     def _follow(self) -> None:
         """Make again what was made of weights that have changed since."""
         for made in self.made:
@@ -236,18 +246,7 @@ class Llama:
         to show them.
         """
         model, lengths = self.model, torch.tensor([1, 20, 5])
-        first = lengths.cumsum(0) - lengths
-        table = torch.tensor([[0, 1], [2, 3], [4, 5]], dtype=torch.int32)
-        layout, own = (
-            Paged(
-                table, torch.zeros_like(first), lengths,
-                cache=Cache(
-                    layers=model.num_layers, pages=6, heads=model.num_kv_heads,
-                    size=model.head_size, like=like,
-                ),
-            )
-            for like in (self.like, self.embedding)
-        )  # fmt: skip
+        layout, own = self.rows(lengths), self.rows(lengths, like=self.embedding)
         tokens = torch.arange(26) * 7919 % model.vocabulary
         keep = torch.arange(26)
         rules: dict[int, ScoreRule | None] = {}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from rolecall.engines.scheduler import Scheduler, Sequence
 from rolecall.interfaces.engine import Completion, Engine, Request
-from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime import call_tree
 from rolecall.types import Floats, Ids
@@ -107,12 +106,11 @@ class LocalEngine(Engine):
         scheduler.publish(policy, version)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        model = self._schedulers[policy].policies[policy]
-        ids = torch.from_numpy(np.concatenate([prompt, tokens])).long().to(model.device)
-        layout = Rows([len(ids)], device=model.device)
-        keep = torch.arange(len(prompt) - 1, len(ids) - 1, device=model.device)
+        scheduler = self._schedulers[policy]
+        ids = torch.from_numpy(np.concatenate([prompt, tokens])).long().to(scheduler.model.device)
+        keep = torch.arange(len(prompt) - 1, len(ids) - 1, device=ids.device)
         with torch.no_grad():
-            logits = model.logits(ids, layout.position, layout=layout, keep=keep) / temperature
+            logits = scheduler.read(policy, ids, keep=keep) / temperature
             logprobs = logits.log_softmax(-1).gather(-1, ids[keep + 1, None])[:, 0]
         return logprobs.cpu().numpy()
 

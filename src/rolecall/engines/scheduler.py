@@ -21,6 +21,7 @@ from rolecall.engines.sequence import Sequence, sequences_of
 from rolecall.engines.stops import StopTexts
 from rolecall.interfaces.engine import Request
 from rolecall.models.attention.kv_cache import Paged
+from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits, mixture_of
 from rolecall.types import Ids
@@ -134,6 +135,15 @@ class Scheduler:
             self._recorded = None
 
     # --- reading ---
+
+    def read(self, policy: str, ids: Tensor, *, keep: Tensor) -> Tensor:
+        """Logits [keep, V] of one row of ids [N], by the pass that samples, without the cache."""
+        model, counts = self.policies[policy], torch.tensor([len(ids)])
+        if self.llama is None:
+            layout = Rows([len(ids)], device=ids.device)
+            return model.logits(ids, layout.position, layout=layout, keep=keep)
+        mixture = None if model.adapter is None else mixture_of([model], counts)
+        return self.llama.logits(ids, self.llama.rows(counts), keep=keep, mixture=mixture)
 
     def _admit(self) -> list[PrefillChunk]:
         """What this step reads of the waiting rows, in order; only the last piece may end early."""

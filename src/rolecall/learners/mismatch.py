@@ -38,13 +38,23 @@ class Alarm:
                 return f"{name}={value:g} limit={limit:g}"
         return ""
 
-    def check_first(self, agent: str, found: Mapping[str, float]) -> None:
-        """Raises MismatchError where the first step of a run says that no step can be right."""
+    def check(self, agent: str, found: Mapping[str, float], *, first: bool) -> None:
+        """Raises MismatchError where a step says that no step can be right.
+
+        In the `first` step of a run weights are those of the base. Later only what has no rounding
+        is certain: a model that has become extreme may turn rounding into much.
+        """
         mean = found.get("mismatch_mean", 0.0)
-        if not mean <= HOPELESS:
-            raise MismatchError(
-                f"in the first step the learner's log-probs of {agent!r} are {mean:.3g} nats from "
-                f"the sampler's in the mean (at most {HOPELESS:g}): they do not compute the same "
-                "model. Compare with learner.dtype=float32 and learner.device=cpu; if that is "
-                "right, this device or dtype is not to be trusted with this model"
-            )
+        if mean <= HOPELESS or not (first or self.exact):
+            return
+        advice = (
+            "Compare with learner.dtype=float32 and learner.device=cpu; if that is right, this "
+            "device or dtype is not to be trusted with this model"
+            if first
+            else "The sampler has kept earlier weights, which is a fault of rolecall: please report"
+        )
+        raise MismatchError(
+            f"in {'the first' if first else 'a later'} step the learner's log-probs of {agent!r} "
+            f"are {mean:.3g} nats from the sampler's in the mean (at most {HOPELESS:g}): they do "
+            f"not compute the same model. {advice}"
+        )

@@ -115,9 +115,10 @@ class WeightPublisher:
         return folder
 
     async def check(self, policy: str) -> None:
-        """Compare what sampler and learner say of some fixed tokens, where they are apart."""
-        if policy not in self.apart:
-            return
+        """Compare what sampler and learner say of some fixed tokens.
+
+        Also where both hold the same weights: an engine may sample from copies of them.
+        """
         engine, learner = self.engines[policy], self.learners[policy]
         tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
         wanted = await learner.probe(tokens)

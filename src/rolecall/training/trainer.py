@@ -268,14 +268,14 @@ class Trainer:
     def _check_mismatch(self, updates: dict[str, Update]) -> None:
         """Not of stale turns, where the difference is drift, nor where tokens were filtered."""
         config = self.config
-        if config.trainer.max_staleness or config.rollout.allow_filtered_sampling:
+        stale = config.trainer.max_staleness or config.rollout.carry
+        if stale or config.rollout.allow_filtered_sampling:
             return
         for update in updates.values():
             for agent, found in update.agent_metrics.items():
                 if config.team[agent].cross_policy is not None:
                     continue  # its earlier weights say something else
-                if not self._compared:
-                    self.alarm.check_first(agent, found)
+                self.alarm.check(agent, found, first=not self._compared)
                 if warning := self.alarm.warning(found):
                     log.warning("mismatch agent=%s %s", agent, warning)
         self._compared = self._compared or bool(updates)
