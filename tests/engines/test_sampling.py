@@ -59,3 +59,35 @@ def test_greedy_and_filtered_rows_leave_their_neighbours_as_they_are():
     best = logits[4].topk(2)
     assert ids[4] in best.indices
     assert (best.values.log_softmax(-1) - logprobs[4]).abs().min() < 1e-6
+
+
+def kept(logits, one):
+    """Log-probs [V] that are left of a row: by the definition, in float64."""
+    order = logits.double().argsort(descending=True)
+    mass = (logits.double() / (one.temperature or 1.0)).softmax(-1)[order]
+    mass[one.top_k or len(mass) :] = 0.0
+    mass[mass.cumsum(-1) - mass >= one.top_p * mass.sum()] = 0.0
+    return torch.zeros_like(mass).scatter(0, order, mass / mass.sum()).log()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.3])
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 1}, {"top_k": 40}, {"top_p": 0.9}, {"top_p": 0.97, "top_k": 300}]
+)
+@pytest.mark.parametrize("size", [3, 256, 3000])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
+def test_a_filtered_row_is_drawn_from_what_is_kept(size, filters, temperature, spread):
+    """Also where the mass is spread so evenly that most tokens are kept."""
+    torch.manual_seed(size)
+    one = Sampling(temperature=temperature, **filters)
+    logits, uniform = spread * torch.randn(60, size), torch.rand(60, dtype=torch.float64)
+    special = [(row, one) for row in range(60)]
+    ids, logprobs = sampling.draw(logits, uniform, torch.full((60,), temperature), special)
+    for row, (chosen, logprob) in enumerate(zip(ids.tolist(), logprobs.tolist(), strict=True)):
+        wanted = kept(logits[row], one)
+        assert logprob == pytest.approx(float(wanted[chosen]), abs=2e-5)
+        end = float(wanted.exp()[: chosen + 1].sum())
+        if temperature:
+            assert end - float(wanted.exp()[chosen]) - 1e-5 <= uniform[row] <= end + 1e-5
+        else:
+            assert chosen == logits[row].argmax()

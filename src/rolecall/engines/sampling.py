@@ -14,6 +14,7 @@ from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 
 BLOCK = 256  # tokens that are summed at once
+LIKELY = (1e-2, 1e-4, 1e-8, 0.0)  # as shares of the likeliest token: more are looked at if needed
 
 
 def draw(
@@ -29,15 +30,14 @@ def draw(
     """
     if special:
         temperature_B = temperature_B.where(temperature_B > 0, 1.0)
-    on_cpu = runs_on_numba(logits_B_V)
-    ids_B, logprobs_B = (_walked if on_cpu else _drawn)(logits_B_V, uniform_B, temperature_B)
+    if len(special) < len(logits_B_V):
+        way = _walked if runs_on_numba(logits_B_V) else _drawn
+        ids_B, logprobs_B = way(logits_B_V, uniform_B, temperature_B)
+    else:
+        ids_B, logprobs_B = torch.zeros_like(uniform_B).long(), torch.zeros_like(temperature_B)
     for row, sampling in special:
-        logprobs_V = (logits_B_V[row] / temperature_B[row]).log_softmax(-1)
-        if sampling.top_k or sampling.top_p < 1.0:
-            logprobs_V = _filtered(logprobs_V, sampling)
-        one = _inverted(logprobs_V.exp()[None], uniform_B[row, None])[0]
-        ids_B[row] = logprobs_V.argmax() if sampling.temperature == 0.0 else one
-        logprobs_B[row] = logprobs_V[ids_B[row]]
+        scaled_V = logits_B_V[row] / temperature_B[row]
+        ids_B[row], logprobs_B[row] = _drawn_of_kept(scaled_V, uniform_B[row], sampling)
     return ids_B, logprobs_B
 
 
@@ -83,15 +83,33 @@ def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
     return ids.where(~impossible, weights_B_V.argmax(-1))
 
 
-def _filtered(logprobs_V: Tensor, sampling: Sampling) -> Tensor:
-    """Top-k, then top-p, renormalised; the token that crosses top_p is kept."""
-    ordered, ids = logprobs_V.sort(descending=True)
-    keep = torch.ones_like(ordered, dtype=torch.bool)
-    if sampling.top_k:
-        keep[sampling.top_k :] = False
-    mass = ordered.exp().where(keep, 0.0)
-    before = mass.cumsum(-1) - mass
-    keep &= before < sampling.top_p * mass.sum()
-    out = torch.full_like(logprobs_V, float("-inf"))
-    out[ids[keep]] = ordered[keep]
-    return out.log_softmax(-1)
+def _drawn_of_kept(scaled_V: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """One row's token and its log-prob where top-k, then top-p keep some, renormalised."""
+    greedy = sampling.temperature == 0.0
+    if greedy and not sampling.top_k and sampling.top_p == 1.0:
+        logprob, chosen = scaled_V.max(-1)
+        return chosen, logprob - scaled_V.logsumexp(-1)
+    ids_K, weights_K = _kept(scaled_V, sampling)
+    place = weights_K.argmax() if greedy else _inverted(weights_K[None], uniform[None])[0]
+    return ids_K[place], (weights_K[place] / weights_K.sum()).log().float()
+
+
+def _kept(scaled_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Tokens [K] by number, and their weights, which are 0 of those that are not kept.
+
+    The token that crosses top_p is kept. Only likely ones are put in order, of 150,000 a few.
+    """
+    weights_V = (scaled_V - scaled_V.max()).exp()
+    whole, top_k = weights_V.sum(dtype=torch.float64), min(sampling.top_k, len(weights_V))
+    for least in LIKELY:
+        ids_K = (weights_V >= least).nonzero()[:, 0]
+        weights_K = weights_V[ids_K].double()
+        if bool(len(ids_K) >= top_k if top_k else weights_K.sum() >= sampling.top_p * whole):
+            break
+    ordered_K, order = weights_K.sort(descending=True)
+    if top_k:
+        ordered_K[top_k:] = 0.0
+        whole = ordered_K.sum()
+    before_K = ordered_K.cumsum(-1) - ordered_K
+    ordered_K[before_K >= sampling.top_p * whole] = 0.0
+    return ids_K, torch.empty_like(weights_K).scatter_(0, order, ordered_K)
