@@ -47,6 +47,8 @@ def main() -> None:
     logits, ones = 4 * some(ROWS * VOCABULARY), np.ones(ROWS, np.float32)
     kernels.draw(logits, ones, random.random(ROWS), VOCABULARY, ids, logprobs)
     print("draw", digest(ids, logprobs))
+    kernels.slopes(logits, ids, ones, VOCABULARY, logprobs)
+    print("slopes", digest(logits, logprobs))
     keys, values = some(50 * 2 * SIZE * 16), some(50 * 2 * SIZE * 16)
     table = random.integers(0, 50, (ROWS, PAGES)).astype(np.int32)
     position, order = random.integers(0, PAGES * 16, ROWS), np.arange(ROWS)

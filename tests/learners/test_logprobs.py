@@ -11,7 +11,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rolecall.algorithms.ppo import Ppo
-from rolecall.learners import logprobs
+from rolecall.learners import frozen_head, logprobs
+from rolecall.models.exact_head import ExactHead
 from tests.test_trees import conversation, learner_of, measured
 from tests.toy import alike
 
@@ -107,3 +108,60 @@ def test_an_adapter_is_off_in_chunks_too(model_folder, monkeypatch):
         monkeypatch.setattr(logprobs, "LARGEST_LOGITS", 7 * learner.model.vocabulary)
         assert alike(learner.forward(batch, reference=True).logprobs, whole)
     assert float((own - whole).abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["numba", "torch"])
+@pytest.mark.parametrize("rows", [CHUNK + 3, ROWS])
+def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, monkeypatch):
+    """And holds the logits of one chunk, none of them for the backward pass."""
+    if not loops:
+        monkeypatch.setattr(frozen_head, "runs_on_numba", lambda logits: False)
+    head, states, ids, temperature = given()
+    head.requires_grad_(False)
+    with Largest() as largest:
+        sampled, kept = saved_bytes(
+            lambda: frozen_head.of_frozen_head(head, states, ids, temperature, rows=rows)
+        )
+        (sampled * torch.linspace(-1, 1, ROWS)).sum().backward()
+    assert largest.elements == rows * VOCABULARY
+    assert kept <= ROWS * WIDTH * 4
+    exact = states.detach().double().requires_grad_()
+    logits = torch.nn.functional.linear(exact, head.weight.double(), head.bias.double())
+    scaled = logits / temperature.double()[:, None]
+    wanted = scaled.log_softmax(-1).gather(-1, ids[:, None])[:, 0]
+    (wanted * torch.linspace(-1, 1, ROWS)).sum().backward()
+    assert alike(sampled, wanted)
+    assert alike(states.grad, exact.grad)
+
+
+def test_a_head_that_is_trained_or_no_layer_is_not_taken_as_frozen():
+    head = given()[0]
+    assert not frozen_head.is_frozen(head)
+    assert not frozen_head.is_frozen(torch.nn.Identity())
+    head.weight.requires_grad_(False)
+    assert not frozen_head.is_frozen(head), "its bias is trained"
+    assert frozen_head.is_frozen(head.requires_grad_(False))
+
+
+def test_a_frozen_head_in_bfloat16_computes_in_float32():
+    head, states, *rest = given()
+    head.bfloat16().requires_grad_(False).__class__ = ExactHead
+    states = states.detach().bfloat16().requires_grad_()
+    sampled = frozen_head.of_frozen_head(head, states, *rest, rows=CHUNK)
+    sampled.sum().backward()
+    exact = states.detach().float().requires_grad_()
+    logits = torch.nn.functional.linear(exact, head.weight.float(), head.bias.float())
+    wanted, _ = logprobs.of_logits(logits, *rest, entropy=False)
+    wanted.sum().backward()
+    assert alike(sampled, wanted)
+    assert states.grad.dtype == torch.bfloat16
+    assert alike(states.grad.float(), exact.grad, rounding=2.0**-7)
+
+
+def test_a_learner_trains_alike_with_a_frozen_head(model_folder, monkeypatch):
+    learner, turns = learner_of(model_folder, adapter=True), conversation()
+    loss, gradient, _ = measured(learner, Ppo(), turns)
+    monkeypatch.setattr("rolecall.learners.forward.is_frozen", lambda head: False)
+    other_loss, other, _ = measured(learner, Ppo(), turns)
+    assert loss == pytest.approx(other_loss, rel=1e-5)
+    assert torch.allclose(gradient, other, atol=2e-5 * float(other.abs().max()))

@@ -15,6 +15,7 @@ from torch.nn import Module
 
 from rolecall.learners import logprobs
 from rolecall.learners.exact import select_rows
+from rolecall.learners.frozen_head import is_frozen, of_frozen_head
 from rolecall.models.attention.layouts import Layout, layout_of
 from rolecall.models.language_model import LanguageModel
 from rolecall.types import Batch
@@ -54,13 +55,19 @@ class LogProbs(Module):
         ids, chosen = (row.tokens, row.positions), (row.chosen, row.temperature)
         rows = max(1, logprobs.LARGEST_LOGITS // policy.vocabulary)
         states: Tensor | None
+        head = policy.model.get_output_embeddings()
+        frozen = not entropy and is_frozen(head)
         with policy.using(adapter_off=adapter_off):
-            if len(row.chosen) > rows and not policy.scales_logits:
+            if (frozen or len(row.chosen) > rows) and not policy.scales_logits:
                 states = policy.states(*ids, layout=row.layout, keep=row.keep)
                 states = _repeated(states, row.again)
-                sampled, entropies = logprobs.in_chunks(
-                    policy.head, states, *chosen, entropy=entropy, rows=rows
-                )
+                entropies = None
+                if frozen:
+                    sampled = of_frozen_head(head, states, *chosen, rows=rows)
+                else:
+                    sampled, entropies = logprobs.in_chunks(
+                        policy.head, states, *chosen, entropy=entropy, rows=rows
+                    )
                 return sampled, entropies, states.float() if hidden else None
             logits, states = policy.forward(
                 *ids, layout=row.layout, keep=row.keep, hidden=hidden, adapter_off=adapter_off

@@ -144,6 +144,9 @@ def quantize(model: Any, kind: Quantization, *, device: torch.device) -> None:
     for name, layer in layers.items():
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, QuantizedLinear(layer, kind, device=device))
+    for parameter in model.parameters():  # all weights may have been read into one piece of memory
+        if parameter.untyped_storage().nbytes() > parameter.nbytes:
+            parameter.data = parameter.data.clone()
 
 
 @torch.no_grad()

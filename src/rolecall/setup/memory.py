@@ -249,12 +249,22 @@ class _Planner:
         each = size.num_layers * (BYTES[learner.dtype] * size.width if again else kept)
         yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)
         rows = min(tokens, max(1, LARGEST_LOGITS // size.vocabulary))
-        logits = LOGITS_HELD * 4 * rows * size.vocabulary
+        logits = self._logits_held(name, device) * 4 * rows * size.vocabulary
         if learner.dtype != "float32":
             logits += 4 * size.vocabulary * size.width  # the head computes in float32
         layer = int(tokens * kept) if again else 0  # computed when the logits are gone
         label = "one layer, computed again" if layer > logits else f"logits of {rows:,} tokens"
         yield Need(owner, label, max(logits, layer), device, update)
+
+    def _logits_held(self, name: str, device: str) -> int:
+        """Copies of a chunk's logits at once; of a head that is not trained they are not kept."""
+        agents = [agent for agent in self.config.team.values() if agent.policy == name]
+        credits = [agent.algorithm or self.config.algorithm for agent in agents]
+        if self.config.policies[name].adapter is None or any(
+            credit.options.get("entropy") for credit in credits
+        ):
+            return LOGITS_HELD
+        return 1 if device == "cpu" else 2
 
     def _engine(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]

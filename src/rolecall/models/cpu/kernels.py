@@ -299,6 +299,31 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)
+def slopes(logits, ids, temperature, size, logprobs):
+    """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
+
+    Sums are float64, made of blocks.
+    """
+    size, block = _U(size), _U(256)
+    for i in prange(ids.shape[0]):
+        start, chosen = _U(i) * size, _U(i) * size + _U(ids[i])
+        powers = np.empty(block, np.int32)
+        twos = powers.view(np.float32)
+        most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
+        logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
+        for first in range(_U(0), size, block):
+            length = min(block, size - first)
+            for v in range(start + first, start + first + length):
+                logits[v] = (logits[v] - most) * factor
+            total += np.float64(_exp(logits, start + first, length, _F(0.0), powers, twos))
+        logprobs[i] = logprob - np.log(total)
+        share = _F(np.float64(factor) / total)
+        for v in range(start, start + size):
+            logits[v] *= -share
+        logits[chosen] += factor
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     heads, size = _U(heads), _U(size)

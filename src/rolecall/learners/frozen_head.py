@@ -1,0 +1,80 @@
+"""Computes log-probs of chosen tokens behind a head that is not trained, and their gradient.
+
+Of such a head only the gradient by what it reads is wanted, and that is known up to one factor a
+token before any loss is: d log p(a) / d state = (W_a - sum_v p(v) W_v) / temperature. So it is
+computed with the log-probs, chunk by chunk, and no logits are kept or computed again.
+
+Legend: M = sampled tokens, W = width of a state, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import Linear, Module
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import flat, runs_on_numba
+
+
+def is_frozen(head: Module) -> bool:
+    """Whether it is a linear layer that nothing trains."""
+    return isinstance(head, Linear) and not any(p.requires_grad for p in head.parameters())
+
+
+def of_frozen_head(
+    head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int
+) -> Tensor:
+    """Log-prob of tokens [M] under head(states [M, W]) / temperature [M]; never holds more than
+    [rows, V]. Without a gradient by the temperature.
+    """
+    out: Tensor = _OfFrozenHead.apply(states, head, ids, temperature, rows)
+    return out
+
+
+class _OfFrozenHead(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor, rows: int
+    ) -> Tensor:
+        logprobs = torch.empty_like(ids, dtype=torch.float32)
+        slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
+        weight = head.weight.float()
+        for start in range(0, len(ids), rows):
+            part = slice(start, start + rows)
+            logits = head(states[part]).float()
+            logprobs[part] = become_slopes(logits, ids[part], temperature[part])
+            if slopes is not None:
+                slopes[part] = logits @ weight
+        if slopes is not None:
+            ctx.save_for_backward(slopes)
+        return logprobs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None
+
+
+def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
+    """Log-probs of the tokens [M]; the logits [M, V] become the gradients of each by its logits."""
+    if runs_on_numba(logits):
+        kernels.use_threads()
+        logits = logits.contiguous()
+        logprobs = torch.empty_like(temperature)
+        size = logits.shape[1]
+        kernels.slopes(
+            flat(logits), flat(ids), flat(temperature.contiguous()), size, flat(logprobs)
+        )
+        return logprobs
+    scale = 1.0 / temperature[:, None]
+    total = logits.mul_(scale).logsumexp(-1, keepdim=True)
+    logprobs = (logits.gather(-1, ids[:, None]) - total)[:, 0]
+    logits.sub_(total).exp_().mul_(-scale)
+    logits.scatter_add_(-1, ids[:, None], scale)
+    return logprobs
