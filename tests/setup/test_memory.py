@@ -19,6 +19,7 @@ from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.engines import llama_pass
 from rolecall.learners.packing import pack
+from rolecall.models.cpu import trained_products
 from rolecall.models.cpu.products import ROWS
 from rolecall.models.sizes import size_of
 from rolecall.setup import build as building
@@ -80,8 +81,11 @@ def bases(model_folder, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def lays_out_all(monkeypatch):
-    """As on a processor that is fastest with every weight laid out again: the most it may be."""
+    """As on a processor that samples fastest with every weight laid out again, and trains fastest
+    with PyTorch's products: the most it may be.
+    """
     monkeypatch.setattr(llama_pass, "ways_of", lambda *size, dtype: ("packed",) * len(ROWS))
+    monkeypatch.setattr(trained_products, "ways_of_training", lambda *size: ("plain",) * 3)
 
 
 def turns() -> list[Turn]:

@@ -144,8 +144,8 @@ def quantize(model: Any, kind: Quantization, *, device: torch.device) -> None:
     for name, layer in layers.items():
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, QuantizedLinear(layer, kind, device=device))
-    for parameter in model.parameters():  # all weights may have been read into one piece of memory
-        if parameter.untyped_storage().nbytes() > parameter.nbytes:
+    if device.type == "cpu":  # all weights were read into one piece of memory, which any one keeps
+        for parameter in model.parameters():
             parameter.data = parameter.data.clone()
 
 
