@@ -90,6 +90,16 @@ def test_a_product_follows_its_weight(way, exact):
     assert torch.allclose(product.times(x), 2.0 * before, rtol=1e-5)
 
 
+@torch.no_grad()
+def told_by(model, prompt, tokens):
+    """Log-probs of tokens by the model's own modules, which the engine does not sample from."""
+    ids = torch.from_numpy(np.concatenate([prompt, tokens])).long()
+    layout = Rows([len(ids)], device=model.device)
+    logits = model.logits(ids, layout.position, layout=layout, keep=torch.arange(len(ids) - 1))
+    found = logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+    return found[len(prompt) - 1 :].numpy()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_folder):
     always(way)
@@ -100,8 +110,7 @@ def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_f
     async def gap(number):
         request = Request(f"r{number}", "p", prompt, Sampling(max_tokens=8), 0, ("t", 0, (number,)))
         [said] = await engine.generate(request)
-        told = await engine.score("p", prompt, said.tokens, temperature=1.0)
-        return np.abs(said.logprobs - told).max()
+        return np.abs(said.logprobs - told_by(model, prompt, said.tokens)).max()
 
     async def both():
         first = await gap(0)
@@ -280,3 +289,53 @@ def test_old_copies_of_weights_stop_a_run_after_its_first_step(way, model_folder
     else:
         with pytest.raises(PublishError, match="the sampler's log-probs are off by"):
             asyncio.run(trainer.train())
+
+
+def adapted(folder, *names, dtype=torch.float32):
+    """Policies of one base, whose adapters change what it says."""
+    model = load_model(str(folder), device=torch.device("cpu"), dtype=dtype)
+    made = with_adapters(
+        model, load_tokenizer(str(folder)), {name: Adapter(rank=4) for name in names}, seed=0
+    )
+    for policy in made.values():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.1)
+    return made
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_adapter_that_samples_alone_is_part_of_the_weights_and_follows_its_steps(
+    way, any_model_folder, always
+):
+    always(way)
+    policies = adapted(any_model_folder, "p")
+    engine, model = LocalEngine(policies, barrier=IdleBarrier()), policies["p"]
+    [scheduler] = engine._distinct
+    assert scheduler.llama.merged
+    assert all(part.adapted is None for part in scheduler.llama.layers[0].projections)
+    ids, keep = torch.arange(40) * 7 % model.vocabulary, torch.arange(40)
+
+    def gap():
+        with torch.no_grad():
+            layout = Rows([40], device=model.device)
+            wanted = model.logits(ids, layout.position, layout=layout, keep=keep)
+            found = scheduler.read("p", ids, keep=keep)
+        return float((found - wanted).abs().max() / wanted.abs().max())
+
+    assert gap() <= 1e-4
+    parameters = [parameter for _, parameter in model.named_parameters()]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    adamw(Optimizer(lr=0.1), parameters, undecayed=set()).step()
+    assert gap() > 1e-2, "the step changes what is said"
+    engine.load("p", 1, None)
+    assert gap() <= 1e-4
+
+
+def test_adapters_that_sample_together_or_over_rounded_weights_stay_apart(any_model_folder):
+    both = LocalEngine(adapted(any_model_folder, "p", "q"), barrier=IdleBarrier())
+    rounded = adapted(any_model_folder, "p", dtype=torch.bfloat16)
+    for engine in (both, LocalEngine(rounded, barrier=IdleBarrier())):
+        [scheduler] = engine._distinct
+        assert scheduler.llama is None or not scheduler.llama.merged

@@ -27,7 +27,6 @@ from safetensors.torch import load_file, save_file
 
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
-from rolecall.engines.sampling import _filtered
 from rolecall.engines.vllm.engine import VllmEngine
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
@@ -36,6 +35,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.scratch import MEMORY
 from rolecall.seeding import seed_of
+from tests.engines.test_sampling import kept
 from tests.families import loaded, make
 from tests.toy import CPU, language_model
 
@@ -187,7 +187,7 @@ def expected(model: LanguageModel, prompt, one: Completion, sampling: Sampling) 
         logits = model.logits(ids, layout.position, layout=layout, keep=keep)
     logprobs = (logits / (sampling.temperature or 1.0)).log_softmax(-1)
     if sampling.top_k or sampling.top_p < 1.0:
-        logprobs = torch.stack([_filtered(row, sampling) for row in logprobs])
+        logprobs = torch.stack([kept(row, sampling) for row in logits])
     return logprobs.gather(-1, ids[keep + 1, None])[:, 0].numpy()
 
 

@@ -46,14 +46,18 @@ class Unlike(Exception):
 class _Part:
     """A linear layer of the model: its own weights, and the adapters' part of it."""
 
-    def __init__(self, part: Any, *, exact: bool = False) -> None:
+    def __init__(self, part: Any, *, exact: bool = False, only: str | None = None) -> None:
+        """`only`: the one adapter that is ever asked for, which is added to the weights."""
         self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
         linear = part if self.adapted is None else part.base_layer
         if type(linear) not in (Linear, FastLinear, ExactHead):
             raise Unlike("other parts")
         weight = linear.weight
         ways = ways_of(*weight.shape, dtype=torch.float32 if exact else weight.dtype)
-        self.product = Product(weight, linear.bias, ways=ways, exact=exact)
+        added = None
+        if only is not None and self.adapted is not None:
+            added, self.adapted = self.adapted.low_rank(only), None
+        self.product = Product(weight, linear.bias, ways=ways, exact=exact, low_rank=added)
 
     def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
         """x [N, in] -> [N, out]"""
@@ -103,9 +107,11 @@ class _Layer:
 class Llama:
     """One model, whose weights are used where they are."""
 
-    def __init__(self, model: LanguageModel) -> None:
-        """Raises Unlike."""
+    def __init__(self, model: LanguageModel, *, alone: bool = False) -> None:
+        """`alone`: no other adapter of the base is ever sampled. Raises Unlike."""
         self.model = model
+        # Not in bfloat16, where what an adapter adds would be lost in rounding.
+        self.merged = alone and model.adapter is not None and model.is_float32
         self.published = False  # weights have changed since the last pass
         self.like = torch.zeros(1, model.hidden_size)  # the states, keys and values are float32
         network = model.model if model.adapter is None else model.model.get_base_model()
@@ -138,8 +144,9 @@ class Llama:
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
         names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        *projections, out = [_Part(getattr(mixer, name)) for name in names]
-        inner = [_Part(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+        only = self.model.adapter if self.merged else None
+        *projections, out = [_Part(getattr(mixer, name), only=only) for name in names]
+        inner = [_Part(part, only=only) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         if self.model.config.hidden_act != "silu":
             raise Unlike("another activation")
         norms = [getattr(mixer, name, None) for name in ("q_norm", "k_norm")]
@@ -160,7 +167,7 @@ class Llama:
     ) -> Tensor:
         """tokens [N] -> logits [len(keep), V] after the kept indices, at most N.
 
-        `mixture`: the adapters of these tokens; none, the frozen base alone.
+        `mixture`: the adapters of these tokens; none, the weights as they are here.
         """
         assert len(keep) <= len(tokens), "the loops check no bounds"
         kernels.use_threads()
@@ -210,6 +217,14 @@ class Llama:
         )  # fmt: skip
         return Paged(table, torch.zeros_like(lengths), lengths, cache=cache)
 
+    def mixture(self, policies: list[LanguageModel], counts: Tensor) -> Mixture | None:
+        """The adapters of rows of these policies with so many tokens each; None: nothing is added
+        to the weights.
+        """
+        if self.model.adapter is None or self.merged:
+            return None
+        return mixture_of(policies, counts)
+
     def _follow(self) -> None:
         """Make again what was made of weights that have changed since."""
         for made in self.made:
@@ -256,13 +271,13 @@ class Llama:
                 raise Unlike("other scores")
             if rule is not None and rule.window is not None:
                 self.windows[number] = rule.window
-        mixture = None if model.adapter is None else mixture_of([model] * 3, lengths)
+        mixture = self.mixture([model] * 3, lengths)
         ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
         bound = SAME[self.embedding.dtype] * theirs.abs().max()
         return bool((ours - theirs).abs().max() <= bound)
 
 
-def plain(model: LanguageModel) -> Llama | None:
+def plain(model: LanguageModel, *, alone: bool = False) -> Llama | None:
     """None where the model is built otherwise, or its weights are not on a CPU in one of `SAME`."""
     weight = next(model.model.parameters())
     if weight.device.type != "cpu" or weight.dtype not in SAME:
@@ -270,6 +285,6 @@ def plain(model: LanguageModel) -> Llama | None:
     if model.head_size % 8 or not model.samples_here:
         return None
     try:
-        return Llama(model)
+        return Llama(model, alone=alone)
     except Unlike:
         return None

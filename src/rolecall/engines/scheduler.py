@@ -23,7 +23,7 @@ from rolecall.interfaces.engine import Request
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE
-from rolecall.models.language_model import LanguageModel, mixed_logits, mixture_of
+from rolecall.models.language_model import LanguageModel, mixed_logits
 from rolecall.types import Ids
 
 PREFILL_IDS = 4096  # most tokens of prompts that one forward pass reads
@@ -52,7 +52,7 @@ class Scheduler:
         self.lines = BatchState(
             list(policies), vocabulary=self.model.vocabulary, device=self.model.device
         )
-        self.llama = llama_pass.plain(self.model)
+        self.llama = llama_pass.plain(self.model, alone=len(policies) == 1)
         like = (
             next(self.model.model.parameters()).detach() if self.llama is None else self.llama.like
         )
@@ -95,8 +95,8 @@ class Scheduler:
         self.versions[policy] = version
         self._versions = None
         self.stale.add(policy)
-        if self.llama is not None and self.model.adapter is None:  # an adapter's base stays
-            self.llama.published = True
+        if self.llama is not None and (self.model.adapter is None or self.llama.merged):
+            self.llama.published = True  # otherwise the adapter is read where it is
 
     def step(self) -> None:
         """Give every row one more token, read what has come and fits, let go what ended."""
@@ -142,7 +142,7 @@ class Scheduler:
         if self.llama is None:
             layout = Rows([len(ids)], device=ids.device)
             return model.logits(ids, layout.position, layout=layout, keep=keep)
-        mixture = None if model.adapter is None else mixture_of([model], counts)
+        mixture = self.llama.mixture([model], counts)
         return self.llama.logits(ids, self.llama.rows(counts), keep=keep, mixture=mixture)
 
     def _admit(self) -> list[PrefillChunk]:
@@ -214,11 +214,9 @@ class Scheduler:
     def _logits(
         self, rows: list[Sequence], tokens: Tensor, layout: Paged, *, keep: Tensor
     ) -> Tensor:
-        if self.llama is not None and self.model.adapter is None:
-            return self.llama.logits(tokens, layout, keep=keep)
         policies = [self.policies[row.request.policy] for row in rows]
         if self.llama is not None:
-            mixture = mixture_of(policies, layout.counts)
+            mixture = self.llama.mixture(policies, layout.counts)
             return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
         return mixed_logits(
             policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep

@@ -117,6 +117,12 @@ class MixedLinear(Linear):
         delta = linear(linear(x.to(down.dtype), down) * share, up)
         return (out + delta).to(out.dtype)  # in bfloat16 rounded once, as PEFT's own path does
 
+    def low_rank(self, name: str) -> tuple[Tensor, Tensor, float] | None:
+        """Of one adapter of this layer the weights [R, in] and [out, R] and its scaling."""
+        if name not in self.lora_A:
+            return None
+        return self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
+
     def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
         """Of the mixture's adapters of this layer the weights [R, in] and [out, R], and the share
         [N, R]; None if they have none here.

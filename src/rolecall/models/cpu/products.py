@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 Way = Literal["plain", "onednn", "packed"]
+LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 ROWS = (8, 32, 128, 512)  # numbers of rows that are tried; one in between takes the next one's way
 
 
@@ -23,33 +24,50 @@ class Product:
     """x @ weight.T + bias for states x, float32 in and out; the weight may be bfloat16."""
 
     def __init__(
-        self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...], exact: bool = False
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        ways: tuple[Way, ...],
+        exact: bool = False,
+        low_rank: LowRank | None = None,
     ) -> None:
         """weight [O, I], used where it lies; ways: one for each of `ROWS`.
 
         `exact`: compute in float32, also with a bfloat16 weight, of which a copy is made.
+        `low_rank`: what is added to a float32 weight. The sum is a copy, laid out if any way is.
         """
-        self.source = weight.detach()
-        self.weight = self.source.float() if exact else self.source
+        if low_rank is not None and "packed" in ways:
+            packed_only: Way = "packed"  # or there would be two copies
+            ways = (packed_only,) * len(ways)
+        self.source, self.low_rank = weight.detach(), low_rank
         self.bias = None if bias is None else bias.detach()
         self.ways = ways
-        self.in_float32 = self.weight.dtype == torch.float32
-        self._packed = packed(self.weight) if "packed" in ways else self.weight
-        self._version = self.source._version
-
-    @property
-    def num_outputs(self) -> int:
-        return self.weight.shape[0]
+        self.num_outputs = weight.shape[0]
+        self.in_float32 = exact or weight.dtype == torch.float32
+        self.weight = self.source
+        self._copy()
 
     def follow(self, *, published: bool = False) -> None:
         """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
-        if self._version == self.source._version and not published:
-            return
-        if self.weight.dtype != self.source.dtype:
-            self.weight.copy_(self.source)
+        if published or self._versions != self._versions_now():
+            self._copy()
+
+    def _copy(self) -> None:
+        """Make what is not the weight itself."""
+        weight = self.source.float() if self.in_float32 else self.source
+        if self.low_rank is not None:
+            down, up, scaling = self.low_rank
+            weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
         if "packed" in self.ways:
-            self._packed = packed(self.weight)
-        self._version = self.source._version
+            self._packed = packed(weight)
+        if self.low_rank is None or "packed" not in self.ways:
+            self.weight = weight
+        self._versions = self._versions_now()
+
+    def _versions_now(self) -> tuple[int, ...]:
+        added = () if self.low_rank is None else self.low_rank[:2]
+        return tuple(tensor._version for tensor in (self.source, *added))
 
     def times(self, x: Tensor) -> Tensor:
         """x [N, I] -> [N, O]"""
@@ -78,7 +96,7 @@ class Product:
         return onednn(self._cast(x), self._packed if way == "packed" else self.weight)
 
     def _cast(self, x: Tensor) -> Tensor:
-        return x if self.in_float32 else x.to(self.weight.dtype)
+        return x if self.in_float32 else x.to(self.source.dtype)
 
 
 def way_for(ways: tuple[Way, ...], rows: int) -> Way:
