@@ -94,10 +94,7 @@ def test_a_product_follows_its_weight(way, exact):
 def told_by(model, prompt, tokens):
     """Log-probs of tokens by the model's own modules, which the engine does not sample from."""
     ids = torch.from_numpy(np.concatenate([prompt, tokens])).long()
-    layout = Rows([len(ids)], device=model.device)
-    logits = model.logits(ids, layout.position, layout=layout, keep=torch.arange(len(ids) - 1))
-    found = logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
-    return found[len(prompt) - 1 :].numpy()
+    return model.logprobs(ids)[len(prompt) - 1 :].numpy()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -23,7 +23,6 @@ from rolecall.learners.optimizer import Stepper, total_norm
 from rolecall.learners.packing import one_turn, pack
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import check_diverged, is_far, update_of
-from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.models.weight_transfer import Sender
@@ -196,13 +195,8 @@ class LocalLearner(Learner):
             self.reference.model.to(device)
 
     async def probe(self, tokens: Ids) -> Floats:
-        ids = torch.from_numpy(tokens).long().to(self.model.device)
-        layout = Rows([len(ids)], device=self.model.device)
         with torch.no_grad():
-            logits = self.model.logits(
-                ids, layout.position, layout=layout, keep=torch.arange(len(ids) - 1).to(ids)
-            )
-            found = logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+            found = self.model.logprobs(torch.from_numpy(tokens).long().to(self.model.device))
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
     async def update(

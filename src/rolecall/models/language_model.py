@@ -11,6 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, float32
 from torch.nn import Module, ModuleList, Parameter
 
@@ -93,6 +94,13 @@ class LanguageModel:
     ) -> Tensor:
         """tokens and positions [N] -> float32 logits [len(keep), V] after the kept indices."""
         return self.forward(tokens, positions, layout=layout, keep=keep)[0]
+
+    def logprobs(self, ids: Tensor) -> Tensor:
+        """Of all tokens of one row [N] but the first, at temperature 1: [N - 1]."""
+        layout = layouts.Rows([len(ids)], device=ids.device)
+        keep = torch.arange(len(ids) - 1, device=ids.device)
+        logits = self.logits(ids, layout.position, layout=layout, keep=keep)
+        return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
 
     def mixed(
         self,
