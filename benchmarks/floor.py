@@ -1,10 +1,10 @@
 """What our side of a benchmark cannot be faster than here: `python benchmarks/floor.py [NAME ...]`.
 
-Counts the ids that are computed and the positions that each of them sees, and measures the machine:
-products of matrices as large as the model's, and reading of memory that no second cache holds. The
-floor is the longer of two times: all products and attention at the first speed, or keys, values
-and weights read at the second. A training step counts as three forward passes; what it reads and
-writes beside that is not counted.
+Counts what each forward pass computes and reads, and measures the machine: the fastest product of
+matrices as large as the model's, and reading of memory that no second cache holds. A pass takes at
+least the longer of two times: its products and attention at the first speed, or its keys, values
+and weights at the second. A training step counts as three forward passes, with an adapter as two,
+because frozen weights have no gradient; what it reads and writes beside that is not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -22,59 +24,60 @@ from rich.table import Table
 
 from rolecall.bench.all import BENCHMARKS
 from rolecall.bench.child import set_up
-from rolecall.bench.small_models import SIZES
-from rolecall.bench.workload import VOCABULARY
-from rolecall.engines import scheduler
-from rolecall.learners import local
-from rolecall.models.attention.kv_cache import Paged
+from rolecall.bench.small_models import SIZES, vocabulary
+from rolecall.engines.llama_pass import Llama
+from rolecall.learners.forward import LogProbs
+from rolecall.models.cpu.product_trials import speeds
 from rolecall.runtime.memory import keep_freed_memory
 
 NAMES = ("team-rollout-s", "team-rollout-m", "grpo-step", "grpo-step-long", "update")
 
 
+@dataclass
 class Work:
-    """Arithmetic (pairs of a product and a sum) and bytes of forward passes."""
+    """Floating-point operations and bytes of each forward pass."""
 
-    def __init__(self, size: dict[str, int]) -> None:
-        hidden, inner = size["hidden_size"], size["intermediate_size"]
-        self.layers, self.head = size["num_hidden_layers"], size["head_dim"]
-        self.heads, self.kv_heads = size["num_attention_heads"], size["num_key_value_heads"]
-        mixer = 2 * hidden * self.head * (self.heads + self.kv_heads)
-        self.weights = self.layers * (mixer + 3 * hidden * inner) + hidden * size.get(
-            "vocab_size", VOCABULARY
-        )
-        self.sums = self.bytes = 0
+    model: str  # a size in small_models.py
+    dtype: torch.dtype
+    passes: list[tuple[float, float]] = field(default_factory=list)
 
-    def add(self, positions: torch.Tensor, *, times: int) -> None:
-        """One pass over ids at these positions."""
+    def add(self, positions: torch.Tensor, *, heads: int, times: int) -> None:
+        """One pass over tokens at these positions, of which so many need logits."""
+        size = SIZES[self.model]
+        hidden, layers = size["hidden_size"], size["num_hidden_layers"]
+        kv = size["num_key_value_heads"] * size["head_dim"]
+        mixer = 2 * hidden * (size["num_attention_heads"] * size["head_dim"] + kv)
+        inner = layers * (mixer + 3 * hidden * size["intermediate_size"])
+        head = hidden * vocabulary(self.model)
         seen = int((positions + 1).sum())
-        attention = 2 * self.layers * self.heads * self.head * seen
-        self.sums += times * (self.weights * len(positions) + attention)
-        if times == 1:
-            self.bytes += 4 * (2 * self.layers * self.kv_heads * self.head * seen + self.weights)
+        attention = 2 * layers * size["num_attention_heads"] * size["head_dim"] * seen
+        sums = inner * len(positions) + head * heads + attention
+        read = self.dtype.itemsize * (inner + head) + 4 * 2 * layers * kv * seen
+        self.passes.append((2.0 * times * sums, read if times == 1 else 0.0))
 
 
-def floor(name: str) -> tuple[float, Work]:
+def counted(name: str) -> tuple[float, Work]:
     """Seconds that a run takes, and its work."""
-    benchmark = BENCHMARKS[name]
-    work = Work(SIZES[benchmark.full.model])
+    size: Any = BENCHMARKS[name].full
+    work = Work(size.model, getattr(torch, getattr(size, "dtype", "float32")))
+    times = 2 if getattr(size, "rank", 0) else 3
 
-    def paged(*args: torch.Tensor | None, **options: object) -> Paged:
-        layout = Paged(*args, **options)
-        work.add(layout.position, times=1)
-        return layout
+    def logits(self, tokens, layout, *, keep, plain=Llama.logits, **options):
+        work.add(layout.position, heads=len(keep), times=1)
+        return plain(self, tokens, layout, keep=keep, **options)
 
-    def layout_of(parent, depth, *, device, plain=local.layout_of):
-        work.add(torch.from_numpy(depth).long(), times=3)
-        return plain(parent, depth, device=device)
+    def row(self, batch, *, device, plain=LogProbs.row):
+        found = plain(self, batch, device=device)
+        work.add(found.positions, heads=len(found.chosen), times=times)
+        return found
 
     with tempfile.TemporaryDirectory() as folder:
         measure = set_up(name, "ours", size="full", folder=Path(folder))
-        for run in range(3):
+        for run in range(2):
             measure(run)
-        with patch.object(scheduler, "Paged", paged), patch.object(local, "layout_of", layout_of):
+        with patch.object(Llama, "logits", logits), patch.object(LogProbs, "row", row):
             started = time.perf_counter()
-            measure(3)
+            measure(2)
             return time.perf_counter() - started, work
 
 
@@ -90,22 +93,20 @@ def best(work: Callable[[], object], *, number: int = 30) -> float:
 
 def main() -> None:
     keep_freed_memory()
-    table = Table("benchmark", "G sums", "GB", "floor s", "bound by", "ours s", "share reached")
-    block = torch.randn(8_000_000)  # 32 MB
-    speed = block.nbytes / best(block.sum)
+    table = Table("benchmark", "passes", "GFLOP", "GB", "GFLOP/s", "GB/s", "floor s", "s", "share")
+    block = torch.randn(100_000_000)  # 400 MB
+    bandwidth = block.nbytes / best(block.sum)
     for name in sys.argv[1:] or NAMES:
-        size = SIZES[BENCHMARKS[name].full.model]
-        hidden, inner = size["hidden_size"], size["intermediate_size"]
-        left, right = torch.randn(2048, hidden), torch.randn(hidden, inner)
-        rate = 2048 * hidden * inner / best(lambda left=left, right=right: left @ right)
-        seconds, work = floor(name)
-        bounds = {"arithmetic": work.sums / rate, "memory": work.bytes / speed}
-        bound = max(bounds, key=lambda kind: bounds[kind])
+        seconds, work = counted(name)
+        size = SIZES[work.model]
+        shape = (size["intermediate_size"], size["hidden_size"], 2048)
+        rate = max(speeds(*shape, dtype=work.dtype).values())
+        floor = sum(max(flops / rate, read / bandwidth) for flops, read in work.passes)
+        flops, read = map(sum, zip(*work.passes, strict=True))
         table.add_row(
-            name, f"{work.sums / 1e9:.1f}", f"{work.bytes / 1e9:.1f}", f"{bounds[bound]:.2f}",
-            f"{bound} ({rate / 1e9:.0f} G sums/s)" if bound == "arithmetic"
-            else f"{bound} ({speed / 1e9:.0f} GB/s)",
-            f"{seconds:.2f}", f"{bounds[bound] / seconds:.0%}",
+            name, str(len(work.passes)), f"{flops / 1e9:.0f}", f"{read / 1e9:.0f}",
+            f"{rate / 1e9:.0f}", f"{bandwidth / 1e9:.0f}", f"{floor:.2f}", f"{seconds:.2f}",
+            f"{floor / seconds:.0%}",
         )  # fmt: skip
     Console(width=120).print(table)
 

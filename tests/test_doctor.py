@@ -38,14 +38,17 @@ def test_a_sound_machine_is_told(capsys, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["differs", "fails"])
 def test_a_machine_that_computes_wrongly_is_told(fault, capsys, monkeypatch):
-    sound = LocalEngine.score
+    sound = LocalEngine.generate
 
-    async def score(self, *given, **options):
+    async def generate(self, request):
         if fault == "fails":
             raise RuntimeError("no kernel image is available\nfor this device")
-        return await sound(self, *given, **options) + 0.5
+        said = await sound(self, request)
+        for one in said:
+            one.logprobs = one.logprobs + 0.5
+        return said
 
-    monkeypatch.setattr(LocalEngine, "score", score)
+    monkeypatch.setattr(LocalEngine, "generate", generate)
     assert command("doctor") == 1
     told = " ".join(capsys.readouterr().out.split())
     assert ("DIFFER to 0.5 nats" if fault == "differs" else "no kernel image is available") in told

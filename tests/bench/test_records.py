@@ -15,6 +15,7 @@ from rolecall.bench.records import check_same_work, record
 from rolecall.bench.regression import slower
 from rolecall.bench.results import file_of, keep
 from rolecall.bench.run import line
+from tests.test_cli import command
 
 ROOT = Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate_benchmarks.py")
@@ -107,9 +108,10 @@ def test_newer_records_replace_older_ones_of_the_same_processor(tmp_path):
     assert keep(second, tmp_path).name == "another-r-one-family-6.json"
 
 
-def test_smoke_results_are_not_kept(tmp_path):
-    with pytest.raises(ValueError, match="smoke"):
-        keep(results(smoke=True), tmp_path)
+def test_smoke_results_are_not_kept(tmp_path, capsys):
+    """It is said before anything runs."""
+    assert command("bench", "team-rollout-s", "--smoke", "--keep", str(tmp_path / "kept")) == 2
+    assert "results of --smoke say nothing about speed" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

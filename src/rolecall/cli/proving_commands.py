@@ -120,6 +120,10 @@ def bench(
     from rolecall.bench.regression import slower
     from rolecall.bench.run import bench as command
 
+    if smoke and keep is not None:
+        raise ConfigError(
+            "--keep: results of --smoke say nothing about speed; leave one of them out"
+        )
     try:
         with people_on_stderr(json_file):
             found = command(names, pairs=pairs, smoke=smoke, peers=peer or [])
