@@ -91,3 +91,10 @@ def test_a_filtered_row_is_drawn_from_what_is_kept(size, filters, temperature, s
             assert end - float(wanted.exp()[chosen]) - 1e-5 <= uniform[row] <= end + 1e-5
         else:
             assert chosen == logits[row].argmax()
+
+
+def test_a_filtered_row_of_a_broken_model_has_a_log_prob_that_is_no_number():
+    logits = torch.full((1, 300), float("nan"))
+    special = [(0, Sampling(top_p=0.9))]
+    _, logprobs = sampling.draw(logits, torch.rand(1).double(), torch.ones(1), special)
+    assert logprobs.isnan().all()

@@ -37,6 +37,7 @@ def test_a_hopeless_first_step_stops(model_folder, tmp_path):
     with pytest.raises(MismatchError, match=r"of 'a' are 0\.3 nats from the sampler's"):
         Alarm(exact=True).check("a", found(0.3, 9.0, 0.2), first=True)
     Alarm(exact=False).check("a", found(0.3, 9.0, 0.2), first=False)
+    Alarm(exact=True).check("a", found(float("nan"), 9.0, 0.2), first=False)
     with pytest.raises(MismatchError, match=r"in a later step .* has kept earlier weights"):
         Alarm(exact=True).check("a", found(0.3, 9.0, 0.2), first=False)
     trainer = trainer_of(case(model_folder, "grpo"), tmp_path / "run", Display())

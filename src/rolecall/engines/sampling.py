@@ -102,7 +102,7 @@ def _kept(scaled_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     weights_V = (scaled_V - scaled_V.max()).exp()
     whole, top_k = weights_V.sum(dtype=torch.float64), min(sampling.top_k, len(weights_V))
     for least in LIKELY:
-        ids_K = (weights_V >= least).nonzero()[:, 0]
+        ids_K = (~(weights_V < least)).nonzero()[:, 0]  # NaN stays
         weights_K = weights_V[ids_K].double()
         if bool(len(ids_K) >= top_k if top_k else weights_K.sum() >= sampling.top_p * whole):
             break

@@ -46,7 +46,7 @@ class _OfFrozenHead(Function):
         weight = head.weight.float()
         for start in range(0, len(ids), rows):
             part = slice(start, start + rows)
-            logits = head(states[part]).float()
+            logits = head(states[part]).float().contiguous()
             logprobs[part] = become_slopes(logits, ids[part], temperature[part])
             if slopes is not None:
                 slopes[part] = logits @ weight
@@ -65,12 +65,8 @@ def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
     """Log-probs of the tokens [M]; the logits [M, V] become the gradients of each by its logits."""
     if runs_on_numba(logits):
         kernels.use_threads()
-        logits = logits.contiguous()
-        logprobs = torch.empty_like(temperature)
-        size = logits.shape[1]
-        kernels.slopes(
-            flat(logits), flat(ids), flat(temperature.contiguous()), size, flat(logprobs)
-        )
+        logprobs, size = torch.empty_like(temperature), logits.shape[1]
+        kernels.slopes(flat(logits), flat(ids), flat(temperature), size, flat(logprobs))
         return logprobs
     scale = 1.0 / temperature[:, None]
     total = logits.mul_(scale).logsumexp(-1, keepdim=True)

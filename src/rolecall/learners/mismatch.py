@@ -45,7 +45,8 @@ class Alarm:
         is certain: a model that has become extreme may turn rounding into much.
         """
         mean = found.get("mismatch_mean", 0.0)
-        if mean <= HOPELESS or not (first or self.exact):
+        later = self.exact and mean > HOPELESS  # NaN is no mismatch: such an update is skipped
+        if mean <= HOPELESS or not (first or later):
             return
         advice = (
             "Compare with learner.dtype=float32 and learner.device=cpu; if that is right, this "
