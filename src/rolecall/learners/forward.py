@@ -56,7 +56,8 @@ class LogProbs(Module):
         rows = max(1, logprobs.LARGEST_LOGITS // policy.vocabulary)
         states: Tensor | None
         head = policy.model.get_output_embeddings()
-        frozen = not entropy and is_frozen(head)
+        # Not of a reference, which must round as the policy that it is compared with.
+        frozen = policy.adapter is not None and not entropy and is_frozen(head)
         with policy.using(adapter_off=adapter_off):
             if (frozen or len(row.chosen) > rows) and not policy.scales_logits:
                 states = policy.states(*ids, layout=row.layout, keep=row.keep)
