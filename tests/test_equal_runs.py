@@ -1,4 +1,4 @@
-"""Two equal runs of each kind of update: equal bits in weights, heads, critics and moments.
+"""Three equal runs of each kind of update: equal bits in weights, heads, critics and moments.
 
 The runs are large enough for PyTorch to share their gradients' sums out among threads, which
 smaller ones are not.
@@ -20,7 +20,7 @@ from tests.conftest import make_model
 from tests.test_every_algorithm import NAMES, assert_equal, case, train
 from tests.toy import LIKE_GRPO, write
 
-RUNS = 2
+RUNS = 3
 
 
 def large(folder: Path, name: str) -> dict:

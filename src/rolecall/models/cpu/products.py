@@ -126,10 +126,15 @@ def packed(weight: Tensor) -> Tensor:
     return out
 
 
+def has_onednn() -> bool:
+    """Whether this PyTorch was built with it."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
 def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
     """Each way of multiplying states with this weight [O, I]; what PyTorch lacks is left out."""
     found: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
-    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if has_onednn():
         laid_out = packed(weight)
         found["onednn"] = lambda x: onednn(x, weight)
         found["packed"] = lambda x: onednn(x, laid_out)
