@@ -48,6 +48,7 @@ def cache(tmp_path, monkeypatch):
     """A cache folder of its own, and nothing remembered in this process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(product_trials, "_known", {})
+    monkeypatch.setattr(product_trials, "_told", set())
     return tmp_path / "rolecall/products.json"
 
 
@@ -176,6 +177,7 @@ def test_without_a_cache_folder_products_are_plain_and_one_line_says_so(cache, c
     with caplog.at_level(logging.WARNING, "rolecall"):
         assert ways_of(64, 32, dtype=torch.float32) == PLAIN
         assert ways_of(64, 32, dtype=torch.float32) == PLAIN
+        assert ways_of(32, 64, dtype=torch.float32) == PLAIN, "of another size, too"
     [line] = caplog.messages
     assert line.startswith("products are not tried, the plain ones are used: ")
 

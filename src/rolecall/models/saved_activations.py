@@ -89,8 +89,9 @@ def _copy(config: Any, layers: int) -> Any:
 
 
 def _loaded(config: Any, dtype: torch.dtype) -> Any:
-    with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
-        AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        with redirect_stderr(StringIO()):
+            AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
         return load_model(folder, device=torch.device("cpu"), dtype=dtype, sampled=False)
 
 

@@ -37,6 +37,7 @@ TRY_S = 0.001  # that a way is tried for in a round, at least once
 PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
 Table = dict[str, tuple[Way, ...]]  # "float32 128x384" -> a way for each of ROWS
 _known: dict[str, Table] = {}  # by machine: what this process has read or tried
+_told: set[str] = set()  # why nothing could be kept, each said once
 
 
 def ways_of(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
@@ -69,7 +70,9 @@ def _remembered(
                     _known[machine][name] = trial()
                     _write(file, kept | {machine: _known[machine]})
         except OSError as error:
-            log.warning("products are not tried, the plain ones are used: %s", error)
+            if str(error) not in _told:
+                log.warning("products are not tried, the plain ones are used: %s", error)
+                _told.add(str(error))
             _known[machine][name] = plain
     return _known[machine][name]
 
