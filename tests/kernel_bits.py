@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from rolecall.models.cpu import kernels, ruled_attention
+from rolecall.models.cpu import kernels, paged_attention
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)
@@ -52,15 +52,12 @@ def main() -> None:
     keys, values = some(50 * 2 * SIZE * 16), some(50 * 2 * SIZE * 16)
     table = random.integers(0, 50, (ROWS, PAGES)).astype(np.int32)
     position, order = random.integers(0, PAGES * 16, ROWS), np.arange(ROWS)
-    kernels.attend(
-        x, keys, values, table, order, position, order, HEADS, 2, SIZE, np.float32(0.2), out
-    )
+    places = (table, order, position, order, *paged_attention.groups(table, order, position, order))
+    given = (x, keys, values, *places, HEADS, 2, SIZE, np.float32(0.2))
+    paged_attention.attend(*given, *paged_attention.NO_RULE, out)
     print("attend", digest(out))
-    ruled_attention.attend(
-        x, keys, values, table, order, position, order, HEADS, 2, SIZE, np.float32(0.2), 20,
-        np.float32(3.0), some(HEADS), out,
-    )  # fmt: skip
-    print("ruled_attend", digest(out))
+    paged_attention.attend(*given, 20, np.float32(3.0), some(HEADS), out)
+    print("attend under a rule", digest(out))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from torch.nn import Linear
 
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
-from rolecall.models.cpu import kernels, ruled_attention
+from rolecall.models.cpu import kernels, paged_attention
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.product_trials import ways_of
 from rolecall.models.cpu.products import Product
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
 
 LEAST_ANGLES = 1024  # positions
-NO_SINKS = np.zeros(0, np.float32)
 # Largest difference of logits, as a share of the largest logit. In bfloat16 the model itself rounds
 # its states after each part, and this pass does not.
 SAME = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -179,7 +178,7 @@ class Llama:
         x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
         slot, places = layout.slot.numpy(), layout.places
         sizes = (self.heads, self.model.num_kv_heads, size)
-        longest = layout.longest if self.windows else 0
+        everything, *no_rule = paged_attention.NO_RULE
         stored = zip(self.layers, layout.cache.keys, layout.cache.values, strict=True)
         for number, (layer, k, v) in enumerate(stored):
             keys, values = flat(k), flat(v)
@@ -189,11 +188,10 @@ class Llama:
                 query, key, value, *(norm.numbers for norm in layer.norms), self.eps, cos, sin,
                 position, keys, values, slot, *sizes,
             )  # fmt: skip
-            given = (query, keys, values, *places, *sizes, layer.scale)
-            if longest > (window := self.windows.get(number, longest)):
-                ruled_attention.attend(*given, window, np.float32(0), NO_SINKS, mixed_flat)
-            else:
-                kernels.attend(*given, mixed_flat)
+            paged_attention.attend(
+                query, keys, values, *places, *sizes, layer.scale,
+                self.windows.get(number, everything), *no_rule, mixed_flat,
+            )  # fmt: skip
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed = x[keep], mixed[keep]
                 normed = normed[: len(x)]

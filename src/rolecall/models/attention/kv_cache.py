@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from rolecall.models.attention.score_rule import ScoreRule, attend_densely
-from rolecall.models.cpu import kernels, ruled_attention
+from rolecall.models.cpu import kernels, paged_attention
 from rolecall.models.cpu.kernels import PAGE, flat, runs_on_numba
 
 
@@ -53,9 +53,11 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_zeros(shape)
 
 
-def _numbers(rule: ScoreRule) -> tuple[int, np.float32, np.ndarray]:
+def _numbers(rule: ScoreRule | None) -> tuple[int, np.float32, np.ndarray]:
     """A rule as numba's loop takes it: window, softcap or 0, sinks [H] or none."""
-    window = ruled_attention.UNLIMITED if rule.window is None else rule.window
+    if rule is None:
+        return paged_attention.NO_RULE
+    window = paged_attention.UNLIMITED if rule.window is None else rule.window
     sinks = np.zeros(0, np.float32) if rule.sinks is None else flat(rule.sinks.contiguous())
     return window, np.float32(rule.softcap or 0.0), sinks
 
@@ -156,11 +158,10 @@ class Paged:
         k, v, out = flat(keys), flat(values), torch.empty_like(query)
         kernels.use_threads()
         kernels.write(flat(key), flat(value), k, v, self.slot.numpy(), num_kv, size)
-        given = (flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale))
-        if rule is None:
-            kernels.attend(*given, flat(out))
-        else:
-            ruled_attention.attend(*given, *_numbers(rule), flat(out))
+        paged_attention.attend(
+            flat(query), k, v, *self.places, num_heads, num_kv, size, np.float32(scale),
+            *_numbers(rule), flat(out),
+        )  # fmt: skip
         return out
 
     @cached_property
@@ -169,13 +170,17 @@ class Paged:
         return int(self.position.max()) + 1
 
     @cached_property
-    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For numba: the table, each token's row and position, and an order of the tokens.
-
-        Ids whose rows begin with the same page stand together in it.
+    def places(self) -> tuple[np.ndarray, ...]:
+        """For numba: the table, each token's row and position, an order of the tokens in which
+        those whose rows begin alike stand together, and their groups.
         """
-        order = self.table[self.row, 0].argsort()
-        return self.table.numpy(), self.row.numpy(), self.position.numpy(), order.numpy()
+        table, row, position = self.table.numpy(), self.row.numpy(), self.position.numpy()
+        whole = np.ascontiguousarray(table)
+        lines = whole.view(f"V{whole.shape[1] * whole.itemsize}")[:, 0]  # compared as bytes
+        rank = np.empty(len(lines), np.int64)
+        rank[lines.argsort(kind="stable")] = np.arange(len(lines))
+        order = rank[row].argsort(kind="stable")
+        return table, row, position, order, *paged_attention.groups(table, row, position, order)
 
     @cached_property
     def _parts(self) -> list[_Part]:

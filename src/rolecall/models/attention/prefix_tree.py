@@ -1,10 +1,13 @@
 """Computes attention over packed prefix trees without padding, for the CPU.
 
+In float32 numba's loops do it (`models/cpu/tree_attention.py`), else PyTorch's flash attention.
+
 Legend: N = tokens in the flat row, H / K = query / key-value heads, D = head size.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
+from rolecall.models.cpu.kernels import runs_on_numba
+from rolecall.models.cpu.tree_attention import Blocks, TreeAttention, blocks_of
 from rolecall.types import NO_PARENT, Ids
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -55,8 +60,15 @@ class PrefixTreeAttention:
         rule = None if rule is None else rule.within(self.longest)
         if rule is not None:
             return self._scores.attend(query, key, value, scale=scale, rule=rule)
+        if runs_on_numba(query) and query.shape[-1] % 8 == 0:
+            walked: Tensor = TreeAttention.apply(query, key, value, self._blocks, scale)
+            return walked
         out: Tensor = _Attend.apply(query, key, value, self.branches, scale)
         return out
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return blocks_of(self.branches)
 
 
 class _Attend(Function):

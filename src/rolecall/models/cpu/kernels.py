@@ -124,43 +124,6 @@ def rope_and_cache(
 
 
 @njit(fastmath=_MATH, forceinline=True)
-def _score(query, q, keys, k, size, out, o):
-    """out[o : o + PAGE] = query[q : q + size] @ keys[k : ...] of one page and head."""
-    page = _U(PAGE)
-    for t in range(page):
-        out[o + t] = _F(0.0)
-    for d in range(_U(0), size, _U(8)):
-        a, b, c, e = query[q + d], query[q + d + _U(1)], query[q + d + _U(2)], query[q + d + _U(3)]
-        f, g = query[q + d + _U(4)], query[q + d + _U(5)]
-        h, i = query[q + d + _U(6)], query[q + d + _U(7)]
-        x = k + d * page
-        for t in range(page):
-            out[o + t] += (
-                a * keys[x + t] + b * keys[x + page + t]
-                + c * keys[x + _U(2) * page + t] + e * keys[x + _U(3) * page + t]
-                + f * keys[x + _U(4) * page + t] + g * keys[x + _U(5) * page + t]
-                + h * keys[x + _U(6) * page + t] + i * keys[x + _U(7) * page + t]
-            )  # fmt: skip
-
-
-@njit(fastmath=_MATH, forceinline=True)
-def _add(weights, w, values, v, size, out, o):
-    """out[o : o + size] += weights[w : w + PAGE] @ values[v : ...] of one page and head."""
-    for t in range(_U(0), _U(PAGE), _U(8)):
-        a, b, c = weights[w + t], weights[w + t + _U(1)], weights[w + t + _U(2)]
-        e, f, g = weights[w + t + _U(3)], weights[w + t + _U(4)], weights[w + t + _U(5)]
-        h, i = weights[w + t + _U(6)], weights[w + t + _U(7)]
-        x = v + t * size
-        for d in range(size):
-            out[o + d] += (
-                a * values[x + d] + b * values[x + size + d]
-                + c * values[x + _U(2) * size + d] + e * values[x + _U(3) * size + d]
-                + f * values[x + _U(4) * size + d] + g * values[x + _U(5) * size + d]
-                + h * values[x + _U(6) * size + d] + i * values[x + _U(7) * size + d]
-            )  # fmt: skip
-
-
-@njit(fastmath=_MATH, forceinline=True)
 def _largest(scores, s, length):
     """The largest of scores[s : s + length], found in PAGE places at once."""
     best, page = np.full(PAGE, -np.inf, np.float32), _U(PAGE)
@@ -208,55 +171,6 @@ def _exp(scores, s, length, most, powers, twos):
         scores[s + t] *= twos[t]
         total += scores[s + t]
     return total
-
-
-@njit(fastmath=_MATH, parallel=True, cache=True)
-def attend(query, keys, values, table, row, position, order, heads, kv_heads, size, scale, out):
-    """query [N, H, D] of the tokens at `position` [N] of `row` [N] -> out [N, H, D].
-
-    table [R, P] names the pages of each row. Ids are computed in this order [N]: those that read
-    the same pages had better stand together, because caches are small.
-    """
-    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
-    group, width = heads // kv_heads, size * page
-    for i in prange(row.shape[0]):
-        n = _U(order[i])
-        length = _U(position[n] + 1)
-        whole = length // page
-        pages = (length + page - _U(1)) // page
-        room = pages * page
-        scores = np.empty(heads * room, np.float32)
-        powers = np.empty(room, np.int32)
-        twos = powers.view(np.float32)
-        q, total = np.empty(heads * size, np.float32), np.empty(heads, np.float32)
-        mine = np.empty(pages, np.uintp)  # where each of its pages starts
-        for p in range(pages):
-            mine[p] = _U(table[row[n], p]) * kv_heads * width
-        first = n * heads * size
-        for d in range(heads * size):
-            q[d] = query[first + d] * scale
-            out[first + d] = _F(0.0)
-        for p in range(pages):
-            for head in range(heads):
-                k = mine[p] + (head // group) * width
-                _score(q, head * size, keys, k, size, scores, head * room + p * page)
-        for head in range(heads):
-            most = _largest(scores, head * room, length)
-            total[head] = _exp(scores, head * room, length, most, powers, twos)
-        for p in range(whole):
-            for head in range(heads):
-                v = mine[p] + (head // group) * width
-                _add(scores, head * room + p * page, values, v, size, out, first + head * size)
-        for t in range(whole * page, length):  # behind it in the page stands anything
-            for head in range(heads):
-                v = mine[whole] + (head // group) * width + (t % page) * size
-                w, o = scores[head * room + t], first + head * size
-                for d in range(size):
-                    out[o + d] += w * values[v + d]
-        for head in range(heads):
-            o, share = first + head * size, _F(1.0) / total[head]
-            for d in range(size):
-                out[o + d] *= share
 
 
 @njit(fastmath=_MATH, parallel=True, cache=True)

@@ -1,0 +1,175 @@
+"""Computes attention of new tokens over the pages of their rows, compiled by numba: float32.
+
+A page holds the keys [K, D, PAGE] and values [K, PAGE, D] of 16 positions of one row. Tokens that
+read the same pages (samples of one prompt, tokens of one prompt) are a group: each page is read
+once for all of them. What a token gets does not depend on its group, whose sums are added up
+apart (`tiles`).
+
+Legend: N = tokens of this pass, R = rows, P = most pages of a row, H / K = query / key-value heads,
+D = head size, a multiple of 8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from rolecall.models.cpu.kernels import _EACH, _MATH, PAGE, _exp, _largest
+from rolecall.models.cpu.tiles import NUMBER, add_product, one_block, two_blocks
+
+UNLIMITED = 2**62  # positions: no window
+TOKENS = 16  # most of a group
+_U = np.uintp
+_F = np.float32
+NO_RULE = (UNLIMITED, _F(0.0), np.zeros(0, np.float32))  # window, softcap, sinks
+
+
+@njit(cache=True)
+def groups(table, row, position, order):
+    """-> where groups of at most TOKENS begin in `order`, and the pages that each shares.
+
+    order [N]: the tokens, those whose rows begin alike side by side. A token joins the group
+    before it if half of what the group shares, or more, is the token's too.
+    """
+    first, shared = [0], [position[order[0]] // PAGE + 1]
+    for i in range(1, len(order)):
+        last, new = order[i - 1], order[i]
+        pages = position[new] // PAGE + 1
+        common = max(pages, position[last] // PAGE + 1)
+        if row[last] != row[new]:
+            common = min(common, shared[-1])
+            for p in range(common):
+                if table[row[last], p] != table[row[new], p]:
+                    common = p
+                    break
+        if i - first[-1] < TOKENS and 2 * common >= shared[-1]:
+            shared[-1] = common
+        else:
+            first.append(i)
+            shared.append(pages)
+    first.append(len(order))
+    return np.array(first), np.array(shared)
+
+
+@njit(fastmath=_EACH, forceinline=True)
+def _cap(scores, s, length, softcap):
+    """scores[s : s + length] become softcap * tanh(scores / softcap)."""
+    for t in range(length):
+        scores[s + t] = softcap * np.tanh(scores[s + t] / softcap)
+
+
+@njit(forceinline=True)
+def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
+    """Scores of `rows` queries and the pages first ... last, added to zeros; all but the numbers
+    of pages are addresses."""
+    p, page = first, _U(PAGE)
+    while p + _U(2) <= last:
+        near, far = pages[p], pages[p + _U(1)]
+        two_blocks(
+            scores + p * page * NUMBER, room, page, queries, size, _U(1), keys + near * NUMBER,
+            far - near, page, size, rows,
+        )  # fmt: skip
+        p += _U(2)
+    if p < last:
+        one_block(
+            scores + p * page * NUMBER, room, page, queries, size, _U(1),
+            keys + pages[p] * NUMBER, page, page, size, rows,
+        )  # fmt: skip
+
+
+@njit(forceinline=True)
+def _mix(out, scores, room, rows, values, pages, first, last, length, size):
+    """The values of pages first ... last, of the `length` positions of all, added to `out`."""
+    page = _U(PAGE)
+    for p in range(first, last):
+        count = min(page, length - p * page)
+        add_product(
+            out, size, scores + p * page * NUMBER, room, _U(1), values + pages[p] * NUMBER, size,
+            count, rows, size,
+        )  # fmt: skip
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def attend(
+    query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
+    size, scale, window, softcap, sinks, out,
+):  # fmt: skip
+    """query [N, H, D] of the tokens at `position` [N] of `row` [N] -> out [N, H, D].
+
+    table [R, P] names the pages of each row; order, group_first, group_shared: see `groups`. A
+    token sees the last `window` positions of its row up to its own. softcap 0 and no sinks:
+    without.
+    """
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each, width = heads // kv_heads, size * page
+    at_keys, at_values = _U(keys.ctypes.data), _U(values.ctypes.data)
+    for item in prange(len(group_shared) * np.int64(kv_heads)):
+        g, k = _U(item) // kv_heads, _U(item) % kv_heads
+        tokens = order[group_first[g] : group_first[g + _U(1)]]
+        rows = _U(len(tokens)) * each
+        nearest, longest = position[tokens[0]] + 1, position[tokens[0]] + 1
+        for n in tokens:
+            nearest, longest = min(nearest, position[n] + 1), max(longest, position[n] + 1)
+        gone = _U(max(0, nearest - window)) // page  # pages that the windows of all have left
+        room = (_U(longest) + page - _U(1)) // page * page - gone * page
+        length = _U(longest) - gone * page
+        shared = min(_U(max(0, np.int64(group_shared[g]) - np.int64(gone))), room // page)
+        # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
+        # numba would free one of which only the address is used.
+        memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+        queries, mixed = rows * room, rows * (room + size)
+        powers = np.empty(room, np.int32)
+        twos = powers.view(np.float32)
+        total = np.empty(rows, np.float32)
+        pages = np.empty(room // page, np.uintp)  # where each of them starts
+        at_scores = _U(memory.ctypes.data)
+        at_queries, at_mixed = at_scores + queries * NUMBER, at_scores + mixed * NUMBER
+        for m in range(_U(len(tokens))):
+            source, to = (_U(tokens[m]) * heads + k * each) * size, queries + m * each * size
+            for d in range(each * size):
+                memory[to + d] = query[source + d] * scale
+        for p in range(shared):
+            pages[p] = (_U(table[row[tokens[0]], gone + p]) * kv_heads + k) * width
+        _score(at_scores, room, at_queries, rows, at_keys, pages, _U(0), shared, width, size)
+        for m in range(_U(len(tokens))):
+            n = tokens[m]
+            end = _U(position[n] + 1) - gone * page
+            begin = _U(max(0, position[n] + 1 - window - np.int64(gone * page)))
+            last = (end + page - _U(1)) // page
+            for p in range(shared, last):
+                pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
+            s = m * each * room
+            _score(
+                at_scores + s * NUMBER, room, at_queries + m * each * size * NUMBER, each,
+                at_keys, pages, shared, last, width, size,
+            )  # fmt: skip
+            for h in range(each):
+                s, sink = (m * each + h) * room, k * each + h
+                if softcap > _F(0.0):
+                    _cap(memory, s + begin, end - begin, softcap)
+                most = _largest(memory, s + begin, end - begin)
+                if sinks.shape[0] > 0:
+                    most = max(most, sinks[sink])
+                found = _exp(memory, s + begin, end - begin, most, powers, twos)
+                if sinks.shape[0] > 0:
+                    found += np.exp(sinks[sink] - most)
+                total[m * each + h] = _F(1.0) / found
+                for t in range(begin):
+                    memory[s + t] = _F(0.0)
+                for t in range(end, room):
+                    memory[s + t] = _F(0.0)
+        _mix(at_mixed, at_scores, room, rows, at_values, pages, _U(0), shared, length, size)
+        for m in range(_U(len(tokens))):
+            n = tokens[m]
+            end = _U(position[n] + 1) - gone * page
+            last = (end + page - _U(1)) // page
+            for p in range(shared, last):
+                pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
+            _mix(
+                at_mixed + m * each * size * NUMBER, at_scores + m * each * room * NUMBER, room,
+                each, at_values, pages, shared, last, end, size,
+            )  # fmt: skip
+            to, source = (_U(n) * heads + k * each) * size, mixed + m * each * size
+            for h in range(each):
+                for d in range(h * size, (h + _U(1)) * size):
+                    out[to + d] = memory[source + d] * total[m * each + h]

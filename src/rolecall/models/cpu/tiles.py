@@ -1,0 +1,161 @@
+"""Multiplies small matrices inside numba's loops as fast as the processor can.
+
+LLVM makes good vector code of a plain loop, but keeps no sums in registers across it. Here they
+are: a tile of 4 rows by 32 columns of sums is held in vectors while the loop runs over what is
+added up, so that loads are few. Each sum is added up in order, by fused multiply-adds, whatever
+tile it stands in: so results do not depend on what is computed beside them.
+
+Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
+out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
+stands b_step * k + c behind b. numba frees an array of which only the address is still used, so
+callers read their arrays afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
+NUMBER = np.uintp(4)  # bytes
+_U = np.uintp
+_INDEX, _FLOAT = ir.IntType(64), ir.FloatType()
+
+
+def _product(blocks: int, lanes: int) -> Any:
+    """A function for numba, of so many blocks of columns that may stand apart:
+
+    out[r, out_block * i + c] += sum of a[r, k] * b[k, b_block * i + c] over k < count, for all
+    r < rows, c < lanes, i < blocks.
+    """
+
+    def product(  # its body is in LLVM's language
+        typing, out, out_row, out_block, a, a_row, a_step, b, b_block, b_step, count, rows
+    ):
+        signature = types.void(*[types.uintp] * 11)
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            builder.call(_function(builder.module, blocks, lanes), given)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return intrinsic(product)
+
+
+two_blocks = _product(2, LANES)
+one_block = _product(1, LANES)
+_half_block = _product(1, LANES // 2)
+
+
+def _function(module: Any, blocks: int, lanes: int) -> Any:
+    """The compiled function. It is not copied into its callers, which would take LLVM seconds."""
+    kind = ir.FunctionType(ir.VoidType(), [_INDEX] * 11)
+    function = cgutils.get_or_insert_function(module, kind, f"rolecall_product_{blocks}_{lanes}")
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        builder = ir.IRBuilder(function.append_basic_block())
+        out, out_row, out_block, a, a_row, *others, rows = function.args
+        done = builder.and_(rows, _INDEX(~3))
+
+        def tile(first: Any, number: int) -> None:
+            places = _moved(builder, out, first, out_row), _moved(builder, a, first, a_row)
+            given = (places[0], out_row, out_block, places[1], a_row, *others)
+            _tile(builder, *given, rows=number, blocks=blocks, lanes=lanes)
+
+        with cgutils.for_range(builder, builder.lshr(rows, _INDEX(2)), intp=_INDEX) as loop:
+            tile(builder.shl(loop.index, _INDEX(2)), 4)
+        for number in (2, 1):
+            some = builder.and_(rows, _INDEX(number))
+            with builder.if_then(builder.icmp_unsigned("!=", some, _INDEX(0))):
+                tile(done, number)
+            done = builder.add(done, some)
+        builder.ret_void()
+    return function
+
+
+def _moved(builder: Any, address: Any, number: Any, stride: Any) -> Any:
+    return builder.add(address, builder.mul(number, builder.shl(stride, _INDEX(2))))
+
+
+def _tile(
+    builder: Any, out: Any, out_row: Any, out_block: Any, a: Any, a_row: Any, a_step: Any, b: Any,
+    b_block: Any, b_step: Any, count: Any, *, rows: int, blocks: int, lanes: int,
+) -> None:  # fmt: skip
+    vector = ir.VectorType(_FLOAT, lanes)
+    add = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
+    )
+
+    def pointer(address: Any, kind: Any) -> Any:
+        return builder.inttoptr(address, kind.as_pointer())
+
+    def everywhere(number: Any) -> Any:
+        """A vector of one number."""
+        single = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
+        first = ir.VectorType(ir.IntType(32), lanes)([0] * lanes)
+        return builder.shuffle_vector(single, vector(ir.Undefined), first)
+
+    starts_a = [_moved(builder, a, _INDEX(r), a_row) for r in range(rows)]
+    starts_b = [_moved(builder, b, _INDEX(i), b_block) for i in range(blocks)]
+    lines = [_moved(builder, out, _INDEX(r), out_row) for r in range(rows)]
+    places = [
+        pointer(_moved(builder, line, _INDEX(i), out_block), vector)
+        for line in lines
+        for i in range(blocks)
+    ]
+    before = [builder.load(place, align=4) for place in places]
+    start = builder.block
+    loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_unsigned("<", _INDEX(0), count), loop, after)
+
+    builder.position_at_end(loop)
+    k = builder.phi(_INDEX)
+    sums = [builder.phi(vector) for _ in places]
+    columns = [
+        builder.load(pointer(_moved(builder, b_i, k, b_step), vector), align=4) for b_i in starts_b
+    ]
+    then = []
+    for r, a_r in enumerate(starts_a):
+        number = builder.load(pointer(_moved(builder, a_r, k, a_step), _FLOAT), align=4)
+        factor = everywhere(number)
+        for i, column in enumerate(columns):
+            then.append(builder.call(add, [factor, column, sums[r * blocks + i]]))
+    following = builder.add(k, _INDEX(1))
+    builder.cbranch(builder.icmp_unsigned("<", following, count), loop, after)
+    k.add_incoming(_INDEX(0), start)
+    k.add_incoming(following, loop)
+
+    builder.position_at_end(after)
+    ends = [builder.phi(vector) for _ in places]
+    for phis in (sums, ends):
+        for phi, first, later in zip(phis, before, then, strict=True):
+            phi.add_incoming(first, start)
+            phi.add_incoming(later, loop)
+    for place, end in zip(places, ends, strict=True):
+        builder.store(end, place, align=4)
+
+
+@njit(cache=True)
+def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns):
+    """out[r, c] += sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
+    lanes, pair = _U(LANES), _U(2 * LANES)
+    done = _U(0)
+    while done + pair <= columns:
+        two_blocks(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)
+        out += pair * NUMBER
+        b += pair * NUMBER
+        done += pair
+    if columns - done >= lanes:
+        one_block(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)
+        out += lanes * NUMBER
+        b += lanes * NUMBER
+        done += lanes
+    if done < columns:
+        _half_block(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)

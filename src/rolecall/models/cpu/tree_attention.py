@@ -1,0 +1,349 @@
+"""Computes attention over packed prefix trees on a CPU, forward and backward, compiled by numba.
+
+A block is a few tokens of one branch. All that it sees (the branches above, whole, and its own up
+to it) is scored at once, so each block needs one softmax and nothing is merged. The backward pass
+makes the scores again from the logarithms of the softmaxes' sums, as flash attention does
+(2205.14135).
+
+Legend: N = tokens in the flat row, H / K = query / key-value heads, D = head size, a multiple of 8,
+B = blocks, S = segments: the branches that a block sees, one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import _MATH, PAGE, _exp, _largest, flat
+from rolecall.models.cpu.tiles import NUMBER, add_product, one_block, two_blocks
+
+BLOCK = 16  # most tokens of a block
+_U = np.uintp
+_F = np.float32
+_UNSEEN = _F(-1e30)  # a score whose exponential is 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What is computed together, as arrays for numba."""
+
+    start: np.ndarray  # [B] first token
+    stop: np.ndarray  # [B]
+    first: np.ndarray  # [B + 1] where its segments begin
+    segment_start: np.ndarray  # [S] first token; the last segment of a block is its own branch
+    segment_size: np.ndarray  # [S] tokens, of the own branch up to the block's end
+    segment_page: np.ndarray  # [S] where its keys are laid out
+    page_start: np.ndarray  # [pages] first token
+    page_size: np.ndarray  # [pages] tokens; the others are zeros
+    root: np.ndarray  # [trees + 1] where the blocks of each tree begin
+    cost: np.ndarray  # [trees] pairs of tokens that are computed
+
+    def shares(self, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+        """Trees and heads, numbered tree * heads + head, in parts of about the same cost."""
+        load: list[float] = [0.0] * parts
+        found: list[list[int]] = [[] for _ in range(parts)]
+        for tree in np.argsort(-self.cost, kind="stable").tolist():
+            for head in range(heads):
+                least = load.index(min(load))
+                load[least] += float(self.cost[tree])
+                found[least].append(tree * heads + head)
+        first = np.cumsum([0, *map(len, found)])
+        return first, np.array([unit for part in found for unit in part])
+
+
+def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
+    """branches: first token, the token after the last, and that after all which follow it."""
+    sizes = np.array([stop - start for start, stop, _ in branches])
+    pages = -(-sizes // PAGE)
+    page = np.cumsum(pages) - pages
+    above: list[int] = []  # branches that the next one may follow
+    rows: list[tuple[int, int]] = []
+    segments: list[tuple[int, int, int]] = []
+    first, root, cost = [0], [0], []
+    for number, (start, stop, end) in enumerate(branches):
+        while above and branches[above[-1]][2] <= start:
+            above.pop()
+        if not above:
+            if number:
+                root.append(len(rows))
+            cost.append(0)
+        for block in range(start, stop, BLOCK):
+            last = min(stop, block + BLOCK)
+            seen = [(branches[a][0], int(sizes[a]), int(page[a])) for a in above]
+            seen.append((start, last - start, int(page[number])))
+            rows.append((block, last))
+            segments += seen
+            first.append(len(segments))
+            cost[-1] += (last - block) * sum(size for _, size, _ in seen)
+        if stop < end:
+            above.append(number)
+    inside = np.arange(pages.sum()) - np.repeat(page, pages)
+    starts = np.repeat([start for start, _, _ in branches], pages) + inside * PAGE
+    left = np.repeat([stop for _, stop, _ in branches], pages) - starts
+    start_B, stop_B = np.array(rows).T.copy()
+    start_S, size_S, page_S = np.array(segments).T.copy()
+    return Blocks(
+        start=start_B, stop=stop_B, first=np.array(first), segment_start=start_S,
+        segment_size=size_S, segment_page=page_S, page_start=starts,
+        page_size=np.minimum(left, PAGE), root=np.array([*root, len(rows)]), cost=np.array(cost),
+    )  # fmt: skip
+
+
+@njit(parallel=True, cache=True)
+def lay_out(x, page_start, page_size, kv_heads, size, out):
+    """x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
+    kv_heads, size, page = _U(kv_heads), _U(size), _U(PAGE)
+    for p in prange(len(page_start)):
+        start, count = _U(page_start[p]), _U(page_size[p])
+        for k in range(kv_heads):
+            to = (_U(p) * kv_heads + k) * size * page
+            for t in range(count):
+                source = ((start + t) * kv_heads + k) * size
+                for d in range(size):
+                    out[to + d * page + t] = x[source + d]
+            for d in range(size):
+                for t in range(count, page):
+                    out[to + d * page + t] = _F(0.0)
+
+
+@njit(forceinline=True)
+def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
+    """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
+    laid_out the addresses are given; each segment begins a new page of `out`."""
+    page, place = _U(PAGE), _U(0)
+    width = size * page
+    for s in range(first, last):
+        source = laid_out + (_U(pages[s]) * heads + head) * width * NUMBER
+        left = (_U(sizes[s]) + page - _U(1)) // page
+        while left >= _U(2):
+            two_blocks(
+                out + place * NUMBER, room, page, x, size, _U(1), source, heads * width, page,
+                size, rows,
+            )  # fmt: skip
+            source += _U(2) * heads * width * NUMBER
+            place += _U(2) * page
+            left -= _U(2)
+        if left == _U(1):
+            one_block(
+                out + place * NUMBER, room, page, x, size, _U(1), source, page, page, size, rows
+            )
+            place += page
+
+
+@njit(forceinline=True)
+def _room(first, last, sizes):
+    """Numbers of a row of scores: those of each segment and up to the end of its page."""
+    page, found = _U(PAGE), _U(0)
+    for s in range(first, last):
+        found += (_U(sizes[s]) + page - _U(1)) // page * page
+    return found
+
+
+@njit(forceinline=True)
+def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
+    """Give scores[row ...] of one token this value where it sees nothing: behind the end of each
+    segment, and of its own branch behind itself."""
+    page, place = _U(PAGE), _U(0)
+    for s in range(first, last):
+        seen = _U(sizes[s]) if s + 1 < last else _U(token) + _U(1) - _U(starts[s])
+        end = (_U(sizes[s]) + page - _U(1)) // page * page
+        for t in range(seen, end):
+            scores[row + place + t] = value
+        place += end
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def forward(
+    query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
+    kv_heads, size, scale, out, sums,
+):  # fmt: skip
+    """query [N, H, D], keys laid out, value [N, K, D] -> out [N, H, D], and sums [N, H]: the
+    logarithms of the softmaxes' sums."""
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each = heads // kv_heads
+    at_keys, at_value = _U(keys.ctypes.data), _U(value.ctypes.data)
+    for item in prange(len(start) * np.int64(kv_heads)):
+        b, k = _U(item) // kv_heads, _U(item) % kv_heads
+        head, begin, end = first[b], _U(start[b]), _U(stop[b])
+        last = first[b + _U(1)]
+        rows, room = (end - begin) * each, _room(head, last, segment_size)
+        # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
+        # numba would free one of which only the address is used.
+        memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+        queries, mixed = rows * room, rows * (room + size)
+        at_scores = _U(memory.ctypes.data)
+        at_mixed = at_scores + mixed * NUMBER
+        powers, shares = np.empty(room, np.int32), np.empty(rows, np.float32)
+        twos = powers.view(np.float32)
+        for m in range(end - begin):
+            source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
+            for d in range(each * size):
+                memory[to + d] = query[source + d] * scale
+        _products(
+            at_scores, room, at_scores + queries * NUMBER, rows, at_keys, head, last,
+            segment_size, segment_page, k, kv_heads, size,
+        )  # fmt: skip
+        for r in range(rows):
+            row, token = r * room, begin + r // each
+            _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
+            most = _largest(memory, row, room)
+            total = _exp(memory, row, room, most, powers, twos)
+            _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
+            sums[token * heads + k * each + r % each] = most + np.log(total)
+            shares[r] = _F(1.0) / total
+        place = _U(0)
+        for s in range(head, last):
+            count = _U(segment_size[s])
+            add_product(
+                at_mixed, size, at_scores + place * NUMBER, room, _U(1),
+                at_value + (_U(segment_start[s]) * kv_heads + k) * size * NUMBER,
+                kv_heads * size, count, rows, size,
+            )  # fmt: skip
+            place += (count + page - _U(1)) // page * page
+        for r in range(rows):
+            to, source = (
+                ((begin + r // each) * heads + k * each + r % each) * size,
+                mixed + r * size,
+            )
+            for d in range(size):
+                out[to + d] = memory[source + d] * shares[r]
+
+
+@njit(fastmath=_MATH, parallel=True, cache=True)
+def backward(
+    grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
+    segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
+    dv,
+):  # fmt: skip
+    """Gradients dq, dk, dv, of which dk and dv are zeros before; keys and values are given laid
+    out, too.
+
+    A tree's head of keys is a unit, and only its own blocks add to its gradients; units are
+    computed in parts (`Blocks.shares`).
+    """
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each = heads // kv_heads
+    at_keys, at_key = _U(keys.ctypes.data), _U(key.ctypes.data)
+    at_values, at_dk, at_dv = _U(values.ctypes.data), _U(dk.ctypes.data), _U(dv.ctypes.data)
+    for part in prange(len(part_first) - 1):
+        for unit in part_units[part_first[part] : part_first[part + 1]]:
+            tree, k = _U(unit) // kv_heads, _U(unit) % kv_heads
+            for b in range(root[tree], root[tree + _U(1)]):
+                head, begin, end, last = first[b], _U(start[b]), _U(stop[b]), first[b + 1]
+                rows, room = (end - begin) * each, _room(head, last, segment_size)
+                # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
+                memory = np.zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
+                pulls, queries = rows * room, _U(2) * rows * room
+                grads, found = queries + rows * size, queries + _U(2) * rows * size
+                at_weights = _U(memory.ctypes.data)
+                at_pulls, at_queries = at_weights + pulls * NUMBER, at_weights + queries * NUMBER
+                at_grads, at_found = at_weights + grads * NUMBER, at_weights + found * NUMBER
+                powers = np.empty(room, np.int32)
+                twos = powers.view(np.float32)
+                for m in range(end - begin):
+                    source, to = ((begin + m) * heads + k * each) * size, m * each * size
+                    for d in range(each * size):
+                        memory[queries + to + d] = query[source + d] * scale
+                        memory[grads + to + d] = grad[source + d]
+                _products(
+                    at_weights, room, at_queries, rows, at_keys, head, last, segment_size,
+                    segment_page, k, kv_heads, size,
+                )  # fmt: skip
+                _products(
+                    at_pulls, room, at_grads, rows, at_values, head, last, segment_size,
+                    segment_page, k, kv_heads, size,
+                )  # fmt: skip
+                for r in range(rows):
+                    row, token, h = r * room, begin + r // each, k * each + r % each
+                    source, along = (token * heads + h) * size, _F(0.0)
+                    for d in range(size):
+                        along += grad[source + d] * out[source + d]
+                    _fill_unseen(
+                        memory, row, token, head, last, segment_start, segment_size, _UNSEEN
+                    )
+                    _exp(memory, row, room, sums[token * heads + h], powers, twos)
+                    _fill_unseen(
+                        memory, row, token, head, last, segment_start, segment_size, _F(0.0)
+                    )
+                    for t in range(room):
+                        pull = memory[pulls + row + t] - along
+                        memory[pulls + row + t] = memory[row + t] * pull
+                place = _U(0)
+                for s in range(head, last):
+                    count = _U(segment_size[s])
+                    own = (_U(segment_start[s]) * kv_heads + k) * size * NUMBER
+                    add_product(
+                        at_dv + own, kv_heads * size, at_weights + place * NUMBER, _U(1), room,
+                        at_grads, size, rows, count, size,
+                    )  # fmt: skip
+                    add_product(
+                        at_dk + own, kv_heads * size, at_pulls + place * NUMBER, _U(1), room,
+                        at_queries, size, rows, count, size,
+                    )  # fmt: skip
+                    add_product(
+                        at_found, size, at_pulls + place * NUMBER, room, _U(1), at_key + own,
+                        kv_heads * size, count, rows, size,
+                    )  # fmt: skip
+                    place += (count + page - _U(1)) // page * page
+                for m in range(end - begin):
+                    to, source = ((begin + m) * heads + k * each) * size, found + m * each * size
+                    for d in range(each * size):
+                        dq[to + d] = memory[source + d] * scale
+
+
+class TreeAttention(Function):
+    """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, scale: float
+    ) -> Tensor:
+        kernels.use_threads()
+        # [N, H, D]: as projections make them, so that nothing is copied
+        query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
+        out, sums = torch.empty_like(query), query.new_empty(query.shape[:2])
+        sizes = (query.shape[1], *key.shape[1:])
+        forward(
+            flat(query), flat(_laid_out(key, blocks)), flat(value), *_of(blocks), *sizes,
+            np.float32(scale), flat(out), flat(sums),
+        )  # fmt: skip
+        ctx.save_for_backward(query, key, value, out, sums)
+        ctx.blocks, ctx.scale = blocks, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kernels.use_threads()
+        query, key, value, out, sums = ctx.saved_tensors
+        blocks, sizes = ctx.blocks, (query.shape[1], *key.shape[1:])
+        dq, dk, dv = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        backward(
+            flat(grad.contiguous()), flat(query), flat(_laid_out(key, blocks)), flat(key),
+            flat(_laid_out(value, blocks)), flat(out), flat(sums), *_of(blocks),
+            blocks.root, *blocks.shares(sizes[1], torch.get_num_threads()), *sizes,
+            np.float32(ctx.scale), flat(dq), flat(dk), flat(dv),
+        )  # fmt: skip
+        return *(x.transpose(0, 1) for x in (dq, dk, dv)), None, None
+
+
+def _of(blocks: Blocks) -> tuple[np.ndarray, ...]:
+    return (
+        blocks.start, blocks.stop, blocks.first, blocks.segment_start, blocks.segment_size,
+        blocks.segment_page,
+    )  # fmt: skip
+
+
+def _laid_out(x: Tensor, blocks: Blocks) -> Tensor:
+    """x [N, K, D] -> [pages, K, D, PAGE]"""
+    out = x.new_empty(len(blocks.page_start), *x.shape[1:], PAGE)
+    lay_out(flat(x), blocks.page_start, blocks.page_size, *x.shape[1:], flat(out))
+    return out
