@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from torch.nn import Linear
 
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
-from rolecall.models.cpu import kernels, paged_attention
+from rolecall.models.cpu import kernels, paged_attention, tiled_layer
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.product_trials import ways_of
 from rolecall.models.cpu.products import Product
+from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.exact_head import ExactHead
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
@@ -46,17 +48,21 @@ class _Part:
     """A linear layer of the model: its own weights, and the adapters' part of it."""
 
     def __init__(self, part: Any, *, exact: bool = False, only: str | None = None) -> None:
-        """`only`: the one adapter that is ever asked for, which is added to the weights."""
+        """`exact`: in float32, whatever the weights are in. `only`: the one adapter that is ever
+        asked for, which is added to the weights.
+        """
         self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
         linear = part if self.adapted is None else part.base_layer
         if type(linear) not in (Linear, FastLinear, ExactHead):
             raise Unlike("other parts")
-        weight = linear.weight
-        ways = ways_of(*weight.shape, dtype=torch.float32 if exact else weight.dtype)
-        added = None
+        weight, added = linear.weight, None
         if only is not None and self.adapted is not None:
             added, self.adapted = self.adapted.low_rank(only), None
-        self.product = Product(weight, linear.bias, ways=ways, exact=exact, low_rank=added)
+        self.product: TiledProduct | Product
+        if exact or weight.dtype == torch.float32:
+            self.product = TiledProduct(weight, linear.bias, low_rank=added)
+        else:
+            self.product = Product(weight, linear.bias, ways=ways_of(*weight.shape))
 
     def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
         """x [N, in] -> [N, out]"""
@@ -90,7 +96,7 @@ class _Scale:
         self._version = self.weight._version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Layer:
     before_attention: _Scale  # [W]
     before_mlp: _Scale
@@ -101,6 +107,18 @@ class _Layer:
     up: _Part
     down: _Part
     scale: np.float32
+
+    @cached_property
+    def is_tiled(self) -> bool:
+        """Whether it is computed whole, in float32 and without adapters."""
+        parts = (*self.projections, self.out, self.gate, self.up, self.down)
+        return all(isinstance(p.product, TiledProduct) and p.adapted is None for p in parts)
+
+
+def _tiles(part: _Part) -> tuple[np.ndarray, np.ndarray]:
+    """Its weight laid out, and its bias."""
+    assert isinstance(part.product, TiledProduct)
+    return part.product.laid_out, part.product.bias
 
 
 class Llama:
@@ -172,38 +190,59 @@ class Llama:
         kernels.use_threads()
         self._follow()
         x = self.embedding[tokens].float()
-        cos, sin, position = self._turns(layout.position)
-        width, size, num_ids = x.shape[1], self.model.head_size, len(x)
-        normed, mixed = torch.empty_like(x), x.new_empty(num_ids, self.heads * size)
-        x_flat, normed_flat, mixed_flat = flat(x), flat(normed), flat(mixed)
+        turns, cache = self._turns(layout.position), layout.cache
         slot, places = layout.slot.numpy(), layout.places
-        sizes = (self.heads, self.model.num_kv_heads, size)
         everything, *no_rule = paged_attention.NO_RULE
-        stored = zip(self.layers, layout.cache.keys, layout.cache.values, strict=True)
-        for number, (layer, k, v) in enumerate(stored):
-            keys, values = flat(k), flat(v)
-            kernels.norm(x_flat, layer.before_attention.numbers, width, self.eps, normed_flat)
-            query, key, value = (flat(p.times(normed, mixture)) for p in layer.projections)
-            kernels.rope_and_cache(
-                query, key, value, *(norm.numbers for norm in layer.norms), self.eps, cos, sin,
-                position, keys, values, slot, *sizes,
-            )  # fmt: skip
-            paged_attention.attend(
-                query, keys, values, *places, *sizes, layer.scale,
-                self.windows.get(number, everything), *no_rule, mixed_flat,
-            )  # fmt: skip
+        for number, layer in enumerate(self.layers):
+            rule = (self.windows.get(number, everything), *no_rule)
+            stored = flat(cache.keys[number]), flat(cache.values[number])
+            mixed = self._mixed(layer, x, mixture, (turns, stored, slot, places, rule))
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed = x[keep], mixed[keep]
-                normed = normed[: len(x)]
-                x_flat, normed_flat = flat(x), flat(normed)
                 mixture = None if mixture is None else mixture.only(keep)
-            layer.out.plus(mixed, x, mixture)
-            kernels.norm(x_flat, layer.before_mlp.numbers, width, self.eps, normed_flat)
-            inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
-            kernels.gate(flat(inner), flat(other), inner.shape[1], flat(inner))
-            layer.down.plus(inner, x, mixture)
-        kernels.norm(x_flat, self.last.numbers, width, self.eps, normed_flat)
+            self._finish(layer, x, mixed, mixture)
+        normed = torch.empty_like(x)
+        kernels.norm(flat(x), self.last.numbers, x.shape[1], self.eps, flat(normed))
         return self.head.times(normed, None)
+
+    def _mixed(
+        self, layer: _Layer, x: Tensor, mixture: Mixture | None, given: tuple[Any, ...]
+    ) -> Tensor:
+        """What a layer's attention makes of x [N, W]: [N, H * D]."""
+        turns, stored, slot, places, rule = given
+        sizes = (self.heads, self.model.num_kv_heads, self.model.head_size)
+        normed, mixed = torch.empty_like(x), x.new_empty(len(x), self.heads * sizes[2])
+        norms = tuple(norm.numbers for norm in layer.norms)
+        if layer.is_tiled:
+            room = (np.empty(len(x) * p.product.num_outputs, np.float32) for p in layer.projections)
+            tiled_layer.mix(
+                flat(x), layer.before_attention.numbers, self.eps, *map(_tiles, layer.projections),
+                norms, turns, stored, slot, places, rule, sizes, layer.scale, flat(normed), *room,
+                flat(mixed),
+            )  # fmt: skip
+            return mixed
+        kernels.norm(flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed))
+        query, key, value = (flat(part.times(normed, mixture)) for part in layer.projections)
+        kernels.rope_and_cache(query, key, value, *norms, self.eps, *turns, *stored, slot, *sizes)
+        paged_attention.attend(query, *stored, *places, *sizes, layer.scale, *rule, flat(mixed))
+        return mixed
+
+    def _finish(self, layer: _Layer, x: Tensor, mixed: Tensor, mixture: Mixture | None) -> None:
+        """Add to x [N, W] what the layer makes of `mixed`, and its MLP of that."""
+        width, normed = layer.gate.product.num_outputs, torch.empty_like(x)
+        if layer.is_tiled:
+            room = (np.empty(len(x) * width, np.float32) for _ in range(2))
+            tiled_layer.finish(
+                flat(x), flat(mixed), _tiles(layer.out), layer.before_mlp.numbers, self.eps,
+                _tiles(layer.gate), _tiles(layer.up), _tiles(layer.down), mixed.shape[1], width,
+                flat(normed), *room,
+            )  # fmt: skip
+            return
+        layer.out.plus(mixed, x, mixture)
+        kernels.norm(flat(x), layer.before_mlp.numbers, x.shape[1], self.eps, flat(normed))
+        inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
+        kernels.gate(flat(inner), flat(other), width, flat(inner))
+        layer.down.plus(inner, x, mixture)
 
     def rows(self, lengths: Tensor, *, like: Tensor | None = None) -> Paged:
         """The layout of rows of these lengths [R] with a cache of their own; `like`: its dtype."""
@@ -243,7 +282,7 @@ class Llama:
         cos, sin = self.rotary(self.like, position[None])
         return flat(cos[0].contiguous()), flat(sin[0].contiguous())
 
-    def _made(self) -> Iterator[Product | _Scale]:
+    def _made(self) -> Iterator[TiledProduct | Product | _Scale]:
         """What may hold copies of weights, which must follow them."""
         for layer in self.layers:
             inner = (layer.out, layer.gate, layer.up, layer.down)

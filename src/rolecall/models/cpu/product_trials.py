@@ -18,35 +18,36 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 import torch
 from torch import Tensor
 
+from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiplied
+from rolecall.models.cpu.tiled_products import TiledProduct
 
 log = logging.getLogger("rolecall")
 
 GAIN = 1.1  # a way is taken if it is so many times as fast as the plain one
 SAME = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}  # difference, as a share of the largest
-LARGEST = 16_384  # outputs that are tried: of a head with more the ways are those of such a one
-LARGEST_TRAINED = 4096  # the same in training
+LARGEST = 4096  # outputs that are tried in training: of a head with more the ways are theirs
 TRAINED = "in training"
 ROUNDS = 5  # in which the ways take turns, so that other work on the machine slows all of them
 TRY_S = 0.001  # that a way is tried for in a round, at least once
 PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
-Table = dict[str, tuple[Way, ...]]  # "float32 128x384" -> a way for each of ROWS
+Name = TypeVar("Name", bound=str)
+Table = dict[str, tuple[Way, ...]]  # "bfloat16 128x384" -> a way for each of ROWS
 _known: dict[str, Table] = {}  # by machine: what this process has read or tried
 _told: set[str] = set()  # why nothing could be kept, each said once
 
 
-def ways_of(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
-    """The fastest way to multiply with a weight of this size for each of `ROWS`.
+def ways_of(outputs: int, inputs: int) -> tuple[Way, ...]:
+    """The fastest way to multiply with a bfloat16 weight of this size for each of `ROWS`.
 
     Plain ones where the cache folder cannot be written: a later run could not know of others.
     """
-    name = f"{str(dtype).removeprefix('torch.')} {outputs}x{inputs}"
-    return _remembered(name, lambda: tried(outputs, inputs, dtype=dtype), plain=PLAIN)
+    return _remembered(f"bfloat16 {outputs}x{inputs}", lambda: tried(outputs, inputs), plain=PLAIN)
 
 
 def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
@@ -78,10 +79,10 @@ def _remembered(
 
 
 @torch.no_grad()
-def tried(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
+def tried(outputs: int, inputs: int) -> tuple[Way, ...]:
     """Time each way with random numbers, and take the fastest whose numbers are the plain one's."""
-    random = torch.Generator().manual_seed(0)
-    weight = torch.randn(min(outputs, LARGEST), inputs, generator=random).to(dtype)
+    random, dtype = torch.Generator().manual_seed(0), torch.bfloat16
+    weight = torch.randn(outputs, inputs, generator=random).to(dtype)
     ways = candidates(weight)
     found: list[Way] = []
     for rows in ROWS:
@@ -98,7 +99,7 @@ def tried(outputs: int, inputs: int, *, dtype: torch.dtype) -> tuple[Way, ...]:
 def tried_in_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     """Time PyTorch's and oneDNN's product for the output and the two gradients of a layer."""
     random = torch.Generator().manual_seed(0)
-    outputs = min(outputs, LARGEST_TRAINED)
+    outputs = min(outputs, LARGEST)
     x, grad = (torch.randn(ROWS[-1], width, generator=random) for width in (inputs, outputs))
     weight = torch.randn(outputs, inputs, generator=random)
     names: list[Way] = ["plain", "onednn"] if has_onednn() else ["plain"]
@@ -117,17 +118,20 @@ def _fastest(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
     return best if took["plain"] >= GAIN * took[best] else "plain"
 
 
-def _took(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Way, float]:
+def _took(ways: Mapping[Name, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Name, float]:
     """The fewest seconds that each way needs."""
     rounds = [{name: _seconds(way, x) for name, way in ways.items()} for _ in range(ROUNDS)]
     return {name: min(each[name] for each in rounds) for name in ways}
 
 
 @torch.no_grad()
-def speeds(outputs: int, inputs: int, rows: int, *, dtype: torch.dtype) -> dict[Way, float]:
+def speeds(outputs: int, inputs: int, rows: int, *, dtype: torch.dtype) -> dict[str, float]:
     """What each way does here for such a product, in FLOP/s."""
     weight, x = torch.ones(outputs, inputs, dtype=dtype), torch.ones(rows, inputs, dtype=dtype)
-    took = _took(candidates(weight), x)
+    ways: dict[str, Callable[[Tensor], Tensor]] = dict(candidates(weight).items())
+    if runs_on_numba(weight):
+        ways["tiled"] = TiledProduct(weight, None).times
+    took = _took(ways, x)
     return {name: 2 * outputs * inputs * rows / seconds for name, seconds in took.items()}
 
 

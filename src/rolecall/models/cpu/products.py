@@ -2,7 +2,8 @@
 
 PyTorch's own product of float32 matrices is MKL's. oneDNN has another one, which also takes weights
 that were laid out for it before ("packed"). Which one wins depends on the processor, the sizes and
-the number of rows, so it is tried out (`product_trials`).
+the number of rows, so it is tried out (`product_trials`): for sampling in bfloat16 and for
+training. Sampling in float32 has our own product (`tiled_products`).
 
 Legend: N = rows of states, I / O = inputs and outputs of a weight.
 """
@@ -16,87 +17,41 @@ import torch
 from torch import Tensor
 
 Way = Literal["plain", "onednn", "packed"]
-LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 ROWS = (8, 32, 128, 512)  # numbers of rows that are tried; one in between takes the next one's way
 
 
 class Product:
-    """x @ weight.T + bias for states x, float32 in and out; the weight may be bfloat16."""
+    """x @ weight.T + bias for states x in float32, rounded to bfloat16; float32 comes out."""
 
-    def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None,
-        *,
-        ways: tuple[Way, ...],
-        exact: bool = False,
-        low_rank: LowRank | None = None,
-    ) -> None:
-        """weight [O, I], used where it lies; ways: one for each of `ROWS`.
-
-        `exact`: compute in float32, also with a bfloat16 weight, of which a copy is made.
-        `low_rank`: what is added to a float32 weight. The sum is a copy, laid out if any way is.
-        """
-        if low_rank is not None and "packed" in ways:
-            packed_only: Way = "packed"  # or there would be two copies
-            ways = (packed_only,) * len(ways)
-        self.source, self.low_rank = weight.detach(), low_rank
-        self.bias = None if bias is None else bias.detach()
-        self.ways = ways
-        self.num_outputs = weight.shape[0]
-        self.in_float32 = exact or weight.dtype == torch.float32
-        self.weight = self.source
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...]) -> None:
+        """weight [O, I] in bfloat16, used where it lies; ways: one for each of `ROWS`."""
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
+        self.ways, self.num_outputs = ways, weight.shape[0]
         self._copy()
 
     def follow(self, *, published: bool = False) -> None:
         """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
-        if published or self._versions != self._versions_now():
+        if published or self._version != self.weight._version:
             self._copy()
 
     def _copy(self) -> None:
-        """Make what is not the weight itself."""
-        weight = self.source.float() if self.in_float32 else self.source
-        if self.low_rank is not None:
-            down, up, scaling = self.low_rank
-            weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
         if "packed" in self.ways:
-            self._packed = packed(weight)
-        if self.low_rank is None or "packed" not in self.ways:
-            self.weight = weight
-        self._versions = self._versions_now()
-
-    def _versions_now(self) -> tuple[int, ...]:
-        added = () if self.low_rank is None else self.low_rank[:2]
-        return tuple(tensor._version for tensor in (self.source, *added))
+            self._packed = packed(self.weight)
+        self._version = self.weight._version
 
     def times(self, x: Tensor) -> Tensor:
         """x [N, I] -> [N, O]"""
-        out = self._oned(x)
-        if out is None:
-            out = self._cast(x) @ self.weight.t()
+        x, way = x.to(self.weight.dtype), way_for(self.ways, len(x))
+        if way == "plain":
+            out = x @ self.weight.t()
+        else:
+            out = onednn(x, self._packed if way == "packed" else self.weight)
         out = out.float()
         return out if self.bias is None else out.add_(self.bias)
 
     def plus(self, x: Tensor, to: Tensor) -> Tensor:
         """The same added to `to` [N, O], which is overwritten."""
-        out = self._oned(x)
-        if out is not None:
-            to.add_(out)
-        elif self.in_float32:
-            to.addmm_(x, self.weight.t())
-        else:
-            to.add_(self._cast(x) @ self.weight.t())
-        return to if self.bias is None else to.add_(self.bias)
-
-    def _oned(self, x: Tensor) -> Tensor | None:
-        """oneDNN's product, where it is the way for so many rows."""
-        way = way_for(self.ways, len(x))
-        if way == "plain":
-            return None
-        return onednn(self._cast(x), self._packed if way == "packed" else self.weight)
-
-    def _cast(self, x: Tensor) -> Tensor:
-        return x if self.in_float32 else x.to(self.source.dtype)
+        return to.add_(self.times(x))
 
 
 def way_for(ways: tuple[Way, ...], rows: int) -> Way:

@@ -1,9 +1,9 @@
 """Multiplies small matrices inside numba's loops as fast as the processor can.
 
 LLVM makes good vector code of a plain loop, but keeps no sums in registers across it. Here they
-are: a tile of 4 rows by 32 columns of sums is held in vectors while the loop runs over what is
-added up, so that loads are few. Each sum is added up in order, by fused multiply-adds, whatever
-tile it stands in: so results do not depend on what is computed beside them.
+are: a tile of 4 rows by 32 columns of sums (2 where vectors are short) is held in registers while
+the loop runs over what is added up, so that loads are few. Each sum is added up in order, by fused
+multiply-adds, whatever tile it stands in: so results do not depend on what is computed beside them.
 
 Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
 out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from llvmlite.binding import get_host_cpu_features
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -62,22 +63,32 @@ def _function(module: Any, blocks: int, lanes: int) -> Any:
         function.attributes.add("noinline")
         builder = ir.IRBuilder(function.append_basic_block())
         out, out_row, out_block, a, a_row, *others, rows = function.args
-        done = builder.and_(rows, _INDEX(~3))
+        # As many sums as there are registers for: an addition takes some steps, and others wait.
+        most = 4 if blocks == 1 or has_avx512() else 2
+        done = builder.and_(rows, _INDEX(-most))
 
         def tile(first: Any, number: int) -> None:
             places = _moved(builder, out, first, out_row), _moved(builder, a, first, a_row)
             given = (places[0], out_row, out_block, places[1], a_row, *others)
             _tile(builder, *given, rows=number, blocks=blocks, lanes=lanes)
 
-        with cgutils.for_range(builder, builder.lshr(rows, _INDEX(2)), intp=_INDEX) as loop:
-            tile(builder.shl(loop.index, _INDEX(2)), 4)
-        for number in (2, 1):
+        with cgutils.for_range(builder, builder.udiv(rows, _INDEX(most)), intp=_INDEX) as loop:
+            tile(builder.mul(loop.index, _INDEX(most)), most)
+        for number in (2, 1)[-most // 2 :]:
             some = builder.and_(rows, _INDEX(number))
             with builder.if_then(builder.icmp_unsigned("!=", some, _INDEX(0))):
                 tile(done, number)
             done = builder.add(done, some)
         builder.ret_void()
     return function
+
+
+def has_avx512() -> bool:
+    """Whether numba compiles for a processor with vectors of LANES numbers."""
+    told = config.CPU_FEATURES
+    if told is not None:
+        return "+avx512f" in told
+    return bool(get_host_cpu_features().get("avx512f"))
 
 
 def _moved(builder: Any, address: Any, number: Any, stride: Any) -> Any:

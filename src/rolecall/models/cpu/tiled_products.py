@@ -1,0 +1,136 @@
+"""Multiplies states with a weight by the tiles of `tiles`: float32, columns in parallel.
+
+The weight is laid out once, so that a tile reads what it needs of it in one stream. For few rows
+this is faster than MKL's and oneDNN's products at all sizes, with vectors of 16 numbers and of 8
+(AVX-512 and AVX2, measured), so it is not tried out.
+
+Legend: N = rows of states, I / O = inputs and outputs of a weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import flat
+from rolecall.models.cpu.tiles import NUMBER, add_product
+
+COLUMNS = 32  # outputs that are laid out side by side
+ROWS = 128  # of states that are computed at once, so that they stay in the cache
+_U = np.uintp
+_F = np.float32
+LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
+
+
+@njit(parallel=True, cache=True)
+def lay_out(weight, outputs, inputs, out):
+    """weight [O, I] -> [O / COLUMNS, I, COLUMNS], of the last outputs zeros."""
+    outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
+    for block in prange((outputs + columns - _U(1)) // columns):
+        first, to = _U(block) * columns, _U(block) * columns * inputs
+        for c in range(columns):
+            if first + c < outputs:
+                source = (first + c) * inputs
+                for i in range(inputs):
+                    out[to + i * columns + c] = weight[source + i]
+            else:
+                for i in range(inputs):
+                    out[to + i * columns + c] = _F(0.0)
+
+
+@njit(parallel=True, cache=True)
+def multiply(x, weight, bias, inputs, outputs, fresh, out):
+    """out [N, O] = x [N, I] times the weight that is laid out, plus the bias if there is one.
+
+    Not `fresh`: this is added to what stands in `out`.
+    """
+    inputs, outputs, columns, most = _U(inputs), _U(outputs), _U(COLUMNS), _U(ROWS)
+    number = _U(x.shape[0]) // inputs
+    at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
+    for start in range(_U(0), number, most):
+        rows = min(most, number - start)
+        for block in prange((outputs + columns - _U(1)) // columns):
+            first = _U(block) * columns
+            width, to = min(columns, outputs - first), start * outputs + first
+            if fresh or bias.shape[0] > 0:
+                for r in range(rows):
+                    for c in range(width):
+                        old = _F(0.0) if fresh else out[to + r * outputs + c]
+                        new = bias[first + c] if bias.shape[0] > 0 else _F(0.0)
+                        out[to + r * outputs + c] = old + new
+            at_rows, at_block = at_x + start * inputs * NUMBER, at_weight + first * inputs * NUMBER
+            if width % _U(8) == _U(0):
+                add_product(
+                    at_out + to * NUMBER, outputs, at_rows, inputs, _U(1), at_block, columns,
+                    inputs, rows, width,
+                )  # fmt: skip
+            else:  # the last columns of a weight with an odd number of them
+                apart = np.zeros(rows * columns, np.float32)
+                add_product(
+                    _U(apart.ctypes.data), columns, at_rows, inputs, _U(1), at_block, columns,
+                    inputs, rows, columns,
+                )  # fmt: skip
+                for r in range(rows):
+                    for c in range(width):
+                        out[to + r * outputs + c] += apart[r * columns + c]
+
+
+class TiledProduct:
+    """x @ weight.T + bias for states x, float32 in and out."""
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, *, low_rank: LowRank | None = None
+    ) -> None:
+        """weight [O, I]: a copy is made; one in bfloat16 is computed in float32, too.
+
+        `low_rank`: what is added to the weight.
+        """
+        self.source, self.low_rank = weight.detach(), low_rank
+        self.num_outputs, self.num_inputs = weight.shape
+        self._bias = None if bias is None else bias.detach()
+        self.bias = np.zeros(0 if bias is None else len(bias), np.float32)
+        blocks = -(-self.num_outputs // COLUMNS)
+        self.laid_out = flat(torch.empty(blocks * self.num_inputs * COLUMNS))
+        self._copy()
+
+    def follow(self, *, published: bool = False) -> None:
+        """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
+        if published or self._versions != self._versions_now():
+            self._copy()
+
+    def _copy(self) -> None:
+        kernels.use_threads()
+        weight = self.source.float()
+        if self.low_rank is not None:
+            down, up, scaling = self.low_rank
+            weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
+        lay_out(flat(weight.contiguous()), *weight.shape, self.laid_out)
+        if self._bias is not None:
+            self.bias[:] = flat(self._bias.float())
+        self._versions = self._versions_now()
+
+    def _versions_now(self) -> tuple[int, ...]:
+        added = () if self.low_rank is None else self.low_rank[:2]
+        bias = () if self._bias is None else (self._bias,)
+        return tuple(tensor._version for tensor in (self.source, *bias, *added))
+
+    def times(self, x: Tensor) -> Tensor:
+        """x [N, I] -> [N, O]"""
+        out = x.new_empty(len(x), self.num_outputs)
+        self._multiply(x, out, fresh=True)
+        return out
+
+    def plus(self, x: Tensor, to: Tensor) -> Tensor:
+        """The same added to `to` [N, O], which is overwritten."""
+        self._multiply(x, to, fresh=False)
+        return to
+
+    def _multiply(self, x: Tensor, out: Tensor, *, fresh: bool) -> None:
+        kernels.use_threads()
+        multiply(
+            flat(x.contiguous()), self.laid_out, self.bias, self.num_inputs, self.num_outputs,
+            fresh, flat(out),
+        )  # fmt: skip
