@@ -5,8 +5,15 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import torch
 
-from rolecall.models.cpu import kernels, paged_attention
+from rolecall.models.cpu import (
+    kernels,
+    paged_attention,
+    tiled_layer,
+    tiled_products,
+    tree_attention,
+)
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)
@@ -58,6 +65,40 @@ def main() -> None:
     print("attend", digest(out))
     paged_attention.attend(*given, 20, np.float32(3.0), some(HEADS), out)
     print("attend under a rule", digest(out))
+
+    def laid_out(outputs: int) -> tuple[np.ndarray, np.ndarray]:
+        """A weight [outputs, WIDTH], and a bias."""
+        found = room(-(-outputs // tiled_products.COLUMNS) * tiled_products.COLUMNS * WIDTH)
+        tiled_products.lay_out(some(outputs * WIDTH), outputs, WIDTH, found)
+        return found, some(outputs)
+
+    wide, narrow = laid_out(WIDTH), laid_out(2 * SIZE)
+    tiled_products.multiply(x, *narrow, WIDTH, 2 * SIZE, True, other)
+    print("multiply", digest(narrow[0], other))
+    weight, norms = some(WIDTH), (some(SIZE), some(SIZE))
+    slot = np.arange(ROWS) * 16
+    turns, cache = (cos, sin, np.arange(ROWS)), (keys, values)
+    sizes, rule = (HEADS, 2, SIZE), paged_attention.NO_RULE
+    tiled_layer.mix(
+        x, weight, EPS, wide, narrow, narrow, norms, turns, cache, slot, places, rule, sizes,
+        np.float32(0.2), room(number), room(number), room(number // 2), room(number // 2), out,
+    )  # fmt: skip
+    print("mix", digest(out, keys, values))
+    tiled_layer.finish(
+        y, out, wide, weight, EPS, wide, wide, wide, WIDTH, WIDTH, room(number), room(number),
+        room(number),
+    )  # fmt: skip
+    print("finish", digest(y))
+    blocks = tree_attention.blocks_of([(0, 20, 40), (20, 25, 25), (25, 40, 40)])
+    query, given_key, value = (some(ROWS, heads, SIZE) for heads in (HEADS, 2, 2))
+    inputs = [
+        torch.from_numpy(a.reshape(ROWS, -1, SIZE)).transpose(0, 1).requires_grad_()
+        for a in (query, given_key, value)
+    ]
+    found = tree_attention.TreeAttention.apply(*inputs, blocks, 0.2)
+    found.backward(torch.from_numpy(x.reshape(ROWS, HEADS, SIZE)))
+    print("trees", digest(found.detach().numpy()))
+    print("trees_backward", digest(*(part.grad.contiguous().numpy() for part in inputs)))
 
 
 if __name__ == "__main__":

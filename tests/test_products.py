@@ -25,6 +25,7 @@ from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products
 from rolecall.models.cpu.product_trials import PLAIN, tried, ways_of
 from rolecall.models.cpu.products import ROWS, Product
+from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
@@ -37,7 +38,7 @@ from tests.toy import language_model
 WAYS = ["plain", "onednn", "packed"]
 
 
-def weights(dtype=torch.float32, *, outputs=48, inputs=40):
+def weights(dtype=torch.bfloat16, *, outputs=48, inputs=40):
     random = torch.Generator().manual_seed(1)
     weight = torch.randn(outputs, inputs, generator=random).to(dtype)
     return weight, torch.randn(outputs, generator=random).to(dtype)
@@ -54,42 +55,74 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def always(monkeypatch):
-    """Engines take this way for every product."""
-    return lambda way: monkeypatch.setattr(
-        llama_pass, "ways_of", lambda *size, dtype: (way,) * len(ROWS)
-    )
+    """Engines take this way for every product in bfloat16."""
+    return lambda way: monkeypatch.setattr(llama_pass, "ways_of", lambda *size: (way,) * len(ROWS))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rows", [1, 7, 8, 33, 600])
-def test_every_way_gives_the_same_numbers(way, rows, dtype):
-    weight, bias = weights(dtype)
+def test_every_way_gives_the_same_numbers(way, rows):
+    weight, bias = weights()
     x, to = torch.randn(rows, 40), torch.randn(rows, 48)
     product = Product(weight, bias, ways=(way,) * len(ROWS))
-    wanted = x.to(dtype).float() @ weight.float().t() + bias.float()
-    bound = product_trials.SAME[dtype] * wanted.abs().max()
+    wanted = x.to(weight.dtype).float() @ weight.float().t() + bias.float()
+    bound = product_trials.SAME[torch.bfloat16] * wanted.abs().max()
     assert product.times(x).dtype == torch.float32
     assert (product.times(x) - wanted).abs().max() <= bound
     assert (product.plus(x, to.clone()) - to - wanted).abs().max() <= bound
-    if dtype == torch.bfloat16:
-        exact = Product(weight, bias, ways=(way,) * len(ROWS), exact=True)
-        wanted = x @ weight.float().t() + bias.float()
-        assert (exact.times(x) - wanted).abs().max() <= 1e-5 * wanted.abs().max()
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_product_follows_its_weight(way, exact):
-    weight, _ = weights(torch.bfloat16 if exact else torch.float32)
-    product = Product(weight, None, ways=(way,) * len(ROWS), exact=exact)
+def test_a_product_follows_its_weight(way):
+    weight, _ = weights()
+    product = Product(weight, None, ways=(way,) * len(ROWS))
+    follows(product, weight, copies=way == "packed")
+
+
+def follows(product, weight, *, copies):
     x = torch.randn(3, 40)
     before = product.times(x)
     weight.mul_(2.0)
-    if way == "packed" or exact:
+    if copies:
         assert torch.equal(product.times(x), before), "the copy is not asked for yet"
     product.follow()
     assert torch.allclose(product.times(x), 2.0 * before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("outputs", [1, 8, 31, 48, 96, 100])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 33, 130, 300])
+def test_a_product_in_tiles_has_the_numbers_of_float32(rows, outputs, dtype):
+    weight, bias = weights(dtype, outputs=outputs)
+    x, to = torch.randn(rows, 40), torch.randn(rows, outputs)
+    for added in (None, bias):
+        product = TiledProduct(weight, added)
+        wanted = x.double() @ weight.double().t() + (0.0 if added is None else bias.double())
+        bound = 1e-6 * wanted.abs().max()
+        assert (product.times(x) - wanted).abs().max() <= bound
+        assert (product.plus(x, to.clone()) - to - wanted).abs().max() <= 2 * bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_in_tiles_follows_its_weight_bias_and_adapter(dtype):
+    weight, _ = weights(dtype)
+    follows(TiledProduct(weight, None), weight, copies=True)
+    weight, bias = weights(dtype)
+    down, up, x = torch.randn(4, 40), torch.randn(48, 4), torch.randn(3, 40)
+    product = TiledProduct(weight, bias, low_rank=(down, up, 0.5))
+    for changed in (bias, down, up):
+        changed.mul_(3.0)
+        product.follow()
+        wanted = x @ (weight.float() + 0.5 * up @ down).t() + bias.float()
+        assert torch.allclose(product.times(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_row_is_multiplied_alike_whatever_rows_are_beside_it():
+    weight, bias = weights(torch.float32, outputs=100)
+    product, x = TiledProduct(weight, bias), torch.randn(300, 40)
+    together = product.times(x)
+    for start, stop in ((0, 1), (1, 3), (3, 130), (130, 137), (137, 300)):
+        assert torch.equal(product.times(x[start:stop]), together[start:stop])
 
 
 @torch.no_grad()
@@ -99,9 +132,15 @@ def told_by(model, prompt, tokens):
     return model.logprobs(ids)[len(prompt) - 1 :].numpy()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_folder):
-    always(way)
+def step(model):
+    """Change all weights as the optimizer does, which PyTorch does not count."""
+    parameters = [parameter for _, parameter in model.named_parameters()]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    adamw(Optimizer(lr=0.1), parameters, undecayed=set()).step()
+
+
+def test_publish_moves_the_sampler_whose_weights_are_laid_out(model_folder):
     model = language_model(model_folder)
     engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)
     prompt = np.arange(5, 25, dtype=np.int32)
@@ -113,15 +152,31 @@ def test_publish_moves_the_sampler_whose_weights_are_packed(way, always, model_f
 
     async def both():
         first = await gap(0)
-        parameters = list(model.model.parameters())
-        optimizer = adamw(Optimizer(lr=0.1), parameters, undecayed=set())
-        for parameter in parameters:
-            parameter.grad = torch.randn_like(parameter)
-        optimizer.step()
+        step(model)
         engine.load("p", 1, None)
         return first, await gap(1)
 
     assert max(asyncio.run(both())) <= 1e-4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_publish_moves_the_sampler_in_bfloat16(way, always, model_folder):
+    """What it then says is what a sampler says that is made after the step."""
+    always(way)
+    loaded = load_model(str(model_folder), device=torch.device("cpu"), dtype=torch.bfloat16)
+    model = LanguageModel(loaded, load_tokenizer(str(model_folder)))
+    engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)
+    [scheduler], ids = engine._distinct, torch.arange(40) * 7 % model.vocabulary
+
+    def told(one):
+        return one.read("p", ids, keep=torch.arange(40)).clone()
+
+    before = told(scheduler)
+    step(model)
+    engine.load("p", 1, None)
+    [new] = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)._distinct
+    assert torch.equal(told(scheduler), told(new))
+    assert (told(new) - before).abs().max() > 0.1 * before.abs().max(), "the step changes it"
 
 
 def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_folder):
@@ -144,40 +199,42 @@ def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_f
 
 
 def test_what_was_tried_is_the_same_in_every_later_process(cache):
-    ways = ways_of(64, 32, dtype=torch.float32)
+    ways = ways_of(64, 32)
     assert set(ways) <= set(WAYS)
     [(machine, table)] = json.loads(cache.read_text()).items()
     assert "torch" in machine
-    assert table == {"float32 64x32": list(ways)}
+    assert table == {"bfloat16 64x32": list(ways)}
     # Whatever stands there is what a later process takes: it does not try again.
-    table["float32 64x32"] = ["onednn", "plain", "packed", "plain"]
+    table["bfloat16 64x32"] = ["onednn", "plain", "packed", "plain"]
     cache.write_text(json.dumps({machine: table}))
     code = (
         "import torch; torch.set_num_threads(%d); "
         "from rolecall.models.cpu.product_trials import ways_of; "
-        "print(*ways_of(64, 32, dtype=torch.float32))"
+        "print(*ways_of(64, 32))"
     )
     code %= torch.get_num_threads()
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == table["float32 64x32"]
+    assert said.split() == table["bfloat16 64x32"]
 
 
-@pytest.mark.parametrize("written", ["", "[]", "{", '{"m": 3}', '{"m": {"float32 64x32": ["no"]}}'])
+@pytest.mark.parametrize(
+    "written", ["", "[]", "{", '{"m": 3}', '{"m": {"bfloat16 64x32": ["no"]}}']
+)
 def test_a_damaged_file_is_as_none(cache, written):
     cache.parent.mkdir()
     cache.write_text(written.replace('"m"', json.dumps(product_trials.machine_name())))
-    assert set(ways_of(64, 32, dtype=torch.float32)) <= set(WAYS)
-    assert len(json.loads(cache.read_text())[product_trials.machine_name()]["float32 64x32"]) == 4
+    assert set(ways_of(64, 32)) <= set(WAYS)
+    assert len(json.loads(cache.read_text())[product_trials.machine_name()]["bfloat16 64x32"]) == 4
 
 
 def test_without_a_cache_folder_products_are_plain_and_one_line_says_so(cache, caplog):
     cache.parent.write_text("a file, where the folder should be")
     with caplog.at_level(logging.WARNING, "rolecall"):
-        assert ways_of(64, 32, dtype=torch.float32) == PLAIN
-        assert ways_of(64, 32, dtype=torch.float32) == PLAIN
-        assert ways_of(32, 64, dtype=torch.float32) == PLAIN, "of another size, too"
+        assert ways_of(64, 32) == PLAIN
+        assert ways_of(64, 32) == PLAIN
+        assert ways_of(32, 64) == PLAIN, "of another size, too"
     [line] = caplog.messages
     assert line.startswith("products are not tried, the plain ones are used: ")
 
@@ -189,7 +246,7 @@ def test_a_product_that_gives_other_numbers_is_not_taken(monkeypatch, caplog):
 
     monkeypatch.setattr(product_trials, "candidates", with_a_wrong_one)
     with caplog.at_level(logging.WARNING, "rolecall"):
-        assert "onednn" not in tried(64, 32, dtype=torch.float32)
+        assert "onednn" not in tried(64, 32)
     assert caplog.messages[0] == "product ['onednn'] of 64x32 gives other numbers"
 
 
@@ -278,26 +335,23 @@ def test_ways_of_training_are_tried_once_and_kept(monkeypatch):
     assert product_trials.ways_of_training(48, 40) == first
 
 
-@pytest.mark.parametrize("way", ["plain", "packed"])
-def test_old_copies_of_weights_stop_a_run_after_its_first_step(way, model_folder, tmp_path, always):
+@pytest.mark.parametrize("follow", [True, False])
+def test_old_copies_of_weights_stop_a_run_after_its_first_step(follow, model_folder, tmp_path):
     """A sampler whose copies do not follow: the probe after the publication sees it."""
-    always(way)
     trainer = trainer_of(case(model_folder, "grpo"), tmp_path / "run", Display())
     for scheduler in trainer.run.engine._distinct:
         for made in scheduler.llama.made:
-            made.follow = lambda *, published: None
-    if way == "plain":
+            made.follow = made.follow if follow else lambda *, published: None
+    if follow:
         asyncio.run(trainer.train())
     else:
         with pytest.raises(PublishError, match="the sampler's log-probs are off by"):
             asyncio.run(trainer.train())
 
 
-@pytest.mark.parametrize("way", WAYS)
 def test_an_adapter_that_samples_alone_is_part_of_the_weights_and_follows_its_steps(
-    way, any_model_folder, always
+    any_model_folder,
 ):
-    always(way)
     policies = adapted(any_model_folder, "p")
     engine, model = LocalEngine(policies, barrier=IdleBarrier()), policies["p"]
     [scheduler] = engine._distinct
@@ -313,10 +367,7 @@ def test_an_adapter_that_samples_alone_is_part_of_the_weights_and_follows_its_st
         return float((found - wanted).abs().max() / wanted.abs().max())
 
     assert gap() <= 1e-4
-    parameters = [parameter for _, parameter in model.named_parameters()]
-    for parameter in parameters:
-        parameter.grad = torch.randn_like(parameter)
-    adamw(Optimizer(lr=0.1), parameters, undecayed=set()).step()
+    step(model)
     assert gap() > 1e-2, "the step changes what is said"
     engine.load("p", 1, None)
     assert gap() <= 1e-4

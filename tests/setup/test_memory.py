@@ -84,7 +84,7 @@ def lays_out_all(monkeypatch):
     """As on a processor that samples fastest with every weight laid out again, and trains fastest
     with PyTorch's products: the most it may be.
     """
-    monkeypatch.setattr(llama_pass, "ways_of", lambda *size, dtype: ("packed",) * len(ROWS))
+    monkeypatch.setattr(llama_pass, "ways_of", lambda *size: ("packed",) * len(ROWS))
     monkeypatch.setattr(trained_products, "ways_of_training", lambda *size: ("plain",) * 3)
 
 

@@ -35,9 +35,10 @@ def groups(table, row, position, order):
     for i in range(1, len(order)):
         last, new = order[i - 1], order[i]
         pages = position[new] // PAGE + 1
-        common = max(pages, position[last] // PAGE + 1)
-        if row[last] != row[new]:
-            common = min(common, shared[-1])
+        if row[order[first[-1]]] == row[new]:  # all of the group, whose rows stand side by side
+            common = max(pages, shared[-1])
+        else:
+            common = min(pages, shared[-1])
             for p in range(common):
                 if table[row[last], p] != table[row[new], p]:
                     common = p
