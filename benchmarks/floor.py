@@ -2,9 +2,10 @@
 
 Counts what each forward pass computes and reads, and measures the machine: the fastest product of
 matrices as large as the model's, and reading of memory that no second cache holds. A pass takes at
-least the longer of two times: its products and attention at the first speed, or its keys, values
-and weights at the second. A training step counts as three forward passes, with an adapter as two,
-because frozen weights have no gradient; what it reads and writes beside that is not counted.
+least the longer of two times: its products and attention at the first speed, or its weights, and
+each page of keys and values once, at the second. A training step counts as three forward passes,
+with an adapter as two, because frozen weights have no gradient; what it reads and writes beside
+that is not counted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from rolecall.bench.child import set_up
 from rolecall.bench.small_models import SIZES, vocabulary
 from rolecall.engines.llama_pass import Llama
 from rolecall.learners.forward import LogProbs
+from rolecall.models.attention.kv_cache import Paged
+from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.product_trials import speeds
 from rolecall.runtime.memory import keep_freed_memory
 
@@ -41,8 +44,11 @@ class Work:
     dtype: torch.dtype
     passes: list[tuple[float, float]] = field(default_factory=list)
 
-    def add(self, positions: torch.Tensor, *, heads: int, times: int) -> None:
-        """One pass over tokens at these positions, of which so many need logits."""
+    def add(self, positions: torch.Tensor, *, heads: int, times: int, stored: int = 0) -> None:
+        """One pass over tokens at these positions, of which so many need logits.
+
+        stored: positions whose keys and values are read.
+        """
         size = SIZES[self.model]
         hidden, layers = size["hidden_size"], size["num_hidden_layers"]
         kv = size["num_key_value_heads"] * size["head_dim"]
@@ -52,7 +58,7 @@ class Work:
         seen = int((positions + 1).sum())
         attention = 2 * layers * size["num_attention_heads"] * size["head_dim"] * seen
         sums = inner * len(positions) + head * heads + attention
-        read = self.dtype.itemsize * (inner + head) + 4 * 2 * layers * kv * seen
+        read = self.dtype.itemsize * (inner + head) + 4 * 2 * layers * kv * stored
         self.passes.append((2.0 * times * sums, read if times == 1 else 0.0))
 
 
@@ -63,7 +69,7 @@ def counted(name: str) -> tuple[float, Work]:
     times = 2 if getattr(size, "rank", 0) else 3
 
     def logits(self, tokens, layout, *, keep, plain=Llama.logits, **options):
-        work.add(layout.position, heads=len(keep), times=1)
+        work.add(layout.position, heads=len(keep), times=1, stored=stored(layout))
         return plain(self, tokens, layout, keep=keep, **options)
 
     def row(self, batch, *, device, plain=LogProbs.row):
@@ -79,6 +85,13 @@ def counted(name: str) -> tuple[float, Work]:
             started = time.perf_counter()
             measure(2)
             return time.perf_counter() - started, work
+
+
+def stored(layout: Paged) -> int:
+    """Positions in all pages that these rows read, each page once."""
+    pages = (layout.starts + layout.counts + PAGE - 1) // PAGE
+    read = layout.table[torch.arange(layout.table.shape[1]) < pages[:, None]]
+    return PAGE * len(read.unique())
 
 
 def best(work: Callable[[], object], *, number: int = 30) -> float:

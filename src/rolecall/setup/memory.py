@@ -376,9 +376,9 @@ class _Planner:
 
 
 def _packed(owner: str, size: Size, dtype: str, device: str) -> Need:
-    """Copies of weights as a processor's products like them, if those are the fastest here.
+    """Copies of weights as a processor's products read them: in bfloat16 if those are the fastest.
 
-    The head is one of float32 whatever its weights are.
+    The head is one of float32 whatever its weights are, which are turned into float32 first.
     """
     layers = sum(layer.weight.numel() for layer in linear_layers(size.model).values())
     count = layers + size.embedding

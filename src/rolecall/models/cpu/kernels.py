@@ -4,8 +4,7 @@ A page holds the keys [K, D, PAGE] and values [K, PAGE, D] of 16 positions of on
 are flat and all indices unsigned: so LLVM makes vector code of the loops (three times as fast as
 with views, measured).
 
-Legend: N = tokens of this pass, R = rows, P = most pages of a row, H / K = query / key-value heads,
-D = head size, a multiple of 8.
+Legend: N = tokens of this pass, H / K = query / key-value heads, D = head size, a multiple of 8.
 """
 
 from __future__ import annotations
