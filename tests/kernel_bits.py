@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from rolecall.models.cpu import (
     tiled_products,
     tree_attention,
 )
+from rolecall.models.cpu.trained_layer import _Begin, _Finish
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)
@@ -69,7 +71,7 @@ def main() -> None:
     def laid_out(outputs: int) -> tuple[np.ndarray, np.ndarray]:
         """A weight [outputs, WIDTH], and a bias."""
         found = room(-(-outputs // tiled_products.COLUMNS) * tiled_products.COLUMNS * WIDTH)
-        tiled_products.lay_out(some(outputs * WIDTH), outputs, WIDTH, found)
+        tiled_products.lay_out(some(outputs * WIDTH), outputs, WIDTH, False, found)
         return found, some(outputs)
 
     wide, narrow = laid_out(WIDTH), laid_out(2 * SIZE)
@@ -99,6 +101,28 @@ def main() -> None:
     found.backward(torch.from_numpy(x.reshape(ROWS, HEADS, SIZE)))
     print("trees", digest(found.detach().numpy()))
     print("trees_backward", digest(*(part.grad.contiguous().numpy() for part in inputs)))
+
+    def gradient(name: str, function: Any, *given: Any) -> None:
+        inputs = [
+            torch.from_numpy(a).requires_grad_() if isinstance(a, np.ndarray) else a for a in given
+        ]
+        outs = function.apply(*inputs)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        print(name, digest(*(out.detach().numpy() for out in outs)))
+        torch.autograd.backward(outs, [torch.cos(out.detach()) for out in outs])
+        taken = [a.grad.numpy() for a in inputs if torch.is_tensor(a) and a.grad is not None]
+        print(f"{name}_backward", digest(*taken))
+
+    states, shapes = some(ROWS, WIDTH).reshape(ROWS, WIDTH), (HEADS * SIZE, 2 * SIZE, 2 * SIZE)
+    angles = [torch.from_numpy(part) for part in (cos, sin)]
+    weights = [some(size * WIDTH).reshape(size, WIDTH) for size in shapes]
+    biases = [some(size) for size in shapes]
+    before, inner = some(WIDTH), [some(WIDTH * WIDTH).reshape(WIDTH, WIDTH) for _ in range(4)]
+    gradient(
+        "begin", _Begin, states, *angles, SIZE, 1e-6, before, *weights, *biases, some(SIZE),
+        some(SIZE),
+    )  # fmt: skip
+    gradient("finish", _Finish, states, states, 1e-6, before, *inner, *[None] * 4)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.cpu.fused_attention import Heads, _Turned
+from rolecall.models.cpu.trained_layer import Whole
 from rolecall.models.last_layer import Trimmed
 from rolecall.models.loading import load_model
 from tests.toy import CPU
@@ -23,6 +24,7 @@ def test_logits_and_gradients_of_every_family_are_those_of_transformers(any_mode
     layers = ours.model.layers
     assert all(isinstance(layer.self_attn, Heads) for layer in layers)
     assert [isinstance(layer, Trimmed) for layer in layers] == [False, True]
+    assert all(isinstance(layer, Whole) for layer in layers)
     torch.manual_seed(0)
     with torch.no_grad():
         for pair in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -84,5 +86,5 @@ def test_a_layer_that_computes_something_else_stays_as_it_is(tmp_path):
     GraniteForCausalLM(config).save_pretrained(tmp_path)
     model = load_model(str(tmp_path), device=CPU, dtype=torch.float32)
     assert all(isinstance(layer.self_attn, Heads) for layer in model.model.layers)
-    assert not any(isinstance(layer, Trimmed) for layer in model.model.layers)
+    assert not any(isinstance(layer, (Trimmed, Whole)) for layer in model.model.layers)
     assert not model.trimmed

@@ -1,8 +1,8 @@
 """Computes the forward pass of Llama-like models without modules, for sampling on a CPU.
 
 A decoding step of a small model is mostly the cost of calling small operations. transformers makes
-about 140 of a layer; here they are two, or ten. A model is taken only if its layers have these parts and
-its logits come out the same.
+about 140 of a layer; here they are two, or ten. A model is taken only if its layers have these
+parts and its logits come out the same.
 
 Legend: N = tokens, R = rows, W = hidden size, H / K = query / key-value heads, D = head size, V =
 vocabulary.

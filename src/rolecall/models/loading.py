@@ -25,6 +25,7 @@ from rolecall.models import embedded, foreign_attention
 from rolecall.models.attention import layouts
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
+from rolecall.models.cpu.trained_layer import fuse_whole
 from rolecall.models.cpu.trained_products import use_fastest
 from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import UNLIKE, close, probe
@@ -102,7 +103,7 @@ def set_up(model: Any, base: str, *, device: torch.device, sampled: bool, fuses:
     elif fuses:
         use_fastest(model)
         fuse(model)
-        for change in (partial(fuse_heads, rules=rules), trim):
+        for change in (partial(fuse_heads, rules=rules), trim, fuse_whole):
             _try_out(model, change)
     else:
         _try_out(model, trim)

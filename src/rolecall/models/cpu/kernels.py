@@ -253,6 +253,15 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
             _rotate(out, n, cos, sin, c, half)
 
 
+@njit(fastmath=_MATH, forceinline=True)
+def _rotate_back(grad, g, cos, sin, c, half, out):
+    """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
+    for d in range(half):
+        a, b = grad[g + d], grad[g + half + d]
+        out[d] = a * cos[c + d] + b * sin[c + half + d]
+        out[half + d] = b * cos[c + half + d] - a * sin[c + d]
+
+
 @njit(fastmath=_MATH, parallel=True, cache=True)
 def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `turned`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
@@ -269,20 +278,17 @@ def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
             c = row * size
             for h in range(heads):
                 n = c * heads + h * size
-                for d in range(half):
-                    a, b = grad[n + d], grad[n + half + d]
-                    back[d] = a * cos[c + d] + b * sin[c + half + d]
-                    back[half + d] = b * cos[c + half + d] - a * sin[c + d]
+                _rotate_back(grad, n, cos, sin, c, half, back)
                 if with_norm:
-                    _norm_backward(back, _U(0), x, n, weight, size, eps, dx, parts, w)
+                    _norm_backward(back, _U(0), x, n, weight, size, eps, dx, n, parts, w)
                 else:
                     for d in range(size):
                         dx[n + d] = back[d]
 
 
 @njit(fastmath=_MATH, forceinline=True)
-def _norm_backward(grad, g, x, n, weight, width, eps, dx, parts, w):
-    """Of one state: the gradient dx[n : n + width]; the weights' is added to parts[w : ...]."""
+def _norm_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
+    """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
     for d in range(width):
         squares += x[n + d] * x[n + d]
@@ -290,7 +296,7 @@ def _norm_backward(grad, g, x, n, weight, width, eps, dx, parts, w):
     factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
     pull = along * factor * factor / _F(width)
     for d in range(width):
-        dx[n + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
+        dx[o + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
@@ -306,7 +312,7 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             parts[w + d] = _F(0.0)
         for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
             n = row * width
-            _norm_backward(grad, n, x, n, weight, width, eps, dx, parts, w)
+            _norm_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
 @njit(fastmath=_EACH, forceinline=True)

@@ -26,19 +26,20 @@ LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ 
 
 
 @njit(parallel=True, cache=True)
-def lay_out(weight, outputs, inputs, out):
-    """weight [O, I] -> [O / COLUMNS, I, COLUMNS], of the last outputs zeros."""
+def lay_out(weight, outputs, inputs, transposed, out):
+    """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
+    outputs zeros."""
     outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
+    row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
+    few = _U(16)  # inputs at once: what is read is read whole, whichever way it lies
     for block in prange((outputs + columns - _U(1)) // columns):
         first, to = _U(block) * columns, _U(block) * columns * inputs
-        for c in range(columns):
-            if first + c < outputs:
-                source = (first + c) * inputs
-                for i in range(inputs):
-                    out[to + i * columns + c] = weight[source + i]
-            else:
-                for i in range(inputs):
-                    out[to + i * columns + c] = _F(0.0)
+        width = min(columns, outputs - first)
+        for begin in range(_U(0), inputs, few):
+            for c in range(columns):
+                for i in range(begin, min(inputs, begin + few)):
+                    found = weight[(first + c) * row + i * step] if c < width else _F(0.0)
+                    out[to + i * columns + c] = found
 
 
 @njit(parallel=True, cache=True)
@@ -107,7 +108,7 @@ class TiledProduct:
         if self.low_rank is not None:
             down, up, scaling = self.low_rank
             weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
-        lay_out(flat(weight.contiguous()), *weight.shape, self.laid_out)
+        lay_out(flat(weight.contiguous()), *weight.shape, False, self.laid_out)
         if self._bias is not None:
             self.bias[:] = flat(self._bias.float())
         self._versions = self._versions_now()

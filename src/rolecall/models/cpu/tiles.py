@@ -121,8 +121,8 @@ def _tile(
         for line in lines
         for i in range(blocks)
     ]
-    before = [builder.load(place, align=4) for place in places]
-    start = builder.block
+    _fetch(builder, places)
+    start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_unsigned("<", _INDEX(0), count), loop, after)
 
@@ -146,11 +146,20 @@ def _tile(
     builder.position_at_end(after)
     ends = [builder.phi(vector) for _ in places]
     for phis in (sums, ends):
-        for phi, first, later in zip(phis, before, then, strict=True):
-            phi.add_incoming(first, start)
+        for phi, later in zip(phis, then, strict=True):
+            phi.add_incoming(zeros, start)
             phi.add_incoming(later, loop)
-    for place, end in zip(places, ends, strict=True):
-        builder.store(end, place, align=4)
+    for place, end in zip(places, ends, strict=True):  # read now: the loop need not wait for it
+        builder.store(builder.fadd(builder.load(place, align=4), end), place, align=4)
+
+
+def _fetch(builder: Any, places: list[Any]) -> None:
+    """Ask for memory that is written later: into all caches."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    for place in places:
+        builder.call(fetch, [builder.bitcast(place, byte), flag(1), flag(3), flag(1)])
 
 
 @njit(cache=True)

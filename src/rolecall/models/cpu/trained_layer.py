@@ -1,0 +1,232 @@
+"""Trains the layers of Llama-like models in two parts each, for a CPU (`layer_loops`).
+
+What PyTorch does of such a layer in about twenty operations, each of which reads and writes all
+states, is two here and the attention between them. A layer is taken whose parts are those of a
+Llama-like model; one with adapters is computed by its modules.
+
+Legend: N = tokens, W = hidden size, I = inner size, H / K = query / key-value heads, D = head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import Linear, Module
+
+from rolecall.models.cpu import kernels, layer_loops, tiled_products
+from rolecall.models.cpu.fused_attention import Heads
+from rolecall.models.cpu.fused_layers import Gated, Norm
+from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.models.cpu.trained_products import FastLinear
+from rolecall.models.last_layer import Trimmed
+
+LARGEST = 2**25  # weights of a layer times threads: each adds up gradients of its own
+
+
+def fuse_whole(model: Any) -> Callable[[], None]:
+    """Change the layers of a model in place, for float32 on a CPU only; a function that changes
+    them back."""
+    layers = getattr(model.get_decoder(), "layers", None) or []
+    changed = [layer for layer in layers if _looks_like(layer)]
+    kinds = [type(layer) for layer in changed]
+
+    def back() -> None:
+        for layer, kind in zip(changed, kinds, strict=True):
+            layer.__class__ = kind
+
+    if runs_on_numba(next(model.parameters())):
+        for layer, kind in zip(changed, kinds, strict=True):
+            layer.__class__ = type(kind.__name__, (Whole, kind), {})
+    return back
+
+
+def _looks_like(layer: Any) -> bool:
+    norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
+    attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+    if not isinstance(attention, Heads) or not isinstance(mlp, Gated):
+        return False
+    if not all(isinstance(norm, Norm) for norm in norms):
+        return False
+    sizes = {size for part in _linear(attention, mlp) for size in part.weight.shape}
+    count = sum(part.weight.numel() for part in _linear(attention, mlp))
+    few = count * torch.get_num_threads() <= LARGEST
+    return few and all(size % 8 == 0 for size in {attention.head_dim, *sizes})
+
+
+def _linear(attention: Any, mlp: Any) -> list[Any]:
+    return [
+        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+        mlp.gate_proj, mlp.up_proj, mlp.down_proj,
+    ]  # fmt: skip
+
+
+class Whole(Module):
+    """Before the class of a layer: states [1, N, W] -> those of `keep`, or of all."""
+
+    input_layernorm: Any
+    self_attn: Any
+    post_attention_layernorm: Any
+    mlp: Any
+
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
+        attention, mlp, layout = self.self_attn, self.mlp, options.get("layout")
+        linear = _linear(attention, mlp)
+        if layout is None or any(type(part) not in (Linear, FastLinear) for part in linear):
+            found: Tensor = super().forward(hidden_states, *args, **options)
+            return found
+        *projections, out = linear[:4]
+        norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+        turns = [part.reshape(-1).contiguous() for part in options["position_embeddings"]]
+        keep = options.get("keep") if isinstance(self, Trimmed) else None
+        x, size = hidden_states[0], attention.head_dim
+        parts = _Begin.apply(
+            x, *turns, size, *_numbers(self.input_layernorm, projections), *_scales(norms, x)
+        )
+        heads = (part.unflatten(1, (-1, size)).transpose(0, 1) for part in parts)
+        mixed = layout.attend(
+            attention.layer_idx, *heads, scale=attention.scaling, rule=attention.rule
+        ).flatten(1)
+        if keep is not None:
+            x, mixed = x[keep], mixed[keep]
+        whole: Tensor = _Finish.apply(
+            x, mixed, *_numbers(self.post_attention_layernorm, [out, *linear[4:]])
+        )
+        return whole[None]
+
+
+def _numbers(norm: Norm, linear: list[Any]) -> tuple[Any, ...]:
+    """A norm's epsilon and weight, the weights of linear layers, then their biases or None."""
+    weights, biases = [part.weight for part in linear], [part.bias for part in linear]
+    return norm.variance_epsilon, norm.weight, *weights, *biases
+
+
+def _scales(norms: list[Norm | None], like: Tensor) -> tuple[Tensor, ...]:
+    return tuple(like.new_zeros(0) if norm is None else norm.weight for norm in norms)
+
+
+def _laid_out(weight: Tensor, *, transposed: bool = False) -> np.ndarray:
+    """A weight [O, I] as `layer_loops` reads it."""
+    inputs, outputs = weight.shape if transposed else reversed(weight.shape)
+    blocks = -(-outputs // tiled_products.COLUMNS)
+    out = np.empty(blocks * tiled_products.COLUMNS * inputs, np.float32)
+    tiled_products.lay_out(flat(weight.contiguous()), outputs, inputs, transposed, out)
+    return out
+
+
+def _with_biases(
+    weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    none = np.zeros(0, np.float32)
+    return [
+        (_laid_out(weight), none if bias is None else flat(bias))
+        for weight, bias in zip(weights, biases, strict=True)
+    ]
+
+
+def _gradients(
+    loops: Callable[[bool, np.ndarray, int], None],
+    before: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor | None],
+    norms: list[Tensor],
+) -> list[Tensor | None]:
+    """Those of a part's weights, in this order. `loops` adds to rows of numbers, one for each
+    thread, in which they stand one after another; of biases only if there are any."""
+    biased = any(bias is not None for bias in biases)
+    widths = [len(weight) if biased else 0 for weight in weights]
+    sizes = [len(before), *(w.numel() for w in weights), *widths, *map(len, norms)]
+    parts = before.new_zeros(torch.get_num_threads(), sum(sizes))
+    loops(biased, flat(parts), parts.shape[1])
+    pieces = iter((parts.sum(0) if len(parts) > 1 else parts[0]).split(sizes))
+    found: list[Tensor | None] = [next(pieces), *(next(pieces).view(w.shape) for w in weights)]
+    for bias in biases:
+        piece = next(pieces)
+        found.append(None if bias is None else piece)
+    return [*found, *pieces]
+
+
+class _Begin(Function):
+    """x [N, W] -> query [N, H * D], key and value [N, K * D]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, size: int, eps: float, *given: Any
+    ) -> tuple[Tensor, ...]:
+        before, weights, biases, norms = given[0], given[1:4], given[4:7], given[7:]
+        kernels.use_threads()
+        x = x.contiguous()
+        if len(cos) != len(x) * size or len(sin) != len(cos):
+            raise ValueError("only a part of a head is rotated")  # the loops check no bounds
+        query, key, value = (x.new_empty(len(x), len(weight)) for weight in weights)
+        with_norm = len(norms[0]) > 0
+        raw = [torch.empty_like(t) if with_norm else t.new_empty(0) for t in (query, key)]
+        ctx.eps = np.float32(eps)
+        ctx.sizes = (query.shape[1] // size, key.shape[1] // size, size)
+        layer_loops.begin(
+            flat(x), flat(before), ctx.eps, *_with_biases(weights, biases), *map(flat, norms),
+            flat(cos), flat(sin), ctx.sizes, *map(flat, (*raw, query, key, value)),
+        )  # fmt: skip
+        ctx.save_for_backward(x, cos, sin, *raw, before, *weights, *biases, *norms)
+        return query, key, value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        kernels.use_threads()
+        x, cos, sin, raw_query, raw_key, before, *given = ctx.saved_tensors
+        weights, biases, norms = given[:3], given[3:6], given[6:]
+        dx = torch.empty_like(x)
+
+        def loops(biased: bool, parts: np.ndarray, length: int) -> None:
+            laid_out = (_laid_out(weight, transposed=True) for weight in weights)
+            layer_loops.begin_backward(
+                *(flat(grad.contiguous()) for grad in grads), flat(x), flat(before), ctx.eps,
+                *laid_out, biased, *map(flat, norms), flat(cos), flat(sin), ctx.sizes,
+                flat(raw_query), flat(raw_key), flat(dx), parts, length,
+            )  # fmt: skip
+
+        return dx, None, None, None, None, *_gradients(loops, before, weights, biases, norms)
+
+
+class _Finish(Function):
+    """x [N, W] and mixed [N, H * D] -> [N, W], the states after the layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mixed: Tensor, eps: float, *given: Any) -> Tensor:
+        before, weights, biases = given[0], given[1:5], given[5:]
+        kernels.use_threads()
+        x, mixed = x.contiguous(), mixed.contiguous()
+        middle, out = torch.empty_like(x), torch.empty_like(x)
+        gate, up = (x.new_empty(len(x), len(weights[1])) for _ in range(2))
+        ctx.eps = np.float32(eps)
+        outs, *inner = _with_biases(weights, biases)
+        layer_loops.finish(
+            flat(x), flat(mixed), outs, flat(before), ctx.eps, *inner, mixed.shape[1],
+            gate.shape[1], flat(middle), flat(gate), flat(up), flat(out),
+        )  # fmt: skip
+        ctx.save_for_backward(mixed, middle, gate, up, before, *weights, *biases)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kernels.use_threads()
+        mixed, middle, gate, up, before, *given = ctx.saved_tensors
+        weights, biases = given[:4], given[4:]
+        dx, d_mixed = torch.empty_like(middle), torch.empty_like(mixed)
+
+        def loops(biased: bool, parts: np.ndarray, length: int) -> None:
+            outs, *inner = (_laid_out(weight, transposed=True) for weight in weights)
+            layer_loops.finish_backward(
+                flat(grad.contiguous()), flat(mixed), flat(middle), flat(gate), flat(up), outs,
+                flat(before), ctx.eps, *inner, biased, mixed.shape[1], gate.shape[1], flat(dx),
+                flat(d_mixed), parts, length,
+            )  # fmt: skip
+
+        return dx, d_mixed, None, *_gradients(loops, before, weights, biases, [])
