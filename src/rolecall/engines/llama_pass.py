@@ -115,6 +115,16 @@ class _Layer:
         return all(isinstance(p.product, TiledProduct) and p.adapted is None for p in parts)
 
 
+@dataclass(frozen=True)
+class _Room:
+    """Memory that the layers of a pass use in turn."""
+
+    normed: Tensor  # [N, W]
+    mixed: Tensor  # [N, H * D]
+    projected: tuple[np.ndarray, ...]  # queries, keys, values
+    inner: tuple[np.ndarray, ...]  # [N, I] twice
+
+
 def _tiles(part: _Part) -> tuple[np.ndarray, np.ndarray]:
     """Its weight laid out, and its bias."""
     assert isinstance(part.product, TiledProduct)
@@ -190,52 +200,67 @@ class Llama:
         kernels.use_threads()
         self._follow()
         x = self.embedding[tokens].float()
-        turns, cache = self._turns(layout.position), layout.cache
-        slot, places = layout.slot.numpy(), layout.places
+        given = (self._turns(layout.position), layout.slot.numpy(), layout.places)
+        room = self._room(len(x))
         everything, *no_rule = paged_attention.NO_RULE
         for number, layer in enumerate(self.layers):
             rule = (self.windows.get(number, everything), *no_rule)
-            stored = flat(cache.keys[number]), flat(cache.values[number])
-            mixed = self._mixed(layer, x, mixture, (turns, stored, slot, places, rule))
+            mixed = self._mixed(
+                layer, x, mixture, (*given, layout.cache.stored[number], rule), room
+            )
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed = x[keep], mixed[keep]
                 mixture = None if mixture is None else mixture.only(keep)
-            self._finish(layer, x, mixed, mixture)
+            self._finish(layer, x, mixed, mixture, room)
         normed = torch.empty_like(x)
         kernels.norm(flat(x), self.last.numbers, x.shape[1], self.eps, flat(normed))
         return self.head.times(normed, None)
 
+    def _room(self, number: int) -> _Room:
+        """For so many tokens; all layers have the same sizes."""
+        layer, size = self.layers[0], self.model.head_size
+        widths = [part.product.num_outputs for part in layer.projections]
+        return _Room(
+            normed=torch.empty(number, self.model.hidden_size),
+            mixed=torch.empty(number, self.heads * size),
+            projected=tuple(np.empty(number * width, np.float32) for width in widths),
+            inner=tuple(
+                np.empty(number * layer.gate.product.num_outputs, np.float32) for _ in range(2)
+            ),
+        )
+
     def _mixed(
-        self, layer: _Layer, x: Tensor, mixture: Mixture | None, given: tuple[Any, ...]
+        self, layer: _Layer, x: Tensor, mixture: Mixture | None, given: tuple[Any, ...], room: _Room
     ) -> Tensor:
         """What a layer's attention makes of x [N, W]: [N, H * D]."""
-        turns, stored, slot, places, rule = given
-        sizes = (self.heads, self.model.num_kv_heads, self.model.head_size)
-        normed, mixed = torch.empty_like(x), x.new_empty(len(x), self.heads * sizes[2])
+        turns, slot, places, stored, rule = given
+        sizes, normed = (self.heads, self.model.num_kv_heads, self.model.head_size), room.normed
         norms = tuple(norm.numbers for norm in layer.norms)
         if layer.is_tiled:
-            room = (np.empty(len(x) * p.product.num_outputs, np.float32) for p in layer.projections)
             tiled_layer.mix(
                 flat(x), layer.before_attention.numbers, self.eps, *map(_tiles, layer.projections),
-                norms, turns, stored, slot, places, rule, sizes, layer.scale, flat(normed), *room,
-                flat(mixed),
+                norms, turns, stored, slot, places, rule, sizes, layer.scale, flat(normed),
+                *room.projected, flat(room.mixed),
             )  # fmt: skip
-            return mixed
+            return room.mixed
         kernels.norm(flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed))
         query, key, value = (flat(part.times(normed, mixture)) for part in layer.projections)
         kernels.rope_and_cache(query, key, value, *norms, self.eps, *turns, *stored, slot, *sizes)
-        paged_attention.attend(query, *stored, *places, *sizes, layer.scale, *rule, flat(mixed))
-        return mixed
+        paged_attention.attend(
+            query, *stored, *places, *sizes, layer.scale, *rule, flat(room.mixed)
+        )
+        return room.mixed
 
-    def _finish(self, layer: _Layer, x: Tensor, mixed: Tensor, mixture: Mixture | None) -> None:
+    def _finish(
+        self, layer: _Layer, x: Tensor, mixed: Tensor, mixture: Mixture | None, room: _Room
+    ) -> None:
         """Add to x [N, W] what the layer makes of `mixed`, and its MLP of that."""
-        width, normed = layer.gate.product.num_outputs, torch.empty_like(x)
+        width, normed = layer.gate.product.num_outputs, room.normed[: len(x)]
         if layer.is_tiled:
-            room = (np.empty(len(x) * width, np.float32) for _ in range(2))
             tiled_layer.finish(
                 flat(x), flat(mixed), _tiles(layer.out), layer.before_mlp.numbers, self.eps,
                 _tiles(layer.gate), _tiles(layer.up), _tiles(layer.down), mixed.shape[1], width,
-                flat(normed), *room,
+                flat(normed), *(part[: len(x) * width] for part in room.inner),
             )  # fmt: skip
             return
         layer.out.plus(mixed, x, mixture)

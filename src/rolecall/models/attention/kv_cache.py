@@ -41,6 +41,11 @@ class Cache:
         self.keys = [_zeros(keys, like) for _ in range(layers)]
         self.values = [_zeros(values, like) for _ in range(layers)]
 
+    @cached_property
+    def stored(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Keys and values of each layer, for numba."""
+        return list(zip(map(flat, self.keys), map(flat, self.values), strict=True))
+
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Zeros; on a CPU as memory that costs nothing until it is written.

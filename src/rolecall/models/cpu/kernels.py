@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import config, njit, prange, set_num_threads
+from numba import config, njit, prange, set_num_threads, types
+from numba.extending import intrinsic
 from torch import Tensor
 
 PAGE = 16  # positions
@@ -24,6 +25,7 @@ _MATH = {"reassoc", "contract", "nsz", "arcp"}  # infinities and NaN keep their 
 # reorder then had other bits, so that a first run differed from all later ones. For the same reason
 # inner functions are inlined by force: as symbols, the first of several versions would be taken.
 _EACH = {"contract", "nsz"}
+_DIVIDES = "numpy"  # division by 0 is infinity; a loop that could raise is no vector code
 _LEAST = _F(-87.0)  # exp of less is 0 in float32
 _LOG2_E = _F(1.44269504)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
@@ -138,12 +140,24 @@ def _largest(scores, s, length):
     return most
 
 
+@intrinsic
+def _as_float(typing, bits):
+    """The float32 number that these bits are."""
+
+    def generate(context, builder, signature, given):
+        return builder.bitcast(given[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
 @njit(fastmath=_EACH, forceinline=True)
-def _split(x):
-    """exp(x) = 2 ** whole * p(rest) for x between -87 and 87: p and the bits of 2 ** whole.
+def exp(x):
+    """exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
 
     p is the polynomial of Cephes' expf: relative error below 2e-7.
     """
+    x = _LEAST if x < _LEAST else x
+    x = -_LEAST if x > -_LEAST else x
     whole = np.floor(x * _LOG2_E + _F(0.5))
     bits = np.int32((whole + _F(127.0)) * _F(8388608.0))
     x = x - whole * _LN2_HIGH - whole * _LN2_LOW
@@ -152,22 +166,15 @@ def _split(x):
     y = y * x + _F(4.1665795894e-2)
     y = y * x + _F(1.6666665459e-1)
     y = y * x + _F(5.0000001201e-1)
-    return y * x * x + x + _F(1.0), bits
+    return (y * x * x + x + _F(1.0)) * _as_float(bits)
 
 
 @njit(fastmath=_MATH, forceinline=True)
-def _exp(scores, s, length, most, powers, twos):
-    """scores[s : s + length] become exp(scores - most), of no more than 0; returns their sum.
-
-    `twos` is `powers` read as float32.
-    """
-    for t in range(length):
-        x = scores[s + t] - most
-        x = _LEAST if x < _LEAST else x  # NaN stays
-        scores[s + t], powers[t] = _split(x)
+def _exp(scores, s, length, most):
+    """scores[s : s + length] become exp(scores - most); returns their sum."""
     total = _F(0.0)
     for t in range(length):
-        scores[s + t] *= twos[t]
+        scores[s + t] = exp(scores[s + t] - most)
         total += scores[s + t]
     return total
 
@@ -181,11 +188,11 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
     size, block = _U(size), _U(256)
     for i in prange(ids.shape[0]):
         start = _U(i) * size
-        weights, powers = np.empty(size, np.float32), np.empty(size, np.int32)
+        weights = np.empty(size, np.float32)
         most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
         for v in range(size):
             weights[v] = (logits[start + v] - most) * factor
-        _exp(weights, _U(0), size, _F(0.0), powers, powers.view(np.float32))
+        _exp(weights, _U(0), size, _F(0.0))
         sums = np.zeros((size + block - _U(1)) // block, np.float64)
         total = 0.0
         for b in range(_U(0), _U(sums.shape[0])):
@@ -220,15 +227,13 @@ def slopes(logits, ids, temperature, size, logprobs):
     size, block = _U(size), _U(256)
     for i in prange(ids.shape[0]):
         start, chosen = _U(i) * size, _U(i) * size + _U(ids[i])
-        powers = np.empty(block, np.int32)
-        twos = powers.view(np.float32)
         most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
         logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
         for first in range(_U(0), size, block):
             length = min(block, size - first)
             for v in range(start + first, start + first + length):
                 logits[v] = (logits[v] - most) * factor
-            total += np.float64(_exp(logits, start + first, length, _F(0.0), powers, twos))
+            total += np.float64(_exp(logits, start + first, length, _F(0.0)))
         logprobs[i] = logprob - np.log(total)
         share = _F(np.float64(factor) / total)
         for v in range(start, start + size):
@@ -315,13 +320,11 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             _norm_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
-@njit(fastmath=_EACH, forceinline=True)
-def _exp_less(x, n, width, part, powers):
-    """exp(-x[n : n + width]) = part[:width] times `powers` read as float32."""
+@njit(fastmath=_EACH, forceinline=True, error_model=_DIVIDES)
+def _gated(x, y, n, width, out, o):
+    """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
-        a = -x[n + d]
-        a = _LEAST if a < _LEAST else a
-        part[d], powers[d] = _split(-_LEAST if a > -_LEAST else a)
+        out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
 @njit(fastmath=_EACH, parallel=True, cache=True)
@@ -329,26 +332,16 @@ def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]."""
     width = _U(width)
     for i in prange(x.shape[0] // width):
-        n = _U(i) * width
-        part, powers = np.empty(width, np.float32), np.empty(width, np.int32)
-        twos = powers.view(np.float32)
-        _exp_less(x, n, width, part, powers)
-        for d in range(width):
-            out[n + d] = x[n + d] * y[n + d] / (_F(1.0) + part[d] * twos[d])
+        _gated(x, y, _U(i) * width, width, out, _U(i) * width)
 
 
-@njit(fastmath=_EACH, parallel=True, cache=True)
+@njit(fastmath=_EACH, parallel=True, cache=True, error_model=_DIVIDES)
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     width = _U(width)
     for i in prange(x.shape[0] // width):
         n = _U(i) * width
-        part, powers = np.empty(width, np.float32), np.empty(width, np.int32)
-        twos = powers.view(np.float32)
-        _exp_less(x, n, width, part, powers)
-        for d in range(width):
-            part[d] = _F(1.0) / (_F(1.0) + part[d] * twos[d])
-            dy[n + d] = grad[n + d] * x[n + d] * part[d]
-        for d in range(width):  # two loops are faster than one (measured)
-            s, a = part[d], x[n + d]
-            dx[n + d] = grad[n + d] * y[n + d] * s * (_F(1.0) + a * (_F(1.0) - s))
+        for d in range(n, n + width):
+            s = _F(1.0) / (_F(1.0) + exp(-x[d]))
+            dy[d] = grad[d] * x[d] * s
+            dx[d] = grad[d] * y[d] * s * (_F(1.0) + x[d] * (_F(1.0) - s))

@@ -18,12 +18,14 @@ import numpy as np
 from numba import njit, prange
 
 from rolecall.models.cpu.kernels import (
+    _DIVIDES,
     _EACH,
-    _exp_less,
+    _gated,
     _norm,
     _norm_backward,
     _rotate,
     _rotate_back,
+    exp,
 )
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import NUMBER, add_product
@@ -187,26 +189,16 @@ def begin_backward(
                 )
 
 
-@njit(fastmath=_EACH, forceinline=True)
-def _gated(x, y, n, width, out, o, part, powers, twos):
-    """silu(x[n ...]) * y[n ...] -> out[o ...]"""
-    _exp_less(x, n, width, part, powers)
-    for d in range(width):
-        out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + part[d] * twos[d])
-
-
-@njit(fastmath=_EACH, forceinline=True)
-def _gated_back(memory, o, dx, dy, x, y, n, width, part, powers, twos):
+@njit(fastmath=_EACH, forceinline=True, error_model=_DIVIDES)
+def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""
-    _exp_less(x, n, width, part, powers)
     for d in range(width):
-        part[d] = _F(1.0) / (_F(1.0) + part[d] * twos[d])
-        memory[dy + d] = memory[o + d] * x[n + d] * part[d]
-    for d in range(width):
-        s, a = part[d], x[n + d]
-        memory[dx + d] = memory[o + d] * y[n + d] * s * (_F(1.0) + a * (_F(1.0) - s))
-        memory[o + d] = a * s * y[n + d]
+        a, b, grad = x[n + d], y[n + d], memory[o + d]
+        s = _F(1.0) / (_F(1.0) + exp(-a))
+        memory[dy + d] = grad * a * s
+        memory[dx + d] = grad * b * s * (_F(1.0) + a * (_F(1.0) - s))
+        memory[o + d] = a * s * b
 
 
 @njit(parallel=True, cache=True)
@@ -246,11 +238,9 @@ def finish(
         _fill(up, i, rows, ups[1], inner)
         _add_laid_out(at_gate + i * NUMBER, inner, normed, width, weights[1], width, inner, rows)
         _add_laid_out(at_up + i * NUMBER, inner, normed, width, weights[2], width, inner, rows)
-        part, powers = np.empty(inner, np.float32), np.empty(inner, np.int32)
-        twos = powers.view(np.float32)
         for r in range(rows):
             o = rows * width + r * inner
-            _gated(gate, up, i + r * inner, inner, memory, o, part, powers, twos)
+            _gated(gate, up, i + r * inner, inner, memory, o)
         for r in range(rows):
             for c in range(width):
                 more = downs[1][c] if downs[1].shape[0] > 0 else _F(0.0)
@@ -293,8 +283,6 @@ def finish_backward(
         at_gated = _U(memory.ctypes.data)
         at_d_gate, at_d_up = at_gated + d_gate * NUMBER, at_gated + d_up * NUMBER
         at_normed, at_pulls = at_gated + normed * NUMBER, at_gated + pulls * NUMBER
-        part, powers = np.empty(inner, np.float32), np.empty(inner, np.int32)
-        twos = powers.view(np.float32)
         for block in range(_U(p) * each, min(blocks, _U(p + 1) * each)):
             start = block * most
             rows = min(most, number - start)
@@ -305,10 +293,7 @@ def finish_backward(
             _add_laid_out(at_gated, room, at_rows, width, at_downs, width, inner, rows)
             for r in range(rows):
                 o = r * room
-                _gated_back(
-                    memory, o, d_gate + o, d_up + o, gate, up, i + r * inner, inner, part, powers,
-                    twos,
-                )  # fmt: skip
+                _gated_back(memory, o, d_gate + o, d_up + o, gate, up, i + r * inner, inner)
                 _norm(middle, s + r * width, before, width, eps, memory, normed + r * width)
             add_product(
                 at_parts + d_downs * NUMBER, inner, at_rows, _U(1), width, at_gated, room, rows,

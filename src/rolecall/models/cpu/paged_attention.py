@@ -119,8 +119,6 @@ def attend(
         # numba would free one of which only the address is used.
         memory = np.zeros(rows * (room + _U(2) * size), np.float32)
         queries, mixed = rows * room, rows * (room + size)
-        powers = np.empty(room, np.int32)
-        twos = powers.view(np.float32)
         total = np.empty(rows, np.float32)
         pages = np.empty(room // page, np.uintp)  # where each of them starts
         at_scores = _U(memory.ctypes.data)
@@ -151,7 +149,7 @@ def attend(
                 most = _largest(memory, s + begin, end - begin)
                 if sinks.shape[0] > 0:
                     most = max(most, sinks[sink])
-                found = _exp(memory, s + begin, end - begin, most, powers, twos)
+                found = _exp(memory, s + begin, end - begin, most)
                 if sinks.shape[0] > 0:
                     found += np.exp(sinks[sink] - most)
                 total[m * each + h] = _F(1.0) / found

@@ -181,8 +181,7 @@ def forward(
         queries, mixed = rows * room, rows * (room + size)
         at_scores = _U(memory.ctypes.data)
         at_mixed = at_scores + mixed * NUMBER
-        powers, shares = np.empty(room, np.int32), np.empty(rows, np.float32)
-        twos = powers.view(np.float32)
+        shares = np.empty(rows, np.float32)
         for m in range(end - begin):
             source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
             for d in range(each * size):
@@ -195,7 +194,7 @@ def forward(
             row, token = r * room, begin + r // each
             _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
             most = _largest(memory, row, room)
-            total = _exp(memory, row, room, most, powers, twos)
+            total = _exp(memory, row, room, most)
             _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
             sums[token * heads + k * each + r % each] = most + np.log(total)
             shares[r] = _F(1.0) / total
@@ -246,8 +245,6 @@ def backward(
                 at_weights = _U(memory.ctypes.data)
                 at_pulls, at_queries = at_weights + pulls * NUMBER, at_weights + queries * NUMBER
                 at_grads, at_found = at_weights + grads * NUMBER, at_weights + found * NUMBER
-                powers = np.empty(room, np.int32)
-                twos = powers.view(np.float32)
                 for m in range(end - begin):
                     source, to = ((begin + m) * heads + k * each) * size, m * each * size
                     for d in range(each * size):
@@ -269,7 +266,7 @@ def backward(
                     _fill_unseen(
                         memory, row, token, head, last, segment_start, segment_size, _UNSEEN
                     )
-                    _exp(memory, row, room, sums[token * heads + h], powers, twos)
+                    _exp(memory, row, room, sums[token * heads + h])
                     _fill_unseen(
                         memory, row, token, head, last, segment_start, segment_size, _F(0.0)
                     )
