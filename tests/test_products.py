@@ -341,7 +341,7 @@ def test_old_copies_of_weights_stop_a_run_after_its_first_step(follow, model_fol
     trainer = trainer_of(case(model_folder, "grpo"), tmp_path / "run", Display())
     for scheduler in trainer.run.engine._distinct:
         for made in scheduler.llama.made:
-            made.follow = made.follow if follow else lambda *, published: None
+            made.follow = made.follow if follow else lambda: None
     if follow:
         asyncio.run(trainer.train())
     else:

@@ -87,13 +87,11 @@ class _Scale:
     def __init__(self, weight: Tensor | None) -> None:
         self.weight = torch.zeros(0) if weight is None else weight.detach()
         self.numbers = flat(self.weight.float())  # the same memory where it is float32
-        self._version = self.weight._version
+        self.sources = [self.weight]
 
-    def follow(self, *, published: bool = False) -> None:
-        changed = published or self._version != self.weight._version
-        if changed and self.weight.dtype != torch.float32:
+    def follow(self) -> None:
+        if self.weight.dtype != torch.float32:
             self.numbers[:] = flat(self.weight.float())
-        self._version = self.weight._version
 
 
 @dataclass(frozen=True)
@@ -165,6 +163,8 @@ class Llama:
         if rope.shape[-1] != size:
             raise Unlike("only a part of a head is rotated")
         self.made = list(self._made())
+        self.sources = [source for made in self.made for source in made.sources]
+        self.versions = [source._version for source in self.sources]
         if len(self.layers) != model.num_layers or not self._same():
             raise Unlike("other logits")
 
@@ -288,10 +288,15 @@ class Llama:
         return mixture_of(policies, counts)
 
     def _follow(self) -> None:
-        """Make again what was made of weights that have changed since."""
-        for made in self.made:
-            made.follow(published=self.published)
-        self.published = False
+        """Make again what was made of weights, if these have changed since.
+
+        PyTorch counts the changes of a tensor, but not those of fused AdamW.
+        """
+        versions = [source._version for source in self.sources]
+        if self.published or versions != self.versions:
+            for made in self.made:
+                made.follow()
+        self.published, self.versions = False, versions
 
     def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cosines and sines [positions, D], and which of them each token takes."""

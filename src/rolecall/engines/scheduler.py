@@ -299,6 +299,8 @@ class Scheduler:
 
     def _let_go(self, gone: list[int]) -> None:
         """What they have read, their own tokens included, can be gone on from."""
+        if not gone:
+            return
         for line in gone:
             row = self.active[line]
             if row.request.policy not in self.stale:

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import config, njit, prange, set_num_threads, types
-from numba.extending import intrinsic
+from numba import config, njit, prange, set_num_threads
 from torch import Tensor
+
+from rolecall.models.cpu.elementary import (
+    DIVIDES,
+    EACH,
+    LEAST,
+    MATH,
+    NUMBER,
+    exp,
+    exponentials,
+    largest,
+)
 
 PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads
 _U = np.uintp
 _F = np.float32
-_MATH = {"reassoc", "contract", "nsz", "arcp"}  # infinities and NaN keep their meaning
-# For loops that add nothing up. numba runs a kernel that it has just compiled as it was optimised
-# once, and one from its cache as it was optimised twice; sums of three factors that LLVM may
-# reorder then had other bits, so that a first run differed from all later ones. For the same reason
-# inner functions are inlined by force: as symbols, the first of several versions would be taken.
-_EACH = {"contract", "nsz"}
-_DIVIDES = "numpy"  # division by 0 is infinity; a loop that could raise is no vector code
-_LEAST = _F(-87.0)  # exp of less is 0 in float32
-_LOG2_E = _F(1.44269504)
-_LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
 
 
 def use_threads() -> None:
@@ -69,7 +69,7 @@ def write(key, value, keys, values, slot, kv_heads, size):
             _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(fastmath=_MATH, forceinline=True)
+@njit(fastmath=MATH, forceinline=True)
 def _norm(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     squares = _F(0.0)
@@ -80,7 +80,7 @@ def _norm(x, n, weight, width, eps, out, o):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def norm(x, weight, width, eps, out):
     """x [N, width] -> out [N, width]."""
     width = _U(width)
@@ -89,7 +89,7 @@ def norm(x, weight, width, eps, out):
         _norm(x, n, weight, width, eps, out, n)
 
 
-@njit(fastmath=_MATH, forceinline=True)
+@njit(fastmath=MATH, forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -98,7 +98,7 @@ def _rotate(x, n, cos, sin, c, half):
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -124,62 +124,7 @@ def rope_and_cache(
             _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(fastmath=_MATH, forceinline=True)
-def _largest(scores, s, length):
-    """The largest of scores[s : s + length], found in PAGE places at once."""
-    best, page = np.full(PAGE, -np.inf, np.float32), _U(PAGE)
-    for first in range(_U(0), length - length % page, page):
-        for t in range(page):
-            x = scores[s + first + t]
-            best[t] = x if x > best[t] else best[t]
-    most = _F(-np.inf)
-    for t in range(page):
-        most = best[t] if best[t] > most else most
-    for t in range(length - length % page, length):
-        most = scores[s + t] if scores[s + t] > most else most
-    return most
-
-
-@intrinsic
-def _as_float(typing, bits):
-    """The float32 number that these bits are."""
-
-    def generate(context, builder, signature, given):
-        return builder.bitcast(given[0], context.get_value_type(types.float32))
-
-    return types.float32(types.int32), generate
-
-
-@njit(fastmath=_EACH, forceinline=True)
-def exp(x):
-    """exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
-
-    p is the polynomial of Cephes' expf: relative error below 2e-7.
-    """
-    x = _LEAST if x < _LEAST else x
-    x = -_LEAST if x > -_LEAST else x
-    whole = np.floor(x * _LOG2_E + _F(0.5))
-    bits = np.int32((whole + _F(127.0)) * _F(8388608.0))
-    x = x - whole * _LN2_HIGH - whole * _LN2_LOW
-    y = _F(1.9875691500e-4) * x + _F(1.3981999507e-3)
-    y = y * x + _F(8.3334519073e-3)
-    y = y * x + _F(4.1665795894e-2)
-    y = y * x + _F(1.6666665459e-1)
-    y = y * x + _F(5.0000001201e-1)
-    return (y * x * x + x + _F(1.0)) * _as_float(bits)
-
-
-@njit(fastmath=_MATH, forceinline=True)
-def _exp(scores, s, length, most):
-    """scores[s : s + length] become exp(scores - most); returns their sum."""
-    total = _F(0.0)
-    for t in range(length):
-        scores[s + t] = exp(scores[s + t] - most)
-        total += scores[s + t]
-    return total
-
-
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def draw(logits, temperature, uniform, size, ids, logprobs):
     """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
@@ -189,16 +134,17 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
     for i in prange(ids.shape[0]):
         start = _U(i) * size
         weights = np.empty(size, np.float32)
-        most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
+        most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
+        factor = _F(1.0) / temperature[i]
         for v in range(size):
             weights[v] = (logits[start + v] - most) * factor
-        _exp(weights, _U(0), size, _F(0.0))
+        exponentials(weights, _U(0), size, _F(0.0))
         sums = np.zeros((size + block - _U(1)) // block, np.float64)
         total = 0.0
         for b in range(_U(0), _U(sums.shape[0])):
             inside = 0.0
             for v in range(b * block, min(size, (b + _U(1)) * block)):
-                if (logits[start + v] - most) * factor <= _LEAST:
+                if (logits[start + v] - most) * factor <= LEAST:
                     weights[v] = _F(0.0)
                 inside += np.float64(weights[v])
             sums[b] = inside
@@ -218,7 +164,7 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
         logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def slopes(logits, ids, temperature, size, logprobs):
     """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
@@ -227,13 +173,14 @@ def slopes(logits, ids, temperature, size, logprobs):
     size, block = _U(size), _U(256)
     for i in prange(ids.shape[0]):
         start, chosen = _U(i) * size, _U(i) * size + _U(ids[i])
-        most, factor = _largest(logits, start, size), _F(1.0) / temperature[i]
+        most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
+        factor = _F(1.0) / temperature[i]
         logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
         for first in range(_U(0), size, block):
             length = min(block, size - first)
             for v in range(start + first, start + first + length):
                 logits[v] = (logits[v] - most) * factor
-            total += np.float64(_exp(logits, start + first, length, _F(0.0)))
+            total += np.float64(exponentials(logits, start + first, length, _F(0.0)))
         logprobs[i] = logprob - np.log(total)
         share = _F(np.float64(factor) / total)
         for v in range(start, start + size):
@@ -241,7 +188,7 @@ def slopes(logits, ids, temperature, size, logprobs):
         logits[chosen] += factor
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     heads, size = _U(heads), _U(size)
@@ -258,7 +205,7 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
             _rotate(out, n, cos, sin, c, half)
 
 
-@njit(fastmath=_MATH, forceinline=True)
+@njit(fastmath=MATH, forceinline=True)
 def _rotate_back(grad, g, cos, sin, c, half, out):
     """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
     for d in range(half):
@@ -267,7 +214,7 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
         out[half + d] = b * cos[c + half + d] - a * sin[c + d]
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `turned`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
     heads, size = _U(heads), _U(size)
@@ -291,7 +238,7 @@ def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
                         dx[n + d] = back[d]
 
 
-@njit(fastmath=_MATH, forceinline=True)
+@njit(fastmath=MATH, forceinline=True)
 def _norm_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
@@ -305,7 +252,7 @@ def _norm_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
     width = _U(width)
@@ -320,14 +267,14 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             _norm_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
-@njit(fastmath=_EACH, forceinline=True, error_model=_DIVIDES)
+@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def _gated(x, y, n, width, out, o):
     """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
-@njit(fastmath=_EACH, parallel=True, cache=True)
+@njit(fastmath=EACH, parallel=True, cache=True)
 def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]."""
     width = _U(width)
@@ -335,7 +282,7 @@ def gate(x, y, width, out):
         _gated(x, y, _U(i) * width, width, out, _U(i) * width)
 
 
-@njit(fastmath=_EACH, parallel=True, cache=True, error_model=_DIVIDES)
+@njit(fastmath=EACH, parallel=True, cache=True, error_model=DIVIDES)
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     width = _U(width)

@@ -17,18 +17,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from rolecall.models.cpu.kernels import (
-    _DIVIDES,
-    _EACH,
-    _gated,
-    _norm,
-    _norm_backward,
-    _rotate,
-    _rotate_back,
-    exp,
-)
+from rolecall.models.cpu.elementary import DIVIDES, EACH, NUMBER, exp
+from rolecall.models.cpu.kernels import _gated, _norm, _norm_backward, _rotate, _rotate_back
 from rolecall.models.cpu.tiled_products import COLUMNS
-from rolecall.models.cpu.tiles import NUMBER, add_product
+from rolecall.models.cpu.tiles import add_product
 
 ROWS = 128  # tokens that are computed at once
 _U = np.uintp
@@ -189,7 +181,7 @@ def begin_backward(
                 )
 
 
-@njit(fastmath=_EACH, forceinline=True, error_model=_DIVIDES)
+@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from rolecall.models.cpu.kernels import _EACH, _MATH, PAGE, _exp, _largest
-from rolecall.models.cpu.tiles import NUMBER, add_product, one_block, two_blocks
+from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 UNLIMITED = 2**62  # positions: no window
 TOKENS = 16  # most of a group
@@ -52,7 +53,7 @@ def groups(table, row, position, order):
     return np.array(first), np.array(shared)
 
 
-@njit(fastmath=_EACH, forceinline=True)
+@njit(fastmath=EACH, forceinline=True)
 def _cap(scores, s, length, softcap):
     """scores[s : s + length] become softcap * tanh(scores / softcap)."""
     for t in range(length):
@@ -90,7 +91,7 @@ def _mix(out, scores, room, rows, values, pages, first, last, length, size):
         )  # fmt: skip
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def attend(
     query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
     size, scale, window, softcap, sinks, out,
@@ -146,10 +147,10 @@ def attend(
                 s, sink = (m * each + h) * room, k * each + h
                 if softcap > _F(0.0):
                     _cap(memory, s + begin, end - begin, softcap)
-                most = _largest(memory, s + begin, end - begin)
+                most = largest(at_scores + (s + begin) * NUMBER, end - begin)
                 if sinks.shape[0] > 0:
                     most = max(most, sinks[sink])
-                found = _exp(memory, s + begin, end - begin, most)
+                found = exponentials(memory, s + begin, end - begin, most)
                 if sinks.shape[0] > 0:
                     found += np.exp(sinks[sink] - most)
                 total[m * each + h] = _F(1.0) / found

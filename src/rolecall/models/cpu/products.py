@@ -27,17 +27,13 @@ class Product:
         """weight [O, I] in bfloat16, used where it lies; ways: one for each of `ROWS`."""
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.ways, self.num_outputs = ways, weight.shape[0]
-        self._copy()
+        self.sources = [self.weight]
+        self.follow()
 
-    def follow(self, *, published: bool = False) -> None:
-        """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
-        if published or self._version != self.weight._version:
-            self._copy()
-
-    def _copy(self) -> None:
+    def follow(self) -> None:
+        """Copy the weight again, where a copy is used."""
         if "packed" in self.ways:
             self._packed = packed(self.weight)
-        self._version = self.weight._version
 
     def times(self, x: Tensor) -> Tensor:
         """x [N, I] -> [N, O]"""

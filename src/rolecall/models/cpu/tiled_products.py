@@ -15,8 +15,9 @@ from numba import njit, prange
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
+from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
-from rolecall.models.cpu.tiles import NUMBER, add_product
+from rolecall.models.cpu.tiles import add_product
 
 COLUMNS = 32  # outputs that are laid out side by side
 ROWS = 128  # of states that are computed at once, so that they stay in the cache
@@ -95,14 +96,12 @@ class TiledProduct:
         self.bias = np.zeros(0 if bias is None else len(bias), np.float32)
         blocks = -(-self.num_outputs // COLUMNS)
         self.laid_out = flat(torch.empty(blocks * self.num_inputs * COLUMNS))
-        self._copy()
+        added = () if low_rank is None else low_rank[:2]
+        self.sources = [t for t in (self.source, self._bias, *added) if t is not None]
+        self.follow()
 
-    def follow(self, *, published: bool = False) -> None:
-        """Copy the weight again if it has changed: PyTorch does not count fused AdamW's steps."""
-        if published or self._versions != self._versions_now():
-            self._copy()
-
-    def _copy(self) -> None:
+    def follow(self) -> None:
+        """Copy the weight again."""
         kernels.use_threads()
         weight = self.source.float()
         if self.low_rank is not None:
@@ -111,12 +110,6 @@ class TiledProduct:
         lay_out(flat(weight.contiguous()), *weight.shape, False, self.laid_out)
         if self._bias is not None:
             self.bias[:] = flat(self._bias.float())
-        self._versions = self._versions_now()
-
-    def _versions_now(self) -> tuple[int, ...]:
-        added = () if self.low_rank is None else self.low_rank[:2]
-        bias = () if self._bias is None else (self._bias,)
-        return tuple(tensor._version for tensor in (self.source, *bias, *added))
 
     def times(self, x: Tensor) -> Tensor:
         """x [N, I] -> [N, O]"""

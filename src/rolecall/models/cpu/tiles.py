@@ -3,7 +3,8 @@
 LLVM makes good vector code of a plain loop, but keeps no sums in registers across it. Here they
 are: a tile of 4 rows by 32 columns of sums (2 where vectors are short) is held in registers while
 the loop runs over what is added up, so that loads are few. Each sum is added up in order, by fused
-multiply-adds, whatever tile it stands in: so results do not depend on what is computed beside them.
+multiply-adds, whatever tile it stands in, and then added to what stands in its place: so results do
+not depend on what is computed beside them.
 
 Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
 out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
@@ -22,8 +23,9 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rolecall.models.cpu.elementary import NUMBER
+
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
-NUMBER = np.uintp(4)  # bytes
 _U = np.uintp
 _INDEX, _FLOAT = ir.IntType(64), ir.FloatType()
 

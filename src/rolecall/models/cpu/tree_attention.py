@@ -22,8 +22,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import _MATH, PAGE, _exp, _largest, flat
-from rolecall.models.cpu.tiles import NUMBER, add_product, one_block, two_blocks
+from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
+from rolecall.models.cpu.kernels import PAGE, flat
+from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 BLOCK = 16  # most tokens of a block
 _U = np.uintp
@@ -160,7 +161,7 @@ def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
         place += end
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def forward(
     query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -193,8 +194,8 @@ def forward(
         for r in range(rows):
             row, token = r * room, begin + r // each
             _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
-            most = _largest(memory, row, room)
-            total = _exp(memory, row, room, most)
+            most = largest(at_scores + row * NUMBER, room)
+            total = exponentials(memory, row, room, most)
             _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
             sums[token * heads + k * each + r % each] = most + np.log(total)
             shares[r] = _F(1.0) / total
@@ -216,7 +217,7 @@ def forward(
                 out[to + d] = memory[source + d] * shares[r]
 
 
-@njit(fastmath=_MATH, parallel=True, cache=True)
+@njit(fastmath=MATH, parallel=True, cache=True)
 def backward(
     grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
     segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
@@ -266,7 +267,7 @@ def backward(
                     _fill_unseen(
                         memory, row, token, head, last, segment_start, segment_size, _UNSEEN
                     )
-                    _exp(memory, row, room, sums[token * heads + h])
+                    exponentials(memory, row, room, sums[token * heads + h])
                     _fill_unseen(
                         memory, row, token, head, last, segment_start, segment_size, _F(0.0)
                     )
