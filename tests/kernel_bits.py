@@ -11,7 +11,7 @@ import torch
 from rolecall.models.cpu import (
     kernels,
     paged_attention,
-    tiled_layer,
+    tiled_layers,
     tiled_products,
     tree_attention,
 )
@@ -81,12 +81,12 @@ def main() -> None:
     slot = np.arange(ROWS) * 16
     turns, cache = (cos, sin, np.arange(ROWS)), (keys, values)
     sizes, rule = (HEADS, 2, SIZE), paged_attention.NO_RULE
-    tiled_layer.mix(
+    tiled_layers.mix(
         x, weight, EPS, wide, narrow, narrow, norms, turns, cache, slot, places, rule, sizes,
         np.float32(0.2), room(number), room(number), room(number // 2), room(number // 2), out,
     )  # fmt: skip
     print("mix", digest(out, keys, values))
-    tiled_layer.finish(
+    tiled_layers.finish(
         y, out, wide, weight, EPS, wide, wide, wide, WIDTH, WIDTH, room(number), room(number),
         room(number),
     )  # fmt: skip

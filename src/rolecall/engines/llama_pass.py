@@ -22,7 +22,7 @@ from torch.nn import Linear
 
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
-from rolecall.models.cpu import kernels, paged_attention, tiled_layer
+from rolecall.models.cpu import kernels, paged_attention, tiled_layers
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.product_trials import ways_of
 from rolecall.models.cpu.products import Product
@@ -106,27 +106,25 @@ class _Layer:
     down: _Part
     scale: np.float32
 
+    def arrays(self) -> Iterator[np.ndarray]:
+        """What it reads, as `tiled_layers.compute` takes them."""
+        yield self.before_attention.numbers
+        yield from self._linear(*self.projections)
+        yield from (norm.numbers for norm in self.norms)
+        yield from self._linear(self.out)
+        yield self.before_mlp.numbers
+        yield from self._linear(self.gate, self.up, self.down)
+
+    def _linear(self, *parts: _Part) -> Iterator[np.ndarray]:
+        for part in parts:
+            assert isinstance(part.product, TiledProduct)
+            yield from (part.product.laid_out, part.product.bias)
+
     @cached_property
     def is_tiled(self) -> bool:
         """Whether it is computed whole, in float32 and without adapters."""
         parts = (*self.projections, self.out, self.gate, self.up, self.down)
         return all(isinstance(p.product, TiledProduct) and p.adapted is None for p in parts)
-
-
-@dataclass(frozen=True)
-class _Room:
-    """Memory that the layers of a pass use in turn."""
-
-    normed: Tensor  # [N, W]
-    mixed: Tensor  # [N, H * D]
-    projected: tuple[np.ndarray, ...]  # queries, keys, values
-    inner: tuple[np.ndarray, ...]  # [N, I] twice
-
-
-def _tiles(part: _Part) -> tuple[np.ndarray, np.ndarray]:
-    """Its weight laid out, and its bias."""
-    assert isinstance(part.product, TiledProduct)
-    return part.product.laid_out, part.product.bias
 
 
 class Llama:
@@ -147,13 +145,15 @@ class Llama:
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
-            self.windows: dict[int, int] = {}  # by layer, of those that have one
+            self.windows = np.full(len(self.layers), paged_attention.UNLIMITED)  # positions
+            self.scales = np.array([layer.scale for layer in self.layers])
             self.steady = not has_dynamic_rope(network.config)
             self.angles = (np.zeros(0, np.float32), np.zeros(0, np.float32))
             rope = self.rotary(self.embedding[:1], torch.zeros(1, 1, dtype=torch.long))[0]
         except (AttributeError, RuntimeError, TypeError) as error:
             raise Unlike(str(error)) from error
         size = model.head_size
+        self.sizes = (self.heads, model.num_kv_heads, size)
         widths = [count * size for count in (self.heads, model.num_kv_heads, model.num_kv_heads)]
         for layer in self.layers:  # numba's loops check no bounds
             found = [part.product.num_outputs for part in layer.projections]
@@ -192,7 +192,7 @@ class Llama:
     def logits(
         self, tokens: Tensor, layout: Paged, *, keep: Tensor, mixture: Mixture | None = None
     ) -> Tensor:
-        """tokens [N] -> logits [len(keep), V] after the kept indices, at most N.
+        """tokens [N] -> logits [len(keep), V] after the kept indices, which ascend.
 
         `mixture`: the adapters of these tokens; none, the weights as they are here.
         """
@@ -200,74 +200,62 @@ class Llama:
         kernels.use_threads()
         self._follow()
         x = self.embedding[tokens].float()
-        given = (self._turns(layout.position), layout.slot.numpy(), layout.places)
-        room = self._room(len(x))
-        everything, *no_rule = paged_attention.NO_RULE
-        for number, layer in enumerate(self.layers):
-            rule = (self.windows.get(number, everything), *no_rule)
-            mixed = self._mixed(
-                layer, x, mixture, (*given, layout.cache.stored[number], rule), room
-            )
-            if layer is self.layers[-1]:  # of the others keys and values are all that is read
-                x, mixed = x[keep], mixed[keep]
-                mixture = None if mixture is None else mixture.only(keep)
-            self._finish(layer, x, mixed, mixture, room)
+        if all(layer.is_tiled for layer in self.layers):
+            x = self._in_one_call(x, layout, keep)
+        else:
+            x = self._by_parts(x, layout, keep, mixture)
         normed = torch.empty_like(x)
         kernels.norm(flat(x), self.last.numbers, x.shape[1], self.eps, flat(normed))
         return self.head.times(normed, None)
 
-    def _room(self, number: int) -> _Room:
-        """For so many tokens; all layers have the same sizes."""
-        layer, size = self.layers[0], self.model.head_size
-        widths = [part.product.num_outputs for part in layer.projections]
-        return _Room(
-            normed=torch.empty(number, self.model.hidden_size),
-            mixed=torch.empty(number, self.heads * size),
-            projected=tuple(np.empty(number * width, np.float32) for width in widths),
-            inner=tuple(
-                np.empty(number * layer.gate.product.num_outputs, np.float32) for _ in range(2)
-            ),
-        )
+    def _in_one_call(self, x: Tensor, layout: Paged, keep: Tensor) -> Tensor:
+        """x [N, W] -> the states after all layers, of those that are kept."""
+        addresses, counts = self._table
+        stored = layout.cache.stored
+        tiled_layers.compute(
+            flat(x), x.shape[1], self.layers[0].gate.product.num_outputs, addresses, counts,
+            layout.cache.addresses, len(stored[0][0]), self.eps, self._turns(layout.position),
+            layout.slot.numpy(), layout.places, self.windows, self.scales, self.sizes,
+            keep.numpy(),
+        )  # fmt: skip
+        return x[: len(keep)]
 
-    def _mixed(
-        self, layer: _Layer, x: Tensor, mixture: Mixture | None, given: tuple[Any, ...], room: _Room
-    ) -> Tensor:
-        """What a layer's attention makes of x [N, W]: [N, H * D]."""
-        turns, slot, places, stored, rule = given
-        sizes, normed = (self.heads, self.model.num_kv_heads, self.model.head_size), room.normed
-        norms = tuple(norm.numbers for norm in layer.norms)
-        if layer.is_tiled:
-            tiled_layer.mix(
-                flat(x), layer.before_attention.numbers, self.eps, *map(_tiles, layer.projections),
-                norms, turns, stored, slot, places, rule, sizes, layer.scale, flat(normed),
-                *room.projected, flat(room.mixed),
-            )  # fmt: skip
-            return room.mixed
-        kernels.norm(flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed))
-        query, key, value = (flat(part.times(normed, mixture)) for part in layer.projections)
-        kernels.rope_and_cache(query, key, value, *norms, self.eps, *turns, *stored, slot, *sizes)
-        paged_attention.attend(
-            query, *stored, *places, *sizes, layer.scale, *rule, flat(room.mixed)
-        )
-        return room.mixed
+    def _by_parts(self, x: Tensor, layout: Paged, keep: Tensor, mixture: Mixture | None) -> Tensor:
+        """The same with adapters, and in bfloat16."""
+        turns, slot, sizes = self._turns(layout.position), layout.slot.numpy(), self.sizes
+        _, *no_rule = paged_attention.NO_RULE
+        for number, layer in enumerate(self.layers):
+            stored, normed = layout.cache.stored[number], torch.empty_like(x)
+            mixed = x.new_empty(len(x), sizes[0] * sizes[2])
+            norms = (norm.numbers for norm in layer.norms)
+            kernels.norm(
+                flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed)
+            )
+            query, key, value = (flat(part.times(normed, mixture)) for part in layer.projections)
+            kernels.rope_and_cache(
+                query, key, value, *norms, self.eps, *turns, *stored, slot, *sizes
+            )
+            rule = (self.windows[number], *no_rule)
+            paged_attention.attend(
+                query, *stored, *layout.places, *sizes, layer.scale, *rule, flat(mixed)
+            )
+            if layer is self.layers[-1]:  # of the others keys and values are all that is read
+                x, mixed, normed = x[keep], mixed[keep], normed[: len(keep)]
+                mixture = None if mixture is None else mixture.only(keep)
+            layer.out.plus(mixed, x, mixture)
+            kernels.norm(flat(x), layer.before_mlp.numbers, x.shape[1], self.eps, flat(normed))
+            inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
+            kernels.gate(flat(inner), flat(other), inner.shape[1], flat(inner))
+            layer.down.plus(inner, x, mixture)
+        return x
 
-    def _finish(
-        self, layer: _Layer, x: Tensor, mixed: Tensor, mixture: Mixture | None, room: _Room
-    ) -> None:
-        """Add to x [N, W] what the layer makes of `mixed`, and its MLP of that."""
-        width, normed = layer.gate.product.num_outputs, room.normed[: len(x)]
-        if layer.is_tiled:
-            tiled_layer.finish(
-                flat(x), flat(mixed), _tiles(layer.out), layer.before_mlp.numbers, self.eps,
-                _tiles(layer.gate), _tiles(layer.up), _tiles(layer.down), mixed.shape[1], width,
-                flat(normed), *(part[: len(x) * width] for part in room.inner),
-            )  # fmt: skip
-            return
-        layer.out.plus(mixed, x, mixture)
-        kernels.norm(flat(x), layer.before_mlp.numbers, x.shape[1], self.eps, flat(normed))
-        inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
-        kernels.gate(flat(inner), flat(other), width, flat(inner))
-        layer.down.plus(inner, x, mixture)
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the arrays of each layer begin [L, 18], and how many numbers they have."""
+        arrays = [list(layer.arrays()) for layer in self.layers]
+        addresses = [[array.ctypes.data for array in layer] for layer in arrays]
+        counts = [[len(array) for array in layer] for layer in arrays]
+        return np.array(addresses, np.uintp), np.array(counts, np.int64)
 
     def rows(self, lengths: Tensor, *, like: Tensor | None = None) -> Paged:
         """The layout of rows of these lengths [R] with a cache of their own; `like`: its dtype."""

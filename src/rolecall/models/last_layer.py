@@ -34,6 +34,7 @@ def trim(model: Any) -> Callable[[], None]:
 class Trimmed(Module):
     """Before the class of a layer: states [1, N, W] -> those of `keep` [M], [1, M, W]."""
 
+    is_trimmed = True
     input_layernorm: Module
     self_attn: Module
     post_attention_layernorm: Module

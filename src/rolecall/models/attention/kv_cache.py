@@ -46,6 +46,11 @@ class Cache:
         """Keys and values of each layer, for numba."""
         return list(zip(map(flat, self.keys), map(flat, self.values), strict=True))
 
+    @cached_property
+    def addresses(self) -> np.ndarray:
+        """[layers, 2] where these begin."""
+        return np.array([[part.ctypes.data for part in both] for both in self.stored], np.uintp)
+
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Zeros; on a CPU as memory that costs nothing until it is written.

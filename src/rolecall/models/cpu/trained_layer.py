@@ -24,8 +24,8 @@ from rolecall.models.cpu.fused_attention import Heads
 from rolecall.models.cpu.fused_layers import Gated, Norm
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 from rolecall.models.cpu.trained_products import FastLinear
-from rolecall.models.last_layer import Trimmed
 
+LINEAR = (Linear, FastLinear)
 LARGEST = 2**25  # weights of a layer times threads: each adds up gradients of its own
 
 
@@ -47,16 +47,24 @@ def fuse_whole(model: Any) -> Callable[[], None]:
 
 
 def _looks_like(layer: Any) -> bool:
-    norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
-    attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
-    if not isinstance(attention, Heads) or not isinstance(mlp, Gated):
+    parts = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+    if not all(hasattr(layer, part) for part in parts) or not _fits(layer):
         return False
-    if not all(isinstance(norm, Norm) for norm in norms):
-        return False
-    sizes = {size for part in _linear(attention, mlp) for size in part.weight.shape}
-    count = sum(part.weight.numel() for part in _linear(attention, mlp))
+    linear, size = _linear(layer.self_attn, layer.mlp), layer.self_attn.head_dim
+    count = sum(part.weight.numel() for part in linear)
     few = count * torch.get_num_threads() <= LARGEST
-    return few and all(size % 8 == 0 for size in {attention.head_dim, *sizes})
+    return few and all(
+        n % 8 == 0 for n in {size, *(n for part in linear for n in part.weight.shape)}
+    )
+
+
+def _fits(layer: Any) -> bool:
+    """Whether it has the parts that are computed here, and no others in their places by now."""
+    norms = (layer.input_layernorm, layer.post_attention_layernorm)
+    if not isinstance(layer.self_attn, Heads) or type(layer.mlp) is not Gated:
+        return False
+    linear = _linear(layer.self_attn, layer.mlp)
+    return all(type(n) is Norm for n in norms) and all(type(p) in LINEAR for p in linear)
 
 
 def _linear(attention: Any, mlp: Any) -> list[Any]:
@@ -76,14 +84,14 @@ class Whole(Module):
 
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
         attention, mlp, layout = self.self_attn, self.mlp, options.get("layout")
-        linear = _linear(attention, mlp)
-        if layout is None or any(type(part) not in (Linear, FastLinear) for part in linear):
+        if layout is None or not _fits(self):
             found: Tensor = super().forward(hidden_states, *args, **options)
             return found
+        linear = _linear(attention, mlp)
         *projections, out = linear[:4]
         norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
         turns = [part.reshape(-1).contiguous() for part in options["position_embeddings"]]
-        keep = options.get("keep") if isinstance(self, Trimmed) else None
+        keep = options.get("keep") if getattr(self, "is_trimmed", False) else None
         x, size = hidden_states[0], attention.head_dim
         parts = _Begin.apply(
             x, *turns, size, *_numbers(self.input_layernorm, projections), *_scales(norms, x)

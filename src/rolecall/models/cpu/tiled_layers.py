@@ -1,0 +1,124 @@
+"""Computes all layers of a Llama-like model in one call of numba's: float32, for sampling.
+
+Each call costs microseconds, which is what a small product takes, and so does each array that is
+handed over: the layers' arrays come as addresses.
+
+Legend: N = tokens of this pass, L = layers, W = hidden size, I = inner size, H / K = query /
+key-value heads, D = head size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
+from rolecall.models.cpu.paged_attention import attend
+from rolecall.models.cpu.tiled_products import multiply
+
+_F = np.float32
+
+
+@njit(cache=True)
+def mix(
+    x, before, eps, queries, keys, values, norms, turns, cache, slot, places, rule, sizes, scale,
+    normed, query, key, value, mixed,
+):  # fmt: skip
+    """x [N, W] -> mixed [N, H, D] by attention; normed [N, W], query, key and value are room.
+
+    Each of queries, keys and values: a weight that is laid out, and its bias; before: the norm's
+    weight. The others are what `rope_and_cache` and `attend` take.
+    """
+    heads, kv_heads, size = sizes
+    width = before.shape[0]
+    norm(x, before, width, eps, normed)
+    multiply(normed, *queries, width, heads * size, True, query)
+    multiply(normed, *keys, width, kv_heads * size, True, key)
+    multiply(normed, *values, width, kv_heads * size, True, value)
+    rope_and_cache(query, key, value, *norms, eps, *turns, *cache, slot, heads, kv_heads, size)
+    attend(query, *cache, *places, heads, kv_heads, size, scale, *rule, mixed)
+
+
+@njit(cache=True)
+def finish(
+    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, normed, inner, other
+):
+    """Add to x [N, W] what the layer makes of mixed [N, H, D], then what its MLP makes of that;
+    normed [N, W], inner and other [N, I] are room."""
+    width = before.shape[0]
+    multiply(mixed, *outs, mixed_width, width, False, x)
+    norm(x, before, width, eps, normed)
+    multiply(normed, *gates, width, inner_width, True, inner)
+    multiply(normed, *ups, width, inner_width, True, other)
+    gate(inner, other, inner_width, inner)
+    multiply(inner, *downs, inner_width, width, False, x)
+
+
+@intrinsic
+def _pointer(typing, address):
+    kind = types.CPointer(types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.inttoptr(given[0], context.get_value_type(kind))
+
+    return kind(types.uintp), generate
+
+
+@njit
+def _array(addresses, counts, place):
+    return carray(_pointer(addresses[place]), (counts[place],))
+
+
+@njit
+def _linear(addresses, counts, place):
+    """A weight that is laid out, and its bias."""
+    return _array(addresses, counts, place), _array(addresses, counts, place + 1)
+
+
+@njit(cache=True)
+def compute(
+    x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, turns, slot,
+    places, windows, scales, sizes, keep,
+):  # fmt: skip
+    """x [N, W] becomes the states after all layers of the tokens `keep`, in front.
+
+    addresses and counts [L, 18]: of each layer the norm before its attention; of queries, keys and
+    values a weight that is laid out and its bias; the norms of queries and keys; the same of what
+    follows attention; the norm before the MLP; and weights and biases of gate, up and down.
+    cache_addresses [L, 2]: its keys and values, `cache_count` numbers each. keep is in ascending
+    order. The others are what `rope_and_cache` and `attend` take.
+    """
+    heads, kv_heads, size = sizes
+    number, none = len(x) // width, np.zeros(0, np.float32)
+    normed, mixed = np.empty(len(x), np.float32), np.empty(number * heads * size, np.float32)
+    query = np.empty(number * heads * size, np.float32)
+    key = np.empty(number * kv_heads * size, np.float32)
+    value, inner = np.empty_like(key), np.empty(number * inner_width, np.float32)
+    other = np.empty_like(inner)
+    for layer in range(len(addresses)):
+        a, n = addresses[layer], counts[layer]
+        cache = (
+            carray(_pointer(cache_addresses[layer, 0]), (cache_count,)),
+            carray(_pointer(cache_addresses[layer, 1]), (cache_count,)),
+        )
+        mix(
+            x, _array(a, n, 0), eps, _linear(a, n, 1), _linear(a, n, 3), _linear(a, n, 5),
+            (_array(a, n, 7), _array(a, n, 8)), turns, cache, slot, places,
+            (windows[layer], _F(0.0), none), sizes, scales[layer], normed, query, key, value, mixed,
+        )  # fmt: skip
+        if layer == len(addresses) - 1 and len(keep) < number:  # of the others nothing is read
+            number = len(keep)
+            for r in range(number):
+                for c in range(width):
+                    x[r * width + c] = x[keep[r] * width + c]
+                for c in range(heads * size):
+                    mixed[r * heads * size + c] = mixed[keep[r] * heads * size + c]
+            x, mixed = x[: number * width], mixed[: number * heads * size]
+        finish(
+            x, mixed, _linear(a, n, 9), _array(a, n, 11), eps, _linear(a, n, 12),
+            _linear(a, n, 14), _linear(a, n, 16), heads * size, inner_width, normed[: len(x)],
+            inner[: number * inner_width], other[: number * inner_width],
+        )  # fmt: skip
