@@ -1,4 +1,4 @@
-"""What numba's loops compute of one row of numbers: exponentials, and the largest."""
+"""Computes exponentials and the largest number of a row inside numba's loops."""
 
 from __future__ import annotations
 
