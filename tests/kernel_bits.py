@@ -70,9 +70,8 @@ def main() -> None:
 
     def laid_out(outputs: int) -> tuple[np.ndarray, np.ndarray]:
         """A weight [outputs, WIDTH], and a bias."""
-        found = room(-(-outputs // tiled_products.COLUMNS) * tiled_products.COLUMNS * WIDTH)
-        tiled_products.lay_out(some(outputs * WIDTH), outputs, WIDTH, False, found)
-        return found, some(outputs)
+        weight = torch.from_numpy(some(outputs * WIDTH)).view(outputs, WIDTH)
+        return tiled_products.laid_out(weight), some(outputs)
 
     wide, narrow = laid_out(WIDTH), laid_out(2 * SIZE)
     tiled_products.multiply(x, *narrow, WIDTH, 2 * SIZE, True, other)

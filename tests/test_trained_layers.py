@@ -212,6 +212,15 @@ def test_a_layer_with_adapters_is_computed_by_its_modules(model_folder, monkeypa
     assert (found - bare).abs().max() > 0.1, "what the adapter adds is there"
 
 
+def test_a_layer_whose_norms_have_other_epsilons_is_left_to_its_modules(model_folder):
+    """The loops take one for all of them."""
+    model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    layer = model.model.layers[0]
+    assert trained_layer._fits(layer)
+    layer.self_attn.k_norm.variance_epsilon *= 10
+    assert not trained_layer._fits(layer)
+
+
 def test_recomputed_layers_have_the_same_gradients(model_folder):
     plain = load_model(str(model_folder), device=CPU, dtype=torch.float32)
     again = copy.deepcopy(plain)

@@ -224,9 +224,9 @@ class Llama:
         """The same with adapters, and in bfloat16."""
         turns, slot, sizes = self._turns(layout.position), layout.slot.numpy(), self.sizes
         _, *no_rule = paged_attention.NO_RULE
+        normed, mixed = torch.empty_like(x), x.new_empty(len(x), sizes[0] * sizes[2])
         for number, layer in enumerate(self.layers):
-            stored, normed = layout.cache.stored[number], torch.empty_like(x)
-            mixed = x.new_empty(len(x), sizes[0] * sizes[2])
+            stored = layout.cache.stored[number]
             norms = (norm.numbers for norm in layer.norms)
             kernels.norm(
                 flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed)

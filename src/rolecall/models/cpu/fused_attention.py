@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.fused_layers import Norm
+from rolecall.models.cpu.fused_layers import Norm, put_before
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
@@ -32,23 +32,17 @@ def fuse_heads(model: Any, rules: Mapping[int, Any]) -> Callable[[], None]:
 
     `rules`: each layer's `ScoreRule` or None, with which transformers would ask the layout.
     """
+    if not runs_on_numba(next(model.parameters())):
+        return lambda: None
     changed = [
         module
         for module in model.modules()
         if _looks_like(module) and module.layer_idx in rules
         if getattr(rules[module.layer_idx], "sinks", None) is None
     ]
-    kinds = [type(module) for module in changed]
-
-    def back() -> None:
-        for module, kind in zip(changed, kinds, strict=True):
-            module.__class__ = kind
-
-    if runs_on_numba(next(model.parameters())):
-        for module, kind in zip(changed, kinds, strict=True):
-            module.__class__ = type(kind.__name__, (Heads, kind), {})
-            module.rule = rules[module.layer_idx]
-    return back
+    for module in changed:
+        module.rule = rules[module.layer_idx]
+    return put_before(changed, Heads)
 
 
 def _looks_like(module: Any) -> bool:
@@ -89,21 +83,25 @@ class Heads(Module):
             return found
         cos, sin = (part.reshape(-1).contiguous() for part in position_embeddings)
         query, key = (
-            _Turned.apply(project(hidden_states)[0], *_scale_of(norm, cos), cos, sin, self.head_dim)
-            for project, norm in (
-                (self.q_proj, getattr(self, "q_norm", None)),
-                (self.k_proj, getattr(self, "k_norm", None)),
-            )
+            _Turned.apply(project(hidden_states)[0], *scale, cos, sin, self.head_dim)
+            for project, scale in zip((self.q_proj, self.k_proj), self.scales(cos), strict=True)
         )
-        value = self.v_proj(hidden_states)[0]
-        heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in (query, key, value))
-        out = layout.attend(self.layer_idx, *heads, scale=self.scaling, rule=self.rule)
-        return self.o_proj(out.flatten(1))[None], None
+        mixed = self.mixed(layout, query, key, self.v_proj(hidden_states)[0])
+        return self.o_proj(mixed)[None], None
 
+    def mixed(self, layout: Any, *projected: Tensor) -> Tensor:
+        """query [N, H * D], key and value [N, K * D] -> [N, H * D]"""
+        heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in projected)
+        out: Tensor = layout.attend(self.layer_idx, *heads, scale=self.scaling, rule=self.rule)
+        return out.flatten(1)
 
-def _scale_of(norm: Norm | None, like: Tensor) -> tuple[Tensor, float]:
-    """A norm's weight and its epsilon."""
-    return (like[:0], 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
+    def scales(self, like: Tensor) -> list[tuple[Tensor, float]]:
+        """The norms of queries and keys: weight and epsilon, `like[:0]` (1-D) for none."""
+        norms = (getattr(self, name, None) for name in ("q_norm", "k_norm"))
+        return [
+            (like[:0], 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
+            for norm in norms
+        ]
 
 
 class _Turned(Function):

@@ -70,7 +70,7 @@ def write(key, value, keys, values, slot, kv_heads, size):
 
 
 @njit(fastmath=MATH, forceinline=True)
-def _norm(x, n, weight, width, eps, out, o):
+def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     squares = _F(0.0)
     for d in range(width):
@@ -86,7 +86,7 @@ def norm(x, weight, width, eps, out):
     width = _U(width)
     for i in prange(x.shape[0] // width):
         n = _U(i) * width
-        _norm(x, n, weight, width, eps, out, n)
+        norm_row(x, n, weight, width, eps, out, n)
 
 
 @njit(fastmath=MATH, forceinline=True)
@@ -96,6 +96,15 @@ def _rotate(x, n, cos, sin, c, half):
         a, b = x[n + d], x[n + half + d]
         x[n + d] = a * cos[c + d] - b * sin[c + d]
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
+
+
+@njit(fastmath=MATH, forceinline=True)
+def turn(x, n, weight, eps, cos, sin, c, size, out):
+    """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[n : n + size];
+    without a norm it must stand in `out` already."""
+    if weight.shape[0] > 0:
+        norm_row(x, n, weight, size, eps, out, n)
+    _rotate(out, n, cos, sin, c, size // _U(2))
 
 
 @njit(fastmath=MATH, parallel=True, cache=True)
@@ -108,19 +117,14 @@ def rope_and_cache(
     Empty weights: no norm. cos and sin [positions, D].
     """
     heads, kv_heads, size = _U(heads), _U(kv_heads), _U(size)
-    half, with_norm = size // _U(2), query_weight.shape[0] > 0
     for i in prange(slot.shape[0]):
         c = _U(position[i]) * size
         for h in range(heads):
             n = (_U(i) * heads + h) * size
-            if with_norm:
-                _norm(query, n, query_weight, size, eps, query, n)
-            _rotate(query, n, cos, sin, c, half)
+            turn(query, n, query_weight, eps, cos, sin, c, size, query)
         for k in range(kv_heads):
             n = (_U(i) * kv_heads + k) * size
-            if with_norm:
-                _norm(key, n, key_weight, size, eps, key, n)
-            _rotate(key, n, cos, sin, c, half)
+            turn(key, n, key_weight, eps, cos, sin, c, size, key)
             _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
@@ -192,17 +196,14 @@ def slopes(logits, ids, temperature, size, logprobs):
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     heads, size = _U(heads), _U(size)
-    half, with_norm = size // _U(2), weight.shape[0] > 0
     for i in prange(cos.shape[0] // size):
         c = _U(i) * size
         for h in range(heads):
             n = c * heads + h * size
-            if with_norm:
-                _norm(x, n, weight, size, eps, out, n)
-            else:
+            if weight.shape[0] == 0:
                 for d in range(size):
                     out[n + d] = x[n + d]
-            _rotate(out, n, cos, sin, c, half)
+            turn(x, n, weight, eps, cos, sin, c, size, out)
 
 
 @njit(fastmath=MATH, forceinline=True)
@@ -214,32 +215,8 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
         out[half + d] = b * cos[c + half + d] - a * sin[c + d]
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
-def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
-    """Gradients of `turned`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
-    heads, size = _U(heads), _U(size)
-    half, with_norm = size // _U(2), weight.shape[0] > 0
-    rows = _U(cos.shape[0]) // size
-    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
-    for i in prange(PARTS):
-        w = _U(i) * size
-        back = np.empty(size, np.float32)
-        for d in range(size):
-            parts[w + d] = _F(0.0)
-        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
-            c = row * size
-            for h in range(heads):
-                n = c * heads + h * size
-                _rotate_back(grad, n, cos, sin, c, half, back)
-                if with_norm:
-                    _norm_backward(back, _U(0), x, n, weight, size, eps, dx, n, parts, w)
-                else:
-                    for d in range(size):
-                        dx[n + d] = back[d]
-
-
 @njit(fastmath=MATH, forceinline=True)
-def _norm_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
+def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
     for d in range(width):
@@ -250,6 +227,35 @@ def _norm_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     for d in range(width):
         dx[o + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
         parts[w + d] += grad[g + d] * x[n + d] * factor
+
+
+@njit(fastmath=MATH, forceinline=True)
+def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w):
+    """Of the heads of one token, grad[g ...] and x[g ...]: gradients by what was normalised and
+    rotated, dx[n ...], and by the norm, added to parts[w ...]."""
+    back = np.empty(size, np.float32)
+    for at in range(_U(0), heads * size, size):
+        _rotate_back(grad, g + at, cos, sin, c, size // _U(2), back)
+        if weight.shape[0] > 0:
+            norm_row_backward(back, _U(0), x, g + at, weight, size, eps, dx, n + at, parts, w)
+        else:
+            for d in range(size):
+                dx[n + at + d] = back[d]
+
+
+@njit(fastmath=MATH, parallel=True, cache=True)
+def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
+    """Gradients of `rope`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
+    heads, size = _U(heads), _U(size)
+    rows = _U(cos.shape[0]) // size
+    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
+    for i in prange(PARTS):
+        w = _U(i) * size
+        for d in range(size):
+            parts[w + d] = _F(0.0)
+        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
+            n = row * size * heads
+            turn_back(grad, n, x, weight, eps, cos, sin, row * size, heads, size, dx, n, parts, w)
 
 
 @njit(fastmath=MATH, parallel=True, cache=True)
@@ -264,11 +270,11 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
             parts[w + d] = _F(0.0)
         for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
             n = row * width
-            _norm_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
+            norm_row_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
 @njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
-def _gated(x, y, n, width, out, o):
+def gate_row(x, y, n, width, out, o):
     """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
@@ -279,16 +285,20 @@ def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]."""
     width = _U(width)
     for i in prange(x.shape[0] // width):
-        _gated(x, y, _U(i) * width, width, out, _U(i) * width)
+        gate_row(x, y, _U(i) * width, width, out, _U(i) * width)
 
 
-@njit(fastmath=EACH, parallel=True, cache=True, error_model=DIVIDES)
+@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+def gate_slopes(grad, x, y):
+    """Of one number: gradients of silu(x) * y by x and y, and the share of x that silu is."""
+    s = _F(1.0) / (_F(1.0) + exp(-x))
+    return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
+
+
+@njit(fastmath=EACH, parallel=True, cache=True)
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     width = _U(width)
     for i in prange(x.shape[0] // width):
-        n = _U(i) * width
-        for d in range(n, n + width):
-            s = _F(1.0) / (_F(1.0) + exp(-x[d]))
-            dy[d] = grad[d] * x[d] * s
-            dx[d] = grad[d] * y[d] * s * (_F(1.0) + x[d] * (_F(1.0) - s))
+        for d in range(_U(i) * width, (_U(i) + _U(1)) * width):
+            dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])

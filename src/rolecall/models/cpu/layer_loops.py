@@ -17,8 +17,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from rolecall.models.cpu.elementary import DIVIDES, EACH, NUMBER, exp
-from rolecall.models.cpu.kernels import _gated, _norm, _norm_backward, _rotate, _rotate_back
+from rolecall.models.cpu.elementary import EACH, NUMBER
+from rolecall.models.cpu.kernels import (
+    gate_row,
+    gate_slopes,
+    norm_row,
+    norm_row_backward,
+    turn,
+    turn_back,
+)
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import add_product
 
@@ -67,7 +74,7 @@ def begin(
     """
     heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
     width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
-    number, half, most = _U(x.shape[0]) // width, size // _U(2), _U(ROWS)
+    number, most = _U(x.shape[0]) // width, _U(ROWS)
     with_norm = query_norm.shape[0] > 0
     first_query, first_key = raw_query if with_norm else query, raw_key if with_norm else key
     at_query, at_key = _U(first_query.ctypes.data), _U(first_key.ctypes.data)
@@ -79,7 +86,7 @@ def begin(
         normed = np.empty(rows * width, np.float32)
         at_normed = _U(normed.ctypes.data)
         for r in range(rows):
-            _norm(x, (start + r) * width, before, width, eps, normed, r * width)
+            norm_row(x, (start + r) * width, before, width, eps, normed, r * width)
         _fill(first_query, start * many, rows, queries[1], many)
         _fill(first_key, start * few, rows, keys[1], few)
         _fill(value, start * few, rows, values[1], few)
@@ -90,29 +97,10 @@ def begin(
         for row in range(start, start + rows):
             c = row * size
             for n in range(row * many, (row + _U(1)) * many, size):
-                if with_norm:
-                    _norm(raw_query, n, query_norm, size, eps, query, n)
-                _rotate(query, n, cos, sin, c, half)
+                turn(raw_query, n, query_norm, eps, cos, sin, c, size, query)
             for n in range(row * few, (row + _U(1)) * few, size):
-                if with_norm:
-                    _norm(raw_key, n, key_norm, size, eps, key, n)
-                _rotate(key, n, cos, sin, c, half)
+                turn(raw_key, n, key_norm, eps, cos, sin, c, size, key)
         normed[0] += _F(0.0)  # read until here
-
-
-@njit(forceinline=True)
-def _turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, part, place):
-    """Of one token: gradients by what was normalised and rotated, dx[n ...], and by the norm."""
-    half, with_norm = size // _U(2), weight.shape[0] > 0
-    back = np.empty(size, np.float32)
-    for h in range(heads):
-        at = h * size
-        _rotate_back(grad, g + at, cos, sin, c, half, back)
-        if with_norm:
-            _norm_backward(back, _U(0), x, g + at, weight, size, eps, dx, n + at, part, place)
-        else:
-            for d in range(size):
-                dx[n + at + d] = back[d]
 
 
 @njit(parallel=True, cache=True)
@@ -148,12 +136,12 @@ def begin_backward(
             rows = min(most, number - start)
             for r in range(rows):
                 row = start + r
-                _norm(x, row * width, before, width, eps, memory, r * width)
-                _turn_back(
+                norm_row(x, row * width, before, width, eps, memory, r * width)
+                turn_back(
                     query_grad, row * many, raw_query, query_norm, eps, cos, sin, row * size,
                     heads, size, memory, d_query + r * many, parts, at_norms,
                 )  # fmt: skip
-                _turn_back(
+                turn_back(
                     key_grad, row * few, raw_key, key_norm, eps, cos, sin, row * size, kv_heads,
                     size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]),
                 )  # fmt: skip
@@ -176,21 +164,19 @@ def begin_backward(
                 _add_bias(parts, at_biases + many + few, value_grad, start * few, rows, few)
             for r in range(rows):
                 n = (start + r) * width
-                _norm_backward(
+                norm_row_backward(
                     memory, pulls + r * width, x, n, before, width, eps, dx, n, parts, at_before
                 )
 
 
-@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@njit(fastmath=EACH, forceinline=True)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""
     for d in range(width):
-        a, b, grad = x[n + d], y[n + d], memory[o + d]
-        s = _F(1.0) / (_F(1.0) + exp(-a))
-        memory[dy + d] = grad * a * s
-        memory[dx + d] = grad * b * s * (_F(1.0) + a * (_F(1.0) - s))
-        memory[o + d] = a * s * b
+        a, b = x[n + d], y[n + d]
+        memory[dx + d], memory[dy + d], share = gate_slopes(memory[o + d], a, b)
+        memory[o + d] = a * share * b
 
 
 @njit(parallel=True, cache=True)
@@ -225,14 +211,14 @@ def finish(
             width, rows,
         )  # fmt: skip
         for r in range(rows):
-            _norm(middle, s + r * width, before, width, eps, memory, r * width)
+            norm_row(middle, s + r * width, before, width, eps, memory, r * width)
         _fill(gate, i, rows, gates[1], inner)
         _fill(up, i, rows, ups[1], inner)
         _add_laid_out(at_gate + i * NUMBER, inner, normed, width, weights[1], width, inner, rows)
         _add_laid_out(at_up + i * NUMBER, inner, normed, width, weights[2], width, inner, rows)
         for r in range(rows):
             o = rows * width + r * inner
-            _gated(gate, up, i + r * inner, inner, memory, o)
+            gate_row(gate, up, i + r * inner, inner, memory, o)
         for r in range(rows):
             for c in range(width):
                 more = downs[1][c] if downs[1].shape[0] > 0 else _F(0.0)
@@ -286,7 +272,7 @@ def finish_backward(
             for r in range(rows):
                 o = r * room
                 _gated_back(memory, o, d_gate + o, d_up + o, gate, up, i + r * inner, inner)
-                _norm(middle, s + r * width, before, width, eps, memory, normed + r * width)
+                norm_row(middle, s + r * width, before, width, eps, memory, normed + r * width)
             add_product(
                 at_parts + d_downs * NUMBER, inner, at_rows, _U(1), width, at_gated, room, rows,
                 width, inner,
@@ -301,7 +287,7 @@ def finish_backward(
                 )  # fmt: skip
             for r in range(rows):
                 o = s + r * width
-                _norm_backward(
+                norm_row_backward(
                     memory, pulls + r * width, middle, o, before, width, eps, dx, o, parts, d_before
                 )
                 for c in range(o, o + width):

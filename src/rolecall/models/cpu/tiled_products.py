@@ -80,6 +80,21 @@ def multiply(x, weight, bias, inputs, outputs, fresh, out):
                         out[to + r * outputs + c] += apart[r * columns + c]
 
 
+def room_for(outputs: int, inputs: int) -> np.ndarray:
+    """Memory for a weight of this size that is laid out."""
+    return flat(torch.empty(-(-outputs // COLUMNS) * COLUMNS * inputs))
+
+
+def laid_out(
+    weight: Tensor, *, transposed: bool = False, out: np.ndarray | None = None
+) -> np.ndarray:
+    """A float32 weight [O, I], or its transpose, as the tiles read it; `out`: where it is put."""
+    inputs, outputs = weight.shape if transposed else reversed(weight.shape)
+    out = room_for(outputs, inputs) if out is None else out
+    lay_out(flat(weight.contiguous()), outputs, inputs, transposed, out)
+    return out
+
+
 class TiledProduct:
     """x @ weight.T + bias for states x, float32 in and out."""
 
@@ -94,20 +109,19 @@ class TiledProduct:
         self.num_outputs, self.num_inputs = weight.shape
         self._bias = None if bias is None else bias.detach()
         self.bias = np.zeros(0 if bias is None else len(bias), np.float32)
-        blocks = -(-self.num_outputs // COLUMNS)
-        self.laid_out = flat(torch.empty(blocks * self.num_inputs * COLUMNS))
+        self.laid_out = room_for(*weight.shape)
         added = () if low_rank is None else low_rank[:2]
         self.sources = [t for t in (self.source, self._bias, *added) if t is not None]
         self.follow()
 
     def follow(self) -> None:
-        """Copy the weight again."""
+        """Copy the weight again, to where the copy lies."""
         kernels.use_threads()
         weight = self.source.float()
         if self.low_rank is not None:
             down, up, scaling = self.low_rank
             weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
-        lay_out(flat(weight.contiguous()), *weight.shape, False, self.laid_out)
+        laid_out(weight, out=self.laid_out)
         if self._bias is not None:
             self.bias[:] = flat(self._bias.float())
 

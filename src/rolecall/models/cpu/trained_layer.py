@@ -19,10 +19,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import Linear, Module
 
-from rolecall.models.cpu import kernels, layer_loops, tiled_products
+from rolecall.models.cpu import kernels, layer_loops
 from rolecall.models.cpu.fused_attention import Heads
-from rolecall.models.cpu.fused_layers import Gated, Norm
+from rolecall.models.cpu.fused_layers import Gated, Norm, put_before
 from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.models.cpu.tiled_products import laid_out
 from rolecall.models.cpu.trained_products import FastLinear
 
 LINEAR = (Linear, FastLinear)
@@ -32,18 +33,10 @@ LARGEST = 2**25  # weights of a layer times threads: each adds up gradients of i
 def fuse_whole(model: Any) -> Callable[[], None]:
     """Change the layers of a model in place, for float32 on a CPU only; a function that changes
     them back."""
+    if not runs_on_numba(next(model.parameters())):
+        return lambda: None
     layers = getattr(model.get_decoder(), "layers", None) or []
-    changed = [layer for layer in layers if _looks_like(layer)]
-    kinds = [type(layer) for layer in changed]
-
-    def back() -> None:
-        for layer, kind in zip(changed, kinds, strict=True):
-            layer.__class__ = kind
-
-    if runs_on_numba(next(model.parameters())):
-        for layer, kind in zip(changed, kinds, strict=True):
-            layer.__class__ = type(kind.__name__, (Whole, kind), {})
-    return back
+    return put_before([layer for layer in layers if _looks_like(layer)], Whole)
 
 
 def _looks_like(layer: Any) -> bool:
@@ -64,7 +57,10 @@ def _fits(layer: Any) -> bool:
     if not isinstance(layer.self_attn, Heads) or type(layer.mlp) is not Gated:
         return False
     linear = _linear(layer.self_attn, layer.mlp)
-    return all(type(n) is Norm for n in norms) and all(type(p) in LINEAR for p in linear)
+    if any(type(n) is not Norm for n in norms) or any(type(p) not in LINEAR for p in linear):
+        return False
+    first = norms[0].variance_epsilon
+    return all(len(w) == 0 or eps == first for w, eps in layer.self_attn.scales(norms[0].weight))
 
 
 def _linear(attention: Any, mlp: Any) -> list[Any]:
@@ -89,17 +85,17 @@ class Whole(Module):
             return found
         linear = _linear(attention, mlp)
         *projections, out = linear[:4]
-        norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
         turns = [part.reshape(-1).contiguous() for part in options["position_embeddings"]]
         keep = options.get("keep") if getattr(self, "is_trimmed", False) else None
         x, size = hidden_states[0], attention.head_dim
         parts = _Begin.apply(
-            x, *turns, size, *_numbers(self.input_layernorm, projections), *_scales(norms, x)
+            x,
+            *turns,
+            size,
+            *_numbers(self.input_layernorm, projections),
+            *(weight for weight, _ in attention.scales(turns[0])),
         )
-        heads = (part.unflatten(1, (-1, size)).transpose(0, 1) for part in parts)
-        mixed = layout.attend(
-            attention.layer_idx, *heads, scale=attention.scaling, rule=attention.rule
-        ).flatten(1)
+        mixed = attention.mixed(layout, *parts)
         if keep is not None:
             x, mixed = x[keep], mixed[keep]
         whole: Tensor = _Finish.apply(
@@ -114,25 +110,12 @@ def _numbers(norm: Norm, linear: list[Any]) -> tuple[Any, ...]:
     return norm.variance_epsilon, norm.weight, *weights, *biases
 
 
-def _scales(norms: list[Norm | None], like: Tensor) -> tuple[Tensor, ...]:
-    return tuple(like.new_zeros(0) if norm is None else norm.weight for norm in norms)
-
-
-def _laid_out(weight: Tensor, *, transposed: bool = False) -> np.ndarray:
-    """A weight [O, I] as `layer_loops` reads it."""
-    inputs, outputs = weight.shape if transposed else reversed(weight.shape)
-    blocks = -(-outputs // tiled_products.COLUMNS)
-    out = np.empty(blocks * tiled_products.COLUMNS * inputs, np.float32)
-    tiled_products.lay_out(flat(weight.contiguous()), outputs, inputs, transposed, out)
-    return out
-
-
 def _with_biases(
     weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     none = np.zeros(0, np.float32)
     return [
-        (_laid_out(weight), none if bias is None else flat(bias))
+        (laid_out(weight), none if bias is None else flat(bias))
         for weight, bias in zip(weights, biases, strict=True)
     ]
 
@@ -192,10 +175,10 @@ class _Begin(Function):
         dx = torch.empty_like(x)
 
         def loops(biased: bool, parts: np.ndarray, length: int) -> None:
-            laid_out = (_laid_out(weight, transposed=True) for weight in weights)
+            transposes = (laid_out(weight, transposed=True) for weight in weights)
             layer_loops.begin_backward(
                 *(flat(grad.contiguous()) for grad in grads), flat(x), flat(before), ctx.eps,
-                *laid_out, biased, *map(flat, norms), flat(cos), flat(sin), ctx.sizes,
+                *transposes, biased, *map(flat, norms), flat(cos), flat(sin), ctx.sizes,
                 flat(raw_query), flat(raw_key), flat(dx), parts, length,
             )  # fmt: skip
 
@@ -230,7 +213,7 @@ class _Finish(Function):
         dx, d_mixed = torch.empty_like(middle), torch.empty_like(mixed)
 
         def loops(biased: bool, parts: np.ndarray, length: int) -> None:
-            outs, *inner = (_laid_out(weight, transposed=True) for weight in weights)
+            outs, *inner = (laid_out(weight, transposed=True) for weight in weights)
             layer_loops.finish_backward(
                 flat(grad.contiguous()), flat(mixed), flat(middle), flat(gate), flat(up), outs,
                 flat(before), ctx.eps, *inner, biased, mixed.shape[1], gate.shape[1], flat(dx),
