@@ -78,18 +78,18 @@ def main() -> None:
     print("multiply", digest(narrow[0], other))
     weight, norms = some(WIDTH), (some(SIZE), some(SIZE))
     slot = np.arange(ROWS) * 16
-    turns, cache = (cos, sin, np.arange(ROWS)), (keys, values)
-    sizes, rule = (HEADS, 2, SIZE), paged_attention.NO_RULE
-    tiled_layers.mix(
-        x, weight, EPS, wide, narrow, narrow, norms, turns, cache, slot, places, rule, sizes,
-        np.float32(0.2), room(number), room(number), room(number // 2), room(number // 2), out,
+    turns, sizes = (cos, sin, np.arange(ROWS)), (HEADS, 2, SIZE)
+    arrays = [
+        weight, *wide, *narrow, *narrow, *norms, *wide, weight, *wide, *wide, *wide,
+    ]  # fmt: skip
+    tiled_layers.compute(
+        y, WIDTH, WIDTH, np.array([[array.ctypes.data for array in arrays]], np.uintp),
+        np.array([[len(array) for array in arrays]]),
+        np.array([[keys.ctypes.data, values.ctypes.data]], np.uintp), len(keys), EPS, turns, slot,
+        places, np.array([paged_attention.UNLIMITED]), np.array([0.2], np.float32), sizes,
+        np.arange(0, ROWS, 3),
     )  # fmt: skip
-    print("mix", digest(out, keys, values))
-    tiled_layers.finish(
-        y, out, wide, weight, EPS, wide, wide, wide, WIDTH, WIDTH, room(number), room(number),
-        room(number),
-    )  # fmt: skip
-    print("finish", digest(y))
+    print("layers", digest(y[: 14 * WIDTH], keys, values))
     blocks = tree_attention.blocks_of([(0, 20, 40), (20, 25, 25), (25, 40, 40)])
     query, given_key, value = (some(ROWS, heads, SIZE) for heads in (HEADS, 2, 2))
     inputs = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import config, njit, prange, set_num_threads
+from numba import config, njit, set_num_threads
 from torch import Tensor
 
 from rolecall.models.cpu.elementary import (
@@ -24,6 +24,7 @@ from rolecall.models.cpu.elementary import (
     exponentials,
     largest,
 )
+from rolecall.models.cpu.parallel import in_parallel
 
 PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads
@@ -59,14 +60,18 @@ def _write(key, n, value, keys, values, place, k, kv_heads, size):
         values[start + offset * size + d] = value[n + d]
 
 
-@njit(parallel=True, cache=True)
+@njit
+def _write_token(i, key, value, keys, values, slot, kv_heads, size):
+    for k in range(kv_heads):
+        n = (i * kv_heads + k) * size
+        _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
+
+
+@njit(cache=True)
 def write(key, value, keys, values, slot, kv_heads, size):
     """key and value [N, K, D] go to the places `slot` [N]."""
-    kv_heads, size = _U(kv_heads), _U(size)
-    for i in prange(slot.shape[0]):
-        for k in range(kv_heads):
-            n = (_U(i) * kv_heads + k) * size
-            _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
+    arguments = (key, value, keys, values, slot, _U(kv_heads), _U(size))
+    in_parallel(_write_token, slot.shape[0], arguments)
 
 
 @njit(fastmath=MATH, forceinline=True)
@@ -80,13 +85,15 @@ def norm_row(x, n, weight, width, eps, out, o):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _norm(i, x, weight, width, eps, out):
+    norm_row(x, i * width, weight, width, eps, out, i * width)
+
+
+@njit(cache=True)
 def norm(x, weight, width, eps, out):
     """x [N, width] -> out [N, width]."""
-    width = _U(width)
-    for i in prange(x.shape[0] // width):
-        n = _U(i) * width
-        norm_row(x, n, weight, width, eps, out, n)
+    in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
 @njit(fastmath=MATH, forceinline=True)
@@ -107,7 +114,21 @@ def turn(x, n, weight, eps, cos, sin, c, size, out):
     _rotate(out, n, cos, sin, c, size // _U(2))
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _rope_and_cache(
+    i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
+    heads, kv_heads, size,
+):  # fmt: skip
+    c = _U(position[i]) * size
+    for h in range(heads):
+        turn(query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, query)
+    for k in range(kv_heads):
+        n = (i * kv_heads + k) * size
+        turn(key, n, key_weight, eps, cos, sin, c, size, key)
+        _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
+
+
+@njit(cache=True)
 def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -116,94 +137,101 @@ def rope_and_cache(
 
     Empty weights: no norm. cos and sin [positions, D].
     """
-    heads, kv_heads, size = _U(heads), _U(kv_heads), _U(size)
-    for i in prange(slot.shape[0]):
-        c = _U(position[i]) * size
-        for h in range(heads):
-            n = (_U(i) * heads + h) * size
-            turn(query, n, query_weight, eps, cos, sin, c, size, query)
-        for k in range(kv_heads):
-            n = (_U(i) * kv_heads + k) * size
-            turn(key, n, key_weight, eps, cos, sin, c, size, key)
-            _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
+    arguments = (
+        query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
+        _U(heads), _U(kv_heads), _U(size),
+    )  # fmt: skip
+    in_parallel(_rope_and_cache, slot.shape[0], arguments)
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _draw(i, logits, temperature, uniform, size, ids, logprobs):
+    start, block = i * size, _U(256)
+    weights = np.empty(size, np.float32)
+    most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
+    factor = _F(1.0) / temperature[i]
+    for v in range(size):
+        weights[v] = (logits[start + v] - most) * factor
+    exponentials(weights, _U(0), size, _F(0.0))
+    sums = np.zeros((size + block - _U(1)) // block, np.float64)
+    total = 0.0
+    for b in range(_U(0), _U(sums.shape[0])):
+        inside = 0.0
+        for v in range(b * block, min(size, (b + _U(1)) * block)):
+            if (logits[start + v] - most) * factor <= LEAST:
+                weights[v] = _F(0.0)
+            inside += np.float64(weights[v])
+        sums[b] = inside
+        total += inside
+    level, b = uniform[i] * total, _U(0)
+    while b + _U(1) < _U(sums.shape[0]) and sums[b] <= level:
+        level -= sums[b]
+        b += _U(1)
+    best = b * block
+    for v in range(b * block, min(size, (b + _U(1)) * block)):
+        if weights[v] > _F(0.0):  # rounding may end behind the last token that can be drawn
+            best = v
+            level -= np.float64(weights[v])
+            if level < 0.0:
+                break
+    ids[i] = best
+    logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
+
+
+@njit(cache=True)
 def draw(logits, temperature, uniform, size, ids, logprobs):
     """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
     Sums are float64, made of blocks, as in engines/sampling.py.
     """
-    size, block = _U(size), _U(256)
-    for i in prange(ids.shape[0]):
-        start = _U(i) * size
-        weights = np.empty(size, np.float32)
-        most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
-        factor = _F(1.0) / temperature[i]
-        for v in range(size):
-            weights[v] = (logits[start + v] - most) * factor
-        exponentials(weights, _U(0), size, _F(0.0))
-        sums = np.zeros((size + block - _U(1)) // block, np.float64)
-        total = 0.0
-        for b in range(_U(0), _U(sums.shape[0])):
-            inside = 0.0
-            for v in range(b * block, min(size, (b + _U(1)) * block)):
-                if (logits[start + v] - most) * factor <= LEAST:
-                    weights[v] = _F(0.0)
-                inside += np.float64(weights[v])
-            sums[b] = inside
-            total += inside
-        level, b = uniform[i] * total, _U(0)
-        while b + _U(1) < _U(sums.shape[0]) and sums[b] <= level:
-            level -= sums[b]
-            b += _U(1)
-        best = b * block
-        for v in range(b * block, min(size, (b + _U(1)) * block)):
-            if weights[v] > _F(0.0):  # rounding may end behind the last token that can be drawn
-                best = v
-                level -= np.float64(weights[v])
-                if level < 0.0:
-                    break
-        ids[i] = best
-        logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
+    arguments = (logits, temperature, uniform, _U(size), ids, logprobs)
+    in_parallel(_draw, ids.shape[0], arguments)
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _slopes(i, logits, ids, temperature, size, logprobs):
+    start, block = i * size, _U(256)
+    chosen = start + _U(ids[i])
+    most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
+    factor = _F(1.0) / temperature[i]
+    logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
+    for first in range(_U(0), size, block):
+        length = min(block, size - first)
+        for v in range(start + first, start + first + length):
+            logits[v] = (logits[v] - most) * factor
+        total += np.float64(exponentials(logits, start + first, length, _F(0.0)))
+    logprobs[i] = logprob - np.log(total)
+    share = _F(np.float64(factor) / total)
+    for v in range(start, start + size):
+        logits[v] *= -share
+    logits[chosen] += factor
+
+
+@njit(cache=True)
 def slopes(logits, ids, temperature, size, logprobs):
     """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
     Sums are float64, made of blocks.
     """
-    size, block = _U(size), _U(256)
-    for i in prange(ids.shape[0]):
-        start, chosen = _U(i) * size, _U(i) * size + _U(ids[i])
-        most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
-        factor = _F(1.0) / temperature[i]
-        logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
-        for first in range(_U(0), size, block):
-            length = min(block, size - first)
-            for v in range(start + first, start + first + length):
-                logits[v] = (logits[v] - most) * factor
-            total += np.float64(exponentials(logits, start + first, length, _F(0.0)))
-        logprobs[i] = logprob - np.log(total)
-        share = _F(np.float64(factor) / total)
-        for v in range(start, start + size):
-            logits[v] *= -share
-        logits[chosen] += factor
+    in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _rope(i, x, weight, eps, cos, sin, heads, size, out):
+    c = i * size
+    for h in range(heads):
+        n = c * heads + h * size
+        if weight.shape[0] == 0:
+            for d in range(size):
+                out[n + d] = x[n + d]
+        turn(x, n, weight, eps, cos, sin, c, size, out)
+
+
+@njit(cache=True)
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
-    heads, size = _U(heads), _U(size)
-    for i in prange(cos.shape[0] // size):
-        c = _U(i) * size
-        for h in range(heads):
-            n = c * heads + h * size
-            if weight.shape[0] == 0:
-                for d in range(size):
-                    out[n + d] = x[n + d]
-            turn(x, n, weight, eps, cos, sin, c, size, out)
+    arguments = (x, weight, eps, cos, sin, _U(heads), _U(size), out)
+    in_parallel(_rope, cos.shape[0] // size, arguments)
 
 
 @njit(fastmath=MATH, forceinline=True)
@@ -243,34 +271,39 @@ def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w
                 dx[n + at + d] = back[d]
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
+    rows, w = _U(cos.shape[0]) // size, i * size
+    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
+    for d in range(size):
+        parts[w + d] = _F(0.0)
+    for row in range(i * each, min(rows, (i + _U(1)) * each)):
+        n = row * size * heads
+        turn_back(grad, n, x, weight, eps, cos, sin, row * size, heads, size, dx, n, parts, w)
+
+
+@njit(cache=True)
 def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `rope`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
-    heads, size = _U(heads), _U(size)
-    rows = _U(cos.shape[0]) // size
+    arguments = (grad, x, weight, eps, cos, sin, _U(heads), _U(size), dx, parts)
+    in_parallel(_rope_backward, PARTS, arguments)
+
+
+@njit(fastmath=MATH)
+def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
+    rows, w = _U(x.shape[0]) // width, i * width
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
-    for i in prange(PARTS):
-        w = _U(i) * size
-        for d in range(size):
-            parts[w + d] = _F(0.0)
-        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
-            n = row * size * heads
-            turn_back(grad, n, x, weight, eps, cos, sin, row * size, heads, size, dx, n, parts, w)
+    for d in range(width):
+        parts[w + d] = _F(0.0)
+    for row in range(i * each, min(rows, (i + _U(1)) * each)):
+        n = row * width
+        norm_row_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(cache=True)
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
-    width = _U(width)
-    rows = x.shape[0] // width
-    each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
-    for i in prange(PARTS):
-        w = _U(i) * width
-        for d in range(width):
-            parts[w + d] = _F(0.0)
-        for row in range(_U(i) * each, min(rows, _U(i + 1) * each)):
-            n = row * width
-            norm_row_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
+    in_parallel(_norm_backward, PARTS, (grad, x, weight, _U(width), eps, dx, parts))
 
 
 @njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
@@ -280,12 +313,15 @@ def gate_row(x, y, n, width, out, o):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
-@njit(fastmath=EACH, parallel=True, cache=True)
+@njit(fastmath=EACH)
+def _gate(i, x, y, width, out):
+    gate_row(x, y, i * width, width, out, i * width)
+
+
+@njit(cache=True)
 def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]."""
-    width = _U(width)
-    for i in prange(x.shape[0] // width):
-        gate_row(x, y, _U(i) * width, width, out, _U(i) * width)
+    in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 
 @njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
@@ -295,10 +331,13 @@ def gate_slopes(grad, x, y):
     return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
 
 
-@njit(fastmath=EACH, parallel=True, cache=True)
+@njit(fastmath=EACH)
+def _gate_backward(i, grad, x, y, width, dx, dy):
+    for d in range(i * width, (i + _U(1)) * width):
+        dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])
+
+
+@njit(cache=True)
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
-    width = _U(width)
-    for i in prange(x.shape[0] // width):
-        for d in range(_U(i) * width, (_U(i) + _U(1)) * width):
-            dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])
+    in_parallel(_gate_backward, x.shape[0] // width, (grad, x, y, _U(width), dx, dy))

@@ -15,7 +15,7 @@ A = H * D; all widths are multiples of 8. A bias without numbers is none.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from rolecall.models.cpu.elementary import EACH, NUMBER
 from rolecall.models.cpu.kernels import (
@@ -26,12 +26,19 @@ from rolecall.models.cpu.kernels import (
     turn,
     turn_back,
 )
+from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import add_product
 
 ROWS = 128  # tokens that are computed at once
 _U = np.uintp
 _F = np.float32
+
+
+@njit(forceinline=True)
+def _blocks(x, before):
+    """In how many parts of ROWS tokens x [N, W] is computed; before [W]."""
+    return (len(x) // len(before) + ROWS - 1) // ROWS
 
 
 @njit(forceinline=True)
@@ -62,7 +69,42 @@ def _add_bias(part, place, grad, start, rows, width):
             part[place + c] += grad[start + r * width + c]
 
 
-@njit(parallel=True, cache=True)
+@njit
+def _begin(
+    block, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
+    raw_key, query, key, value,
+):  # fmt: skip
+    heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
+    width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
+    number, most = _U(x.shape[0]) // width, _U(ROWS)
+    with_norm = query_norm.shape[0] > 0
+    first_query, first_key = raw_query if with_norm else query, raw_key if with_norm else key
+    at_query, at_key = _U(first_query.ctypes.data), _U(first_key.ctypes.data)
+    at_value = _U(value.ctypes.data)
+    weights = _U(queries[0].ctypes.data), _U(keys[0].ctypes.data), _U(values[0].ctypes.data)
+    start = block * most
+    rows = min(most, number - start)
+    normed = np.empty(rows * width, np.float32)
+    at_normed = _U(normed.ctypes.data)
+    for r in range(rows):
+        norm_row(x, (start + r) * width, before, width, eps, normed, r * width)
+    _fill(first_query, start * many, rows, queries[1], many)
+    _fill(first_key, start * few, rows, keys[1], few)
+    _fill(value, start * few, rows, values[1], few)
+    q, k = start * many * NUMBER, start * few * NUMBER
+    _add_laid_out(at_query + q, many, at_normed, width, weights[0], width, many, rows)
+    _add_laid_out(at_key + k, few, at_normed, width, weights[1], width, few, rows)
+    _add_laid_out(at_value + k, few, at_normed, width, weights[2], width, few, rows)
+    for row in range(start, start + rows):
+        c = row * size
+        for n in range(row * many, (row + _U(1)) * many, size):
+            turn(raw_query, n, query_norm, eps, cos, sin, c, size, query)
+        for n in range(row * few, (row + _U(1)) * few, size):
+            turn(raw_key, n, key_norm, eps, cos, sin, c, size, key)
+    normed[0] += _F(0.0)  # read until here
+
+
+@njit(cache=True)
 def begin(
     x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -72,44 +114,18 @@ def begin(
     queries, keys, values: a weight that is laid out, and its bias. raw_query, raw_key: room for
     what is normalised; empty where there are no norms. cos and sin [N, D].
     """
-    heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
-    width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
-    number, most = _U(x.shape[0]) // width, _U(ROWS)
-    with_norm = query_norm.shape[0] > 0
-    first_query, first_key = raw_query if with_norm else query, raw_key if with_norm else key
-    at_query, at_key = _U(first_query.ctypes.data), _U(first_key.ctypes.data)
-    at_value = _U(value.ctypes.data)
-    weights = _U(queries[0].ctypes.data), _U(keys[0].ctypes.data), _U(values[0].ctypes.data)
-    for block in prange((number + most - _U(1)) // most):
-        start = _U(block) * most
-        rows = min(most, number - start)
-        normed = np.empty(rows * width, np.float32)
-        at_normed = _U(normed.ctypes.data)
-        for r in range(rows):
-            norm_row(x, (start + r) * width, before, width, eps, normed, r * width)
-        _fill(first_query, start * many, rows, queries[1], many)
-        _fill(first_key, start * few, rows, keys[1], few)
-        _fill(value, start * few, rows, values[1], few)
-        q, k = start * many * NUMBER, start * few * NUMBER
-        _add_laid_out(at_query + q, many, at_normed, width, weights[0], width, many, rows)
-        _add_laid_out(at_key + k, few, at_normed, width, weights[1], width, few, rows)
-        _add_laid_out(at_value + k, few, at_normed, width, weights[2], width, few, rows)
-        for row in range(start, start + rows):
-            c = row * size
-            for n in range(row * many, (row + _U(1)) * many, size):
-                turn(raw_query, n, query_norm, eps, cos, sin, c, size, query)
-            for n in range(row * few, (row + _U(1)) * few, size):
-                turn(raw_key, n, key_norm, eps, cos, sin, c, size, key)
-        normed[0] += _F(0.0)  # read until here
+    arguments = (
+        x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
+        raw_key, query, key, value,
+    )  # fmt: skip
+    in_parallel(_begin, _blocks(x, before), arguments)
 
 
-@njit(parallel=True, cache=True)
-def begin_backward(
-    query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
+@njit
+def _begin_backward(
+    p, query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
 ):  # fmt: skip
-    """Gradients of `begin`: dx [N, W], and parts [..., length] of those of before, queries, keys,
-    values, their three biases if any is `biased`, and the two norms."""
     heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
     width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
     number, most = _U(x.shape[0]) // width, _U(ROWS)
@@ -117,56 +133,69 @@ def begin_backward(
     each = (blocks + count - _U(1)) // count
     weights = _U(queries.ctypes.data), _U(keys.ctypes.data), _U(values.ctypes.data)
     at_value_grad, at_parts = _U(value_grad.ctypes.data), _U(parts.ctypes.data)
-    for p in prange(count):
-        at_before = _U(p) * _U(length)
-        at_queries = at_before + width
-        at_keys = at_queries + many * width
-        at_values = at_keys + few * width
-        at_biases = at_values + few * width
-        at_norms = at_biases + (many + few + few if biased else _U(0))
-        # Normed states, their gradients, those of queries and keys. One array, read until the end.
-        memory = np.empty(most * (_U(2) * width + many + few), np.float32)
-        pulls = most * width
-        d_query, d_key = _U(2) * most * width, most * (_U(2) * width + many)
-        at_normed = _U(memory.ctypes.data)
-        at_pulls, at_d_query = at_normed + pulls * NUMBER, at_normed + d_query * NUMBER
-        at_d_key = at_normed + d_key * NUMBER
-        for block in range(_U(p) * each, min(blocks, _U(p + 1) * each)):
-            start = block * most
-            rows = min(most, number - start)
-            for r in range(rows):
-                row = start + r
-                norm_row(x, row * width, before, width, eps, memory, r * width)
-                turn_back(
-                    query_grad, row * many, raw_query, query_norm, eps, cos, sin, row * size,
-                    heads, size, memory, d_query + r * many, parts, at_norms,
-                )  # fmt: skip
-                turn_back(
-                    key_grad, row * few, raw_key, key_norm, eps, cos, sin, row * size, kv_heads,
-                    size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]),
-                )  # fmt: skip
-            for i in range(pulls, pulls + rows * width):
-                memory[i] = _F(0.0)
-            at_d_value = at_value_grad + start * few * NUMBER
-            for grad, outputs, weight, place in (
-                (at_d_query, many, weights[0], at_queries),
-                (at_d_key, few, weights[1], at_keys),
-                (at_d_value, few, weights[2], at_values),
-            ):
-                _add_laid_out(at_pulls, width, grad, outputs, weight, outputs, width, rows)
-                add_product(
-                    at_parts + place * NUMBER, width, grad, _U(1), outputs, at_normed, width, rows,
-                    outputs, width,
-                )  # fmt: skip
-            if biased:
-                _add_bias(parts, at_biases, memory, d_query, rows, many)
-                _add_bias(parts, at_biases + many, memory, d_key, rows, few)
-                _add_bias(parts, at_biases + many + few, value_grad, start * few, rows, few)
-            for r in range(rows):
-                n = (start + r) * width
-                norm_row_backward(
-                    memory, pulls + r * width, x, n, before, width, eps, dx, n, parts, at_before
-                )
+    at_before = p * _U(length)
+    at_queries = at_before + width
+    at_keys = at_queries + many * width
+    at_values = at_keys + few * width
+    at_biases = at_values + few * width
+    at_norms = at_biases + (many + few + few if biased else _U(0))
+    # Normed states, their gradients, those of queries and keys. One array, read until the end.
+    memory = np.empty(most * (_U(2) * width + many + few), np.float32)
+    pulls = most * width
+    d_query, d_key = _U(2) * most * width, most * (_U(2) * width + many)
+    at_normed = _U(memory.ctypes.data)
+    at_pulls, at_d_query = at_normed + pulls * NUMBER, at_normed + d_query * NUMBER
+    at_d_key = at_normed + d_key * NUMBER
+    for block in range(p * each, min(blocks, (p + _U(1)) * each)):
+        start = block * most
+        rows = min(most, number - start)
+        for r in range(rows):
+            row = start + r
+            norm_row(x, row * width, before, width, eps, memory, r * width)
+            turn_back(
+                query_grad, row * many, raw_query, query_norm, eps, cos, sin, row * size,
+                heads, size, memory, d_query + r * many, parts, at_norms,
+            )  # fmt: skip
+            turn_back(
+                key_grad, row * few, raw_key, key_norm, eps, cos, sin, row * size, kv_heads,
+                size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]),
+            )  # fmt: skip
+        for i in range(pulls, pulls + rows * width):
+            memory[i] = _F(0.0)
+        at_d_value = at_value_grad + start * few * NUMBER
+        for grad, outputs, weight, place in (
+            (at_d_query, many, weights[0], at_queries),
+            (at_d_key, few, weights[1], at_keys),
+            (at_d_value, few, weights[2], at_values),
+        ):
+            _add_laid_out(at_pulls, width, grad, outputs, weight, outputs, width, rows)
+            add_product(
+                at_parts + place * NUMBER, width, grad, _U(1), outputs, at_normed, width, rows,
+                outputs, width,
+            )  # fmt: skip
+        if biased:
+            _add_bias(parts, at_biases, memory, d_query, rows, many)
+            _add_bias(parts, at_biases + many, memory, d_key, rows, few)
+            _add_bias(parts, at_biases + many + few, value_grad, start * few, rows, few)
+        for r in range(rows):
+            n = (start + r) * width
+            norm_row_backward(
+                memory, pulls + r * width, x, n, before, width, eps, dx, n, parts, at_before
+            )
+
+
+@njit(cache=True)
+def begin_backward(
+    query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
+    key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
+):  # fmt: skip
+    """Gradients of `begin`: dx [N, W], and parts [..., length] of those of before, queries, keys,
+    values, their three biases if any is `biased`, and the two norms."""
+    arguments = (
+        query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
+        key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
+    )  # fmt: skip
+    in_parallel(_begin_backward, len(parts) // length, arguments)
 
 
 @njit(fastmath=EACH, forceinline=True)
@@ -179,15 +208,11 @@ def _gated_back(memory, o, dx, dy, x, y, n, width):
         memory[o + d] = a * share * b
 
 
-@njit(parallel=True, cache=True)
-def finish(
-    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out
-):
-    """x [N, W] and mixed [N, A] by attention -> out [N, W], the states after the layer.
-
-    outs, gates, ups, downs: a weight that is laid out, and its bias. middle [N, W] are the states
-    between attention and MLP; gate and up [N, I] what those projections make.
-    """
+@njit
+def _finish(
+    block, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
+    up, out,
+):  # fmt: skip
     width, many, inner = _U(before.shape[0]), _U(mixed_width), _U(inner_width)
     number, most = _U(x.shape[0]) // width, _U(ROWS)
     at_mixed, at_middle, at_out = _U(mixed.ctypes.data), _U(middle.ctypes.data), _U(out.ctypes.data)
@@ -196,44 +221,57 @@ def finish(
         _U(outs[0].ctypes.data), _U(gates[0].ctypes.data), _U(ups[0].ctypes.data),
         _U(downs[0].ctypes.data),
     )  # fmt: skip
-    for block in prange((number + most - _U(1)) // most):
-        start = _U(block) * most
-        rows = min(most, number - start)
-        memory = np.empty(rows * (width + inner), np.float32)  # normed states, then gated
-        normed, gated = _U(memory.ctypes.data), _U(memory.ctypes.data) + rows * width * NUMBER
-        s, i = start * width, start * inner
-        for r in range(rows):
-            for c in range(width):
-                more = outs[1][c] if outs[1].shape[0] > 0 else _F(0.0)
-                middle[s + r * width + c] = x[s + r * width + c] + more
-        _add_laid_out(
-            at_middle + s * NUMBER, width, at_mixed + start * many * NUMBER, many, weights[0], many,
-            width, rows,
-        )  # fmt: skip
-        for r in range(rows):
-            norm_row(middle, s + r * width, before, width, eps, memory, r * width)
-        _fill(gate, i, rows, gates[1], inner)
-        _fill(up, i, rows, ups[1], inner)
-        _add_laid_out(at_gate + i * NUMBER, inner, normed, width, weights[1], width, inner, rows)
-        _add_laid_out(at_up + i * NUMBER, inner, normed, width, weights[2], width, inner, rows)
-        for r in range(rows):
-            o = rows * width + r * inner
-            gate_row(gate, up, i + r * inner, inner, memory, o)
-        for r in range(rows):
-            for c in range(width):
-                more = downs[1][c] if downs[1].shape[0] > 0 else _F(0.0)
-                out[s + r * width + c] = middle[s + r * width + c] + more
-        _add_laid_out(at_out + s * NUMBER, width, gated, inner, weights[3], inner, width, rows)
-        memory[0] += _F(0.0)  # read until here
+    start = block * most
+    rows = min(most, number - start)
+    memory = np.empty(rows * (width + inner), np.float32)  # normed states, then gated
+    normed, gated = _U(memory.ctypes.data), _U(memory.ctypes.data) + rows * width * NUMBER
+    s, i = start * width, start * inner
+    for r in range(rows):
+        for c in range(width):
+            more = outs[1][c] if outs[1].shape[0] > 0 else _F(0.0)
+            middle[s + r * width + c] = x[s + r * width + c] + more
+    _add_laid_out(
+        at_middle + s * NUMBER, width, at_mixed + start * many * NUMBER, many, weights[0], many,
+        width, rows,
+    )  # fmt: skip
+    for r in range(rows):
+        norm_row(middle, s + r * width, before, width, eps, memory, r * width)
+    _fill(gate, i, rows, gates[1], inner)
+    _fill(up, i, rows, ups[1], inner)
+    _add_laid_out(at_gate + i * NUMBER, inner, normed, width, weights[1], width, inner, rows)
+    _add_laid_out(at_up + i * NUMBER, inner, normed, width, weights[2], width, inner, rows)
+    for r in range(rows):
+        o = rows * width + r * inner
+        gate_row(gate, up, i + r * inner, inner, memory, o)
+    for r in range(rows):
+        for c in range(width):
+            more = downs[1][c] if downs[1].shape[0] > 0 else _F(0.0)
+            out[s + r * width + c] = middle[s + r * width + c] + more
+    _add_laid_out(at_out + s * NUMBER, width, gated, inner, weights[3], inner, width, rows)
+    memory[0] += _F(0.0)  # read until here
 
 
-@njit(parallel=True, cache=True)
-def finish_backward(
-    grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
+@njit(cache=True)
+def finish(
+    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out,
+):  # fmt: skip
+    """x [N, W] and mixed [N, A] by attention -> out [N, W], the states after the layer.
+
+    outs, gates, ups, downs: a weight that is laid out, and its bias. middle [N, W] are the states
+    between attention and MLP; gate and up [N, I] what those projections make.
+    """
+    arguments = (
+        x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up,
+        out,
+    )  # fmt: skip
+    in_parallel(_finish, _blocks(x, before), arguments)
+
+
+@njit
+def _finish_backward(
+    p, grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,
 ):  # fmt: skip
-    """Gradients of `finish`: dx [N, W], d_mixed [N, A], and parts [..., length] of those of before,
-    outs, gates, ups, downs, and their four biases if any is `biased`."""
     width, many, inner = _U(before.shape[0]), _U(mixed_width), _U(inner_width)
     number, most = _U(grad.shape[0]) // width, _U(ROWS)
     room = inner + _U(COLUMNS)  # of a row: rows that begin at the same place of pages are slow
@@ -246,65 +284,78 @@ def finish_backward(
     at_outs, at_gates, at_ups, at_downs = (
         _U(outs.ctypes.data), _U(gates.ctypes.data), _U(ups.ctypes.data), _U(downs.ctypes.data),
     )  # fmt: skip
-    for p in prange(count):
-        d_before = _U(p) * _U(length)
-        d_outs = d_before + width
-        d_gates = d_outs + width * many
-        d_ups = d_gates + inner * width
-        d_downs = d_ups + inner * width
-        d_biases = d_downs + width * inner
-        # Gated states, gradients of gate and up, normed states, their gradients. One array, read
-        # until the end.
-        memory = np.empty(most * (_U(3) * room + _U(2) * width), np.float32)
-        d_gate, d_up, normed = most * room, _U(2) * most * room, _U(3) * most * room
-        pulls = normed + most * width
-        at_gated = _U(memory.ctypes.data)
-        at_d_gate, at_d_up = at_gated + d_gate * NUMBER, at_gated + d_up * NUMBER
-        at_normed, at_pulls = at_gated + normed * NUMBER, at_gated + pulls * NUMBER
-        for block in range(_U(p) * each, min(blocks, _U(p + 1) * each)):
-            start = block * most
-            rows = min(most, number - start)
-            s, i, m = start * width, start * inner, start * many
-            at_rows = at_grad + s * NUMBER
-            for n in range(rows * room):
-                memory[n] = _F(0.0)
-            _add_laid_out(at_gated, room, at_rows, width, at_downs, width, inner, rows)
-            for r in range(rows):
-                o = r * room
-                _gated_back(memory, o, d_gate + o, d_up + o, gate, up, i + r * inner, inner)
-                norm_row(middle, s + r * width, before, width, eps, memory, normed + r * width)
+    d_before = p * _U(length)
+    d_outs = d_before + width
+    d_gates = d_outs + width * many
+    d_ups = d_gates + inner * width
+    d_downs = d_ups + inner * width
+    d_biases = d_downs + width * inner
+    # Gated states, gradients of gate and up, normed states, their gradients. One array, read
+    # until the end.
+    memory = np.empty(most * (_U(3) * room + _U(2) * width), np.float32)
+    d_gate, d_up, normed = most * room, _U(2) * most * room, _U(3) * most * room
+    pulls = normed + most * width
+    at_gated = _U(memory.ctypes.data)
+    at_d_gate, at_d_up = at_gated + d_gate * NUMBER, at_gated + d_up * NUMBER
+    at_normed, at_pulls = at_gated + normed * NUMBER, at_gated + pulls * NUMBER
+    for block in range(p * each, min(blocks, (p + _U(1)) * each)):
+        start = block * most
+        rows = min(most, number - start)
+        s, i, m = start * width, start * inner, start * many
+        at_rows = at_grad + s * NUMBER
+        for n in range(rows * room):
+            memory[n] = _F(0.0)
+        _add_laid_out(at_gated, room, at_rows, width, at_downs, width, inner, rows)
+        for r in range(rows):
+            o = r * room
+            _gated_back(memory, o, d_gate + o, d_up + o, gate, up, i + r * inner, inner)
+            norm_row(middle, s + r * width, before, width, eps, memory, normed + r * width)
+        add_product(
+            at_parts + d_downs * NUMBER, inner, at_rows, _U(1), width, at_gated, room, rows,
+            width, inner,
+        )  # fmt: skip
+        for n in range(pulls, pulls + rows * width):
+            memory[n] = _F(0.0)
+        for pull, weight, place in ((at_d_gate, at_gates, d_gates), (at_d_up, at_ups, d_ups)):
+            _add_laid_out(at_pulls, width, pull, room, weight, inner, width, rows)
             add_product(
-                at_parts + d_downs * NUMBER, inner, at_rows, _U(1), width, at_gated, room, rows,
-                width, inner,
+                at_parts + place * NUMBER, width, pull, _U(1), room, at_normed, width, rows,
+                inner, width,
             )  # fmt: skip
-            for n in range(pulls, pulls + rows * width):
-                memory[n] = _F(0.0)
-            for pull, weight, place in ((at_d_gate, at_gates, d_gates), (at_d_up, at_ups, d_ups)):
-                _add_laid_out(at_pulls, width, pull, room, weight, inner, width, rows)
-                add_product(
-                    at_parts + place * NUMBER, width, pull, _U(1), room, at_normed, width, rows,
-                    inner, width,
-                )  # fmt: skip
-            for r in range(rows):
-                o = s + r * width
-                norm_row_backward(
-                    memory, pulls + r * width, middle, o, before, width, eps, dx, o, parts, d_before
-                )
-                for c in range(o, o + width):
-                    dx[c] += grad[c]
-            for n in range(m, m + rows * many):
-                d_mixed[n] = _F(0.0)
-            _add_laid_out(
-                at_d_mixed + m * NUMBER, many, at_dx + s * NUMBER, width, at_outs, width, many, rows
+        for r in range(rows):
+            o = s + r * width
+            norm_row_backward(
+                memory, pulls + r * width, middle, o, before, width, eps, dx, o, parts, d_before
             )
-            add_product(
-                at_parts + d_outs * NUMBER, many, at_dx + s * NUMBER, _U(1), width,
-                at_mixed + m * NUMBER, many, rows, width, many,
-            )  # fmt: skip
-            if biased:
-                _add_bias(parts, d_biases, dx, s, rows, width)
-                d_inner = d_biases + width
-                for r in range(rows):
-                    _add_bias(parts, d_inner, memory, d_gate + r * room, _U(1), inner)
-                    _add_bias(parts, d_inner + inner, memory, d_up + r * room, _U(1), inner)
-                _add_bias(parts, d_inner + _U(2) * inner, grad, s, rows, width)
+            for c in range(o, o + width):
+                dx[c] += grad[c]
+        for n in range(m, m + rows * many):
+            d_mixed[n] = _F(0.0)
+        _add_laid_out(
+            at_d_mixed + m * NUMBER, many, at_dx + s * NUMBER, width, at_outs, width, many, rows
+        )
+        add_product(
+            at_parts + d_outs * NUMBER, many, at_dx + s * NUMBER, _U(1), width,
+            at_mixed + m * NUMBER, many, rows, width, many,
+        )  # fmt: skip
+        if biased:
+            _add_bias(parts, d_biases, dx, s, rows, width)
+            d_inner = d_biases + width
+            for r in range(rows):
+                _add_bias(parts, d_inner, memory, d_gate + r * room, _U(1), inner)
+                _add_bias(parts, d_inner + inner, memory, d_up + r * room, _U(1), inner)
+            _add_bias(parts, d_inner + _U(2) * inner, grad, s, rows, width)
+
+
+@njit(cache=True)
+def finish_backward(
+    grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
+    inner_width, dx, d_mixed, parts, length,
+):  # fmt: skip
+    """Gradients of `finish`: dx [N, W], d_mixed [N, A], and parts [..., length] of those of before,
+    outs, gates, ups, downs, and their four biases if any is `biased`."""
+    arguments = (
+        grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
+        inner_width, dx, d_mixed, parts, length,
+    )  # fmt: skip
+    in_parallel(_finish_backward, len(parts) // length, arguments)

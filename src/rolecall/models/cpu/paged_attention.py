@@ -12,10 +12,11 @@ D = head size, a multiple of 8.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 UNLIMITED = 2**62  # positions: no window
@@ -91,7 +92,84 @@ def _mix(out, scores, room, rows, values, pages, first, last, length, size):
         )  # fmt: skip
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _attend(
+    item, query, keys, values, table, row, position, order, group_first, group_shared, heads,
+    kv_heads, size, scale, window, softcap, sinks, out,
+):  # fmt: skip
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each, width = heads // kv_heads, size * page
+    at_keys, at_values = _U(keys.ctypes.data), _U(values.ctypes.data)
+    g, k = item // kv_heads, item % kv_heads
+    tokens = order[group_first[g] : group_first[g + _U(1)]]
+    rows = _U(len(tokens)) * each
+    nearest, longest = position[tokens[0]] + 1, position[tokens[0]] + 1
+    for n in tokens:
+        nearest, longest = min(nearest, position[n] + 1), max(longest, position[n] + 1)
+    gone = _U(max(0, nearest - window)) // page  # pages that the windows of all have left
+    room = (_U(longest) + page - _U(1)) // page * page - gone * page
+    length = _U(longest) - gone * page
+    shared = min(_U(max(0, np.int64(group_shared[g]) - np.int64(gone))), room // page)
+    # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
+    # numba would free one of which only the address is used.
+    memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+    queries, mixed = rows * room, rows * (room + size)
+    total = np.empty(rows, np.float32)
+    pages = np.empty(room // page, np.uintp)  # where each of them starts
+    at_scores = _U(memory.ctypes.data)
+    at_queries, at_mixed = at_scores + queries * NUMBER, at_scores + mixed * NUMBER
+    for m in range(_U(len(tokens))):
+        source, to = (_U(tokens[m]) * heads + k * each) * size, queries + m * each * size
+        for d in range(each * size):
+            memory[to + d] = query[source + d] * scale
+    for p in range(shared):
+        pages[p] = (_U(table[row[tokens[0]], gone + p]) * kv_heads + k) * width
+    _score(at_scores, room, at_queries, rows, at_keys, pages, _U(0), shared, width, size)
+    for m in range(_U(len(tokens))):
+        n = tokens[m]
+        end = _U(position[n] + 1) - gone * page
+        begin = _U(max(0, position[n] + 1 - window - np.int64(gone * page)))
+        last = (end + page - _U(1)) // page
+        for p in range(shared, last):
+            pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
+        s = m * each * room
+        _score(
+            at_scores + s * NUMBER, room, at_queries + m * each * size * NUMBER, each,
+            at_keys, pages, shared, last, width, size,
+        )  # fmt: skip
+        for h in range(each):
+            s, sink = (m * each + h) * room, k * each + h
+            if softcap > _F(0.0):
+                _cap(memory, s + begin, end - begin, softcap)
+            most = largest(at_scores + (s + begin) * NUMBER, end - begin)
+            if sinks.shape[0] > 0:
+                most = max(most, sinks[sink])
+            found = exponentials(memory, s + begin, end - begin, most)
+            if sinks.shape[0] > 0:
+                found += np.exp(sinks[sink] - most)
+            total[m * each + h] = _F(1.0) / found
+            for t in range(begin):
+                memory[s + t] = _F(0.0)
+            for t in range(end, room):
+                memory[s + t] = _F(0.0)
+    _mix(at_mixed, at_scores, room, rows, at_values, pages, _U(0), shared, length, size)
+    for m in range(_U(len(tokens))):
+        n = tokens[m]
+        end = _U(position[n] + 1) - gone * page
+        last = (end + page - _U(1)) // page
+        for p in range(shared, last):
+            pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
+        _mix(
+            at_mixed + m * each * size * NUMBER, at_scores + m * each * room * NUMBER, room,
+            each, at_values, pages, shared, last, end, size,
+        )  # fmt: skip
+        to, source = (_U(n) * heads + k * each) * size, mixed + m * each * size
+        for h in range(each):
+            for d in range(h * size, (h + _U(1)) * size):
+                out[to + d] = memory[source + d] * total[m * each + h]
+
+
+@njit(cache=True)
 def attend(
     query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
     size, scale, window, softcap, sinks, out,
@@ -102,74 +180,8 @@ def attend(
     token sees the last `window` positions of its row up to its own. softcap 0 and no sinks:
     without.
     """
-    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
-    each, width = heads // kv_heads, size * page
-    at_keys, at_values = _U(keys.ctypes.data), _U(values.ctypes.data)
-    for item in prange(len(group_shared) * np.int64(kv_heads)):
-        g, k = _U(item) // kv_heads, _U(item) % kv_heads
-        tokens = order[group_first[g] : group_first[g + _U(1)]]
-        rows = _U(len(tokens)) * each
-        nearest, longest = position[tokens[0]] + 1, position[tokens[0]] + 1
-        for n in tokens:
-            nearest, longest = min(nearest, position[n] + 1), max(longest, position[n] + 1)
-        gone = _U(max(0, nearest - window)) // page  # pages that the windows of all have left
-        room = (_U(longest) + page - _U(1)) // page * page - gone * page
-        length = _U(longest) - gone * page
-        shared = min(_U(max(0, np.int64(group_shared[g]) - np.int64(gone))), room // page)
-        # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
-        # numba would free one of which only the address is used.
-        memory = np.zeros(rows * (room + _U(2) * size), np.float32)
-        queries, mixed = rows * room, rows * (room + size)
-        total = np.empty(rows, np.float32)
-        pages = np.empty(room // page, np.uintp)  # where each of them starts
-        at_scores = _U(memory.ctypes.data)
-        at_queries, at_mixed = at_scores + queries * NUMBER, at_scores + mixed * NUMBER
-        for m in range(_U(len(tokens))):
-            source, to = (_U(tokens[m]) * heads + k * each) * size, queries + m * each * size
-            for d in range(each * size):
-                memory[to + d] = query[source + d] * scale
-        for p in range(shared):
-            pages[p] = (_U(table[row[tokens[0]], gone + p]) * kv_heads + k) * width
-        _score(at_scores, room, at_queries, rows, at_keys, pages, _U(0), shared, width, size)
-        for m in range(_U(len(tokens))):
-            n = tokens[m]
-            end = _U(position[n] + 1) - gone * page
-            begin = _U(max(0, position[n] + 1 - window - np.int64(gone * page)))
-            last = (end + page - _U(1)) // page
-            for p in range(shared, last):
-                pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
-            s = m * each * room
-            _score(
-                at_scores + s * NUMBER, room, at_queries + m * each * size * NUMBER, each,
-                at_keys, pages, shared, last, width, size,
-            )  # fmt: skip
-            for h in range(each):
-                s, sink = (m * each + h) * room, k * each + h
-                if softcap > _F(0.0):
-                    _cap(memory, s + begin, end - begin, softcap)
-                most = largest(at_scores + (s + begin) * NUMBER, end - begin)
-                if sinks.shape[0] > 0:
-                    most = max(most, sinks[sink])
-                found = exponentials(memory, s + begin, end - begin, most)
-                if sinks.shape[0] > 0:
-                    found += np.exp(sinks[sink] - most)
-                total[m * each + h] = _F(1.0) / found
-                for t in range(begin):
-                    memory[s + t] = _F(0.0)
-                for t in range(end, room):
-                    memory[s + t] = _F(0.0)
-        _mix(at_mixed, at_scores, room, rows, at_values, pages, _U(0), shared, length, size)
-        for m in range(_U(len(tokens))):
-            n = tokens[m]
-            end = _U(position[n] + 1) - gone * page
-            last = (end + page - _U(1)) // page
-            for p in range(shared, last):
-                pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
-            _mix(
-                at_mixed + m * each * size * NUMBER, at_scores + m * each * room * NUMBER, room,
-                each, at_values, pages, shared, last, end, size,
-            )  # fmt: skip
-            to, source = (_U(n) * heads + k * each) * size, mixed + m * each * size
-            for h in range(each):
-                for d in range(h * size, (h + _U(1)) * size):
-                    out[to + d] = memory[source + d] * total[m * each + h]
+    arguments = (
+        query, keys, values, table, row, position, order, group_first, group_shared, heads,
+        kv_heads, size, scale, window, softcap, sinks, out,
+    )  # fmt: skip
+    in_parallel(_attend, len(group_shared) * kv_heads, arguments)

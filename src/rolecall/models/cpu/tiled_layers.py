@@ -22,8 +22,8 @@ from rolecall.models.cpu.tiled_products import multiply
 _F = np.float32
 
 
-@njit(cache=True)
-def mix(
+@njit(inline="always")
+def _mix(
     x, before, eps, queries, keys, values, norms, turns, cache, slot, places, rule, sizes, scale,
     normed, query, key, value, mixed,
 ):  # fmt: skip
@@ -42,8 +42,8 @@ def mix(
     attend(query, *cache, *places, heads, kv_heads, size, scale, *rule, mixed)
 
 
-@njit(cache=True)
-def finish(
+@njit(inline="always")
+def _finish(
     x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, normed, inner, other
 ):
     """Add to x [N, W] what the layer makes of mixed [N, H, D], then what its MLP makes of that;
@@ -104,7 +104,7 @@ def compute(
             carray(_pointer(cache_addresses[layer, 0]), (cache_count,)),
             carray(_pointer(cache_addresses[layer, 1]), (cache_count,)),
         )
-        mix(
+        _mix(
             x, _array(a, n, 0), eps, _linear(a, n, 1), _linear(a, n, 3), _linear(a, n, 5),
             (_array(a, n, 7), _array(a, n, 8)), turns, cache, slot, places,
             (windows[layer], _F(0.0), none), sizes, scales[layer], normed, query, key, value, mixed,
@@ -117,7 +117,7 @@ def compute(
                 for c in range(heads * size):
                     mixed[r * heads * size + c] = mixed[keep[r] * heads * size + c]
             x, mixed = x[: number * width], mixed[: number * heads * size]
-        finish(
+        _finish(
             x, mixed, _linear(a, n, 9), _array(a, n, 11), eps, _linear(a, n, 12),
             _linear(a, n, 14), _linear(a, n, 16), heads * size, inner_width, normed[: len(x)],
             inner[: number * inner_width], other[: number * inner_width],

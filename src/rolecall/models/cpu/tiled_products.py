@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
+from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product
 
 COLUMNS = 32  # outputs that are laid out side by side
@@ -26,58 +27,68 @@ _F = np.float32
 LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 
 
-@njit(parallel=True, cache=True)
-def lay_out(weight, outputs, inputs, transposed, out):
-    """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
-    outputs zeros."""
+@njit
+def _lay_out(block, weight, outputs, inputs, transposed, out):
     outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
     row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
     few = _U(16)  # inputs at once: what is read is read whole, whichever way it lies
-    for block in prange((outputs + columns - _U(1)) // columns):
-        first, to = _U(block) * columns, _U(block) * columns * inputs
-        width = min(columns, outputs - first)
-        for begin in range(_U(0), inputs, few):
-            for c in range(columns):
-                for i in range(begin, min(inputs, begin + few)):
-                    found = weight[(first + c) * row + i * step] if c < width else _F(0.0)
-                    out[to + i * columns + c] = found
+    first, to = block * columns, block * columns * inputs
+    width = min(columns, outputs - first)
+    for begin in range(_U(0), inputs, few):
+        for c in range(columns):
+            for i in range(begin, min(inputs, begin + few)):
+                found = weight[(first + c) * row + i * step] if c < width else _F(0.0)
+                out[to + i * columns + c] = found
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True)
+def lay_out(weight, outputs, inputs, transposed, out):
+    """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
+    outputs zeros."""
+    arguments = (weight, outputs, inputs, transposed, out)
+    in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
+
+
+@njit
+def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
+    """The columns of a block, of at most ROWS rows that begin at `start`."""
+    columns = _U(COLUMNS)
+    rows = min(_U(ROWS), _U(x.shape[0]) // inputs - start)
+    at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
+    first = block * columns
+    width, to = min(columns, outputs - first), start * outputs + first
+    if fresh or bias.shape[0] > 0:
+        for r in range(rows):
+            for c in range(width):
+                old = _F(0.0) if fresh else out[to + r * outputs + c]
+                new = bias[first + c] if bias.shape[0] > 0 else _F(0.0)
+                out[to + r * outputs + c] = old + new
+    at_rows, at_block = at_x + start * inputs * NUMBER, at_weight + first * inputs * NUMBER
+    if width % _U(8) == _U(0):
+        add_product(
+            at_out + to * NUMBER, outputs, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
+            width,
+        )  # fmt: skip
+    else:  # the last columns of a weight with an odd number of them
+        apart = np.zeros(rows * columns, np.float32)
+        add_product(
+            _U(apart.ctypes.data), columns, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
+            columns,
+        )  # fmt: skip
+        for r in range(rows):
+            for c in range(width):
+                out[to + r * outputs + c] += apart[r * columns + c]
+
+
+@njit(cache=True)
 def multiply(x, weight, bias, inputs, outputs, fresh, out):
     """out [N, O] = x [N, I] times the weight that is laid out, plus the bias if there is one.
 
     Not `fresh`: this is added to what stands in `out`.
     """
-    inputs, outputs, columns, most = _U(inputs), _U(outputs), _U(COLUMNS), _U(ROWS)
-    number = _U(x.shape[0]) // inputs
-    at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
-    for start in range(_U(0), number, most):
-        rows = min(most, number - start)
-        for block in prange((outputs + columns - _U(1)) // columns):
-            first = _U(block) * columns
-            width, to = min(columns, outputs - first), start * outputs + first
-            if fresh or bias.shape[0] > 0:
-                for r in range(rows):
-                    for c in range(width):
-                        old = _F(0.0) if fresh else out[to + r * outputs + c]
-                        new = bias[first + c] if bias.shape[0] > 0 else _F(0.0)
-                        out[to + r * outputs + c] = old + new
-            at_rows, at_block = at_x + start * inputs * NUMBER, at_weight + first * inputs * NUMBER
-            if width % _U(8) == _U(0):
-                add_product(
-                    at_out + to * NUMBER, outputs, at_rows, inputs, _U(1), at_block, columns,
-                    inputs, rows, width,
-                )  # fmt: skip
-            else:  # the last columns of a weight with an odd number of them
-                apart = np.zeros(rows * columns, np.float32)
-                add_product(
-                    _U(apart.ctypes.data), columns, at_rows, inputs, _U(1), at_block, columns,
-                    inputs, rows, columns,
-                )  # fmt: skip
-                for r in range(rows):
-                    for c in range(width):
-                        out[to + r * outputs + c] += apart[r * columns + c]
+    for start in range(0, len(x) // inputs, ROWS):
+        arguments = (x, weight, bias, _U(inputs), _U(outputs), fresh, _U(start), out)
+        in_parallel(_multiply, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
 def room_for(outputs: int, inputs: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE, flat
+from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 BLOCK = 16  # most tokens of a block
@@ -98,21 +99,25 @@ def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
     )  # fmt: skip
 
 
-@njit(parallel=True, cache=True)
+@njit
+def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
+    start, count, page = _U(page_start[p]), _U(page_size[p]), _U(PAGE)
+    for k in range(kv_heads):
+        to = (p * kv_heads + k) * size * page
+        for t in range(count):
+            source = ((start + t) * kv_heads + k) * size
+            for d in range(size):
+                out[to + d * page + t] = x[source + d]
+        for d in range(size):
+            for t in range(count, page):
+                out[to + d * page + t] = _F(0.0)
+
+
+@njit(cache=True)
 def lay_out(x, page_start, page_size, kv_heads, size, out):
     """x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
-    kv_heads, size, page = _U(kv_heads), _U(size), _U(PAGE)
-    for p in prange(len(page_start)):
-        start, count = _U(page_start[p]), _U(page_size[p])
-        for k in range(kv_heads):
-            to = (_U(p) * kv_heads + k) * size * page
-            for t in range(count):
-                source = ((start + t) * kv_heads + k) * size
-                for d in range(size):
-                    out[to + d * page + t] = x[source + d]
-            for d in range(size):
-                for t in range(count, page):
-                    out[to + d * page + t] = _F(0.0)
+    arguments = (x, page_start, page_size, _U(kv_heads), _U(size), out)
+    in_parallel(_lay_out, len(page_start), arguments)
 
 
 @njit(forceinline=True)
@@ -161,67 +166,146 @@ def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
         place += end
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
+@njit(fastmath=MATH)
+def _forward(
+    item, query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
+    kv_heads, size, scale, out, sums,
+):  # fmt: skip
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each = heads // kv_heads
+    at_keys, at_value = _U(keys.ctypes.data), _U(value.ctypes.data)
+    b, k = item // kv_heads, item % kv_heads
+    head, begin, end = first[b], _U(start[b]), _U(stop[b])
+    last = first[b + _U(1)]
+    rows, room = (end - begin) * each, _room(head, last, segment_size)
+    # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
+    # numba would free one of which only the address is used.
+    memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+    queries, mixed = rows * room, rows * (room + size)
+    at_scores = _U(memory.ctypes.data)
+    at_mixed = at_scores + mixed * NUMBER
+    shares = np.empty(rows, np.float32)
+    for m in range(end - begin):
+        source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
+        for d in range(each * size):
+            memory[to + d] = query[source + d] * scale
+    _products(
+        at_scores, room, at_scores + queries * NUMBER, rows, at_keys, head, last,
+        segment_size, segment_page, k, kv_heads, size,
+    )  # fmt: skip
+    for r in range(rows):
+        row, token = r * room, begin + r // each
+        _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
+        most = largest(at_scores + row * NUMBER, room)
+        total = exponentials(memory, row, room, most)
+        _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
+        sums[token * heads + k * each + r % each] = most + np.log(total)
+        shares[r] = _F(1.0) / total
+    place = _U(0)
+    for s in range(head, last):
+        count = _U(segment_size[s])
+        add_product(
+            at_mixed, size, at_scores + place * NUMBER, room, _U(1),
+            at_value + (_U(segment_start[s]) * kv_heads + k) * size * NUMBER,
+            kv_heads * size, count, rows, size,
+        )  # fmt: skip
+        place += (count + page - _U(1)) // page * page
+    for r in range(rows):
+        to, source = (
+            ((begin + r // each) * heads + k * each + r % each) * size,
+            mixed + r * size,
+        )
+        for d in range(size):
+            out[to + d] = memory[source + d] * shares[r]
+
+
+@njit(cache=True)
 def forward(
     query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
 ):  # fmt: skip
     """query [N, H, D], keys laid out, value [N, K, D] -> out [N, H, D], and sums [N, H]: the
     logarithms of the softmaxes' sums."""
-    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
-    each = heads // kv_heads
-    at_keys, at_value = _U(keys.ctypes.data), _U(value.ctypes.data)
-    for item in prange(len(start) * np.int64(kv_heads)):
-        b, k = _U(item) // kv_heads, _U(item) % kv_heads
-        head, begin, end = first[b], _U(start[b]), _U(stop[b])
-        last = first[b + _U(1)]
-        rows, room = (end - begin) * each, _room(head, last, segment_size)
-        # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
-        # numba would free one of which only the address is used.
-        memory = np.zeros(rows * (room + _U(2) * size), np.float32)
-        queries, mixed = rows * room, rows * (room + size)
-        at_scores = _U(memory.ctypes.data)
-        at_mixed = at_scores + mixed * NUMBER
-        shares = np.empty(rows, np.float32)
-        for m in range(end - begin):
-            source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
-            for d in range(each * size):
-                memory[to + d] = query[source + d] * scale
-        _products(
-            at_scores, room, at_scores + queries * NUMBER, rows, at_keys, head, last,
-            segment_size, segment_page, k, kv_heads, size,
-        )  # fmt: skip
-        for r in range(rows):
-            row, token = r * room, begin + r // each
-            _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
-            most = largest(at_scores + row * NUMBER, room)
-            total = exponentials(memory, row, room, most)
-            _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
-            sums[token * heads + k * each + r % each] = most + np.log(total)
-            shares[r] = _F(1.0) / total
-        place = _U(0)
-        for s in range(head, last):
-            count = _U(segment_size[s])
-            add_product(
-                at_mixed, size, at_scores + place * NUMBER, room, _U(1),
-                at_value + (_U(segment_start[s]) * kv_heads + k) * size * NUMBER,
-                kv_heads * size, count, rows, size,
-            )  # fmt: skip
-            place += (count + page - _U(1)) // page * page
-        for r in range(rows):
-            to, source = (
-                ((begin + r // each) * heads + k * each + r % each) * size,
-                mixed + r * size,
-            )
-            for d in range(size):
-                out[to + d] = memory[source + d] * shares[r]
+    arguments = (
+        query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
+        kv_heads, size, scale, out, sums,
+    )  # fmt: skip
+    in_parallel(_forward, len(start) * kv_heads, arguments)
 
 
-@njit(fastmath=MATH, parallel=True, cache=True)
-def backward(
-    grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
+@njit(fastmath=MATH)
+def _backward(
+    part, grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
     segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
     dv,
+):  # fmt: skip
+    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
+    each = heads // kv_heads
+    at_keys, at_key = _U(keys.ctypes.data), _U(key.ctypes.data)
+    at_values, at_dk, at_dv = _U(values.ctypes.data), _U(dk.ctypes.data), _U(dv.ctypes.data)
+    for unit in part_units[part_first[part] : part_first[part + 1]]:
+        tree, k = _U(unit) // kv_heads, _U(unit) % kv_heads
+        for b in range(root[tree], root[tree + _U(1)]):
+            head, begin, end, last = first[b], _U(start[b]), _U(stop[b]), first[b + 1]
+            rows, room = (end - begin) * each, _room(head, last, segment_size)
+            # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
+            memory = np.zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
+            pulls, queries = rows * room, _U(2) * rows * room
+            grads, found = queries + rows * size, queries + _U(2) * rows * size
+            at_weights = _U(memory.ctypes.data)
+            at_pulls, at_queries = at_weights + pulls * NUMBER, at_weights + queries * NUMBER
+            at_grads, at_found = at_weights + grads * NUMBER, at_weights + found * NUMBER
+            for m in range(end - begin):
+                source, to = ((begin + m) * heads + k * each) * size, m * each * size
+                for d in range(each * size):
+                    memory[queries + to + d] = query[source + d] * scale
+                    memory[grads + to + d] = grad[source + d]
+            _products(
+                at_weights, room, at_queries, rows, at_keys, head, last, segment_size,
+                segment_page, k, kv_heads, size,
+            )  # fmt: skip
+            _products(
+                at_pulls, room, at_grads, rows, at_values, head, last, segment_size,
+                segment_page, k, kv_heads, size,
+            )  # fmt: skip
+            for r in range(rows):
+                row, token, h = r * room, begin + r // each, k * each + r % each
+                source, along = (token * heads + h) * size, _F(0.0)
+                for d in range(size):
+                    along += grad[source + d] * out[source + d]
+                _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
+                exponentials(memory, row, room, sums[token * heads + h])
+                _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
+                for t in range(room):
+                    pull = memory[pulls + row + t] - along
+                    memory[pulls + row + t] = memory[row + t] * pull
+            place = _U(0)
+            for s in range(head, last):
+                count = _U(segment_size[s])
+                own = (_U(segment_start[s]) * kv_heads + k) * size * NUMBER
+                add_product(
+                    at_dv + own, kv_heads * size, at_weights + place * NUMBER, _U(1), room,
+                    at_grads, size, rows, count, size,
+                )  # fmt: skip
+                add_product(
+                    at_dk + own, kv_heads * size, at_pulls + place * NUMBER, _U(1), room,
+                    at_queries, size, rows, count, size,
+                )  # fmt: skip
+                add_product(
+                    at_found, size, at_pulls + place * NUMBER, room, _U(1), at_key + own,
+                    kv_heads * size, count, rows, size,
+                )  # fmt: skip
+                place += (count + page - _U(1)) // page * page
+            for m in range(end - begin):
+                to, source = ((begin + m) * heads + k * each) * size, found + m * each * size
+                for d in range(each * size):
+                    dq[to + d] = memory[source + d] * scale
+
+
+@njit(cache=True)
+def backward(
+    grad, query, keys, key, values, out, sums, start, stop, first, segment_start, segment_size,
+    segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk, dv,
 ):  # fmt: skip
     """Gradients dq, dk, dv, of which dk and dv are zeros before; keys and values are given laid
     out, too.
@@ -229,72 +313,11 @@ def backward(
     A tree's head of keys is a unit, and only its own blocks add to its gradients; units are
     computed in parts (`Blocks.shares`).
     """
-    heads, kv_heads, size, page = _U(heads), _U(kv_heads), _U(size), _U(PAGE)
-    each = heads // kv_heads
-    at_keys, at_key = _U(keys.ctypes.data), _U(key.ctypes.data)
-    at_values, at_dk, at_dv = _U(values.ctypes.data), _U(dk.ctypes.data), _U(dv.ctypes.data)
-    for part in prange(len(part_first) - 1):
-        for unit in part_units[part_first[part] : part_first[part + 1]]:
-            tree, k = _U(unit) // kv_heads, _U(unit) % kv_heads
-            for b in range(root[tree], root[tree + _U(1)]):
-                head, begin, end, last = first[b], _U(start[b]), _U(stop[b]), first[b + 1]
-                rows, room = (end - begin) * each, _room(head, last, segment_size)
-                # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
-                memory = np.zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
-                pulls, queries = rows * room, _U(2) * rows * room
-                grads, found = queries + rows * size, queries + _U(2) * rows * size
-                at_weights = _U(memory.ctypes.data)
-                at_pulls, at_queries = at_weights + pulls * NUMBER, at_weights + queries * NUMBER
-                at_grads, at_found = at_weights + grads * NUMBER, at_weights + found * NUMBER
-                for m in range(end - begin):
-                    source, to = ((begin + m) * heads + k * each) * size, m * each * size
-                    for d in range(each * size):
-                        memory[queries + to + d] = query[source + d] * scale
-                        memory[grads + to + d] = grad[source + d]
-                _products(
-                    at_weights, room, at_queries, rows, at_keys, head, last, segment_size,
-                    segment_page, k, kv_heads, size,
-                )  # fmt: skip
-                _products(
-                    at_pulls, room, at_grads, rows, at_values, head, last, segment_size,
-                    segment_page, k, kv_heads, size,
-                )  # fmt: skip
-                for r in range(rows):
-                    row, token, h = r * room, begin + r // each, k * each + r % each
-                    source, along = (token * heads + h) * size, _F(0.0)
-                    for d in range(size):
-                        along += grad[source + d] * out[source + d]
-                    _fill_unseen(
-                        memory, row, token, head, last, segment_start, segment_size, _UNSEEN
-                    )
-                    exponentials(memory, row, room, sums[token * heads + h])
-                    _fill_unseen(
-                        memory, row, token, head, last, segment_start, segment_size, _F(0.0)
-                    )
-                    for t in range(room):
-                        pull = memory[pulls + row + t] - along
-                        memory[pulls + row + t] = memory[row + t] * pull
-                place = _U(0)
-                for s in range(head, last):
-                    count = _U(segment_size[s])
-                    own = (_U(segment_start[s]) * kv_heads + k) * size * NUMBER
-                    add_product(
-                        at_dv + own, kv_heads * size, at_weights + place * NUMBER, _U(1), room,
-                        at_grads, size, rows, count, size,
-                    )  # fmt: skip
-                    add_product(
-                        at_dk + own, kv_heads * size, at_pulls + place * NUMBER, _U(1), room,
-                        at_queries, size, rows, count, size,
-                    )  # fmt: skip
-                    add_product(
-                        at_found, size, at_pulls + place * NUMBER, room, _U(1), at_key + own,
-                        kv_heads * size, count, rows, size,
-                    )  # fmt: skip
-                    place += (count + page - _U(1)) // page * page
-                for m in range(end - begin):
-                    to, source = ((begin + m) * heads + k * each) * size, found + m * each * size
-                    for d in range(each * size):
-                        dq[to + d] = memory[source + d] * scale
+    arguments = (
+        grad, query, keys, key, values, out, sums, start, stop, first, segment_start, segment_size,
+        segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk, dv,
+    )  # fmt: skip
+    in_parallel(_backward, len(part_first) - 1, arguments)
 
 
 class TreeAttention(Function):
