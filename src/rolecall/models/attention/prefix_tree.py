@@ -1,6 +1,7 @@
 """Computes attention over packed prefix trees without padding, for the CPU.
 
-In float32 numba's loops do it (`models/cpu/tree_attention.py`), else PyTorch's flash attention.
+In float32 and bfloat16 numba's loops do it (`models/cpu/tree_attention.py`), else PyTorch's flash
+attention.
 
 Legend: N = tokens in the flat row, H / K = query / key-value heads, D = head size.
 """
@@ -18,10 +19,10 @@ from torch.autograd.function import once_differentiable
 
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
-from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.tree_attention import Blocks, TreeAttention, blocks_of
 from rolecall.types import NO_PARENT, Ids
 
+LOOPED = (torch.float32, torch.bfloat16)  # both are computed in float32
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -60,9 +61,10 @@ class PrefixTreeAttention:
         rule = None if rule is None else rule.within(self.longest)
         if rule is not None:
             return self._scores.attend(query, key, value, scale=scale, rule=rule)
-        if runs_on_numba(query) and query.shape[-1] % 8 == 0:
-            walked: Tensor = TreeAttention.apply(query, key, value, self._blocks, scale)
-            return walked
+        if query.dtype in LOOPED and query.shape[-1] % 8 == 0:
+            given = (x.float() for x in (query, key, value))
+            looped: Tensor = TreeAttention.apply(*given, self._blocks, scale)
+            return looped.to(query.dtype)
         out: Tensor = _Attend.apply(query, key, value, self.branches, scale)
         return out
 
