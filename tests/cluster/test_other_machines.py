@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from rolecall.cli import train as training
+from rolecall.cli import one_run, train
 from rolecall.cluster.ranks import RankActors
 from rolecall.config.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
@@ -51,8 +51,8 @@ def test_ranks_that_cannot_be_built_end_the_run_at_once(model_folder, tmp_path, 
         built.append(plan)
         raise RankError("learner rank 0 of 2 failed: ValueError: no such model", raised=True)
 
-    monkeypatch.setattr(training, "build", build)
+    monkeypatch.setattr(one_run, "build", build)
     file = str(write(tmp_path / "team.yaml", config))
     with pytest.raises(RankError, match="no such model"):
-        training.train(file, [], output=tmp_path / "run", resume=False)
+        train.train(file, [], output=tmp_path / "run", resume=False)
     assert len(built) == 1

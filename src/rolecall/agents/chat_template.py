@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from rolecall.types import Ids, Message
 
 OPENED = re.compile(r"<think>\s*\Z")
 MOST_OPENING = 16  # tokens that `<think>` and the space behind it may be
-KEPT = 256  # texts whose tokens are remembered
+KEPT = 256  # texts and prompts whose tokens are remembered
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
@@ -40,9 +41,30 @@ def prompt_ids(
     Raises ValueError if the template drops or rewrites an assistant message, or if the prompt
     holds more control tokens than it has without its texts.
     """
-    known = controls(tokenizer)
+    said = tuple(
+        (m.role, m.content, m.name, m.own, None if m.tokens is None else m.tokens.tobytes())
+        for m in messages
+    )
+    key = (str(tokenizer.chat_template), said, repr(sorted(options.items())), repr(tools))
+    return _prompt_ids(tokenizer, _Asked(key, messages, options, tools or [])).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a prompt is made of; the same if its key is."""
+
+    key: tuple[object, ...]
+    messages: list[Message] = field(compare=False)
+    options: dict[str, object] = field(compare=False)
+    tools: list[dict[str, Any]] = field(compare=False)
+
+
+@lru_cache(maxsize=KEPT)
+def _prompt_ids(tokenizer: Tokenizer, asked: _Asked) -> Ids:
+    """Remembered, because members of a group begin with the same prompt."""
+    messages, options, known = asked.messages, asked.options, controls(tokenizer)
     shown = [_shown(message, known) for message in messages]
-    schemas = known.broken_schema(tools or [])
+    schemas = known.broken_schema(asked.tools)
     pieces = _pieces(tokenizer, messages, shown, options=options, tools=schemas)
     _check(tokenizer, messages, pieces, options=options, tools=schemas)
     return np.concatenate(pieces).astype(np.int32)
@@ -120,7 +142,6 @@ def _check(
     holds none, so this is counted in tokens and not in texts.
     """
     known = controls(tokenizer)
-    ids = np.fromiter(known.ids, dtype=np.int32)
     bare = [
         {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
         | ({"name": SOUGHT} if entry.name else {})
@@ -128,12 +149,12 @@ def _check(
     ]
     empty = _pieces(tokenizer, messages, bare, options=options, tools=emptied_schema(tools))
     # Sampled turns stand at the odd places of both.
-    if _number(pieces[::2], ids) <= _number(empty[::2], ids):
+    if _number(pieces[::2], known.ids) <= _number(empty[::2], known.ids):
         return
     texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
     for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
         shown = known.broken(text, framed=True)
-        if _number([encode(tokenizer, shown)], ids):
+        if _number([encode(tokenizer, shown)], known.ids):
             raise ValueError(f"a prompt would hold a forged control token, from {text[:200]!r}")
     raise ValueError(
         f"a prompt would hold a forged control token, from one of {[t[:200] for t in texts]}"
@@ -148,9 +169,9 @@ def own_tags(message: Message) -> list[str]:
     return re.findall("|".join(map(re.escape, longest)), message.content)
 
 
-def _number(pieces: list[Ids], ids: Ids) -> int:
+def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
     """How many of `ids` there are in all pieces."""
-    return sum(int(np.isin(piece, ids).sum()) for piece in pieces)
+    return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces)
 
 
 def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:

@@ -107,7 +107,9 @@ class EpisodeWorker(Hosted):
             self._context(manner), task, step=step, split=split, attempt=attempt
         )
         if journal is not None:
-            self._journal(journal).append(found.episode)
+            part = self._journal(journal)
+            part.append(found.episode)
+            part.settle()
         return found
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:

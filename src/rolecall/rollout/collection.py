@@ -31,6 +31,8 @@ class Journal(Protocol):
 
     def append(self, episode: Episode) -> None: ...
 
+    def settle(self) -> None: ...
+
 
 class Collection:
     """`group_size` attempts at each of some tasks, which begin at once.
@@ -115,7 +117,10 @@ class Collection:
             raise
 
     def take(self) -> Rollout:
-        """The groups whose attempts have all ended, in the order of the tasks; each once."""
+        """The groups whose attempts have all ended, in the order of the tasks; each once, and each
+        on disk if there is a journal."""
+        if self.journal is not None:
+            self.journal.settle()
         rollout, self._failed = self._failed, Rollout(groups=[])
         whole = [n for n, task in self.open.items() if len(self._played[n]) == self._size(task)]
         for name in whole:

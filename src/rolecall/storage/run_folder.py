@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -38,6 +39,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"
+MOST_UNSETTLED_S = 1.0  # for which a finished episode may be in memory only
 STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
 
 
@@ -226,14 +228,16 @@ class RunFolder:
 
 
 class Journal:
-    """The finished episodes of one step, each on disk before the trainer sees it.
+    """The finished episodes of one step, all on disk before the trainer sees them.
 
-    Processes that play episodes for the trainer have a part of it each.
+    A process that is killed loses none that it has appended; a machine that loses its power loses
+    those of the last second. Processes that play episodes for the trainer have a part each.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: TextIO | None = None
+        self._settled_at = 0.0
 
     def part(self, name: str) -> Journal:
         """That of another process."""
@@ -245,10 +249,18 @@ class Journal:
             self._file = self.path.open("a")
         self._file.write(to_json(episode) + "\n")
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if time.monotonic() - self._settled_at > MOST_UNSETTLED_S:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until all that was appended is on disk."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+        self._settled_at = time.monotonic()
 
     def close(self) -> None:
         if self._file is not None:
+            self.settle()
             self._file.close()
             self._file = None
 
