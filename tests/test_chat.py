@@ -178,3 +178,28 @@ def test_members_of_a_group_share_the_ids_of_their_prompt(tokenizer):
     prompt = prompt_ids(tokenizer, [Message("user", text)], options={})
     prompt[0] = 5  # a prompt is its asker's own
     assert prompt_ids(tokenizer, [Message("user", text)], options={})[0] != 5
+
+
+def test_a_prompt_is_made_anew_where_anything_differs(tokenizer, monkeypatch):
+    """It is remembered by all that it is made of."""
+    said = [
+        Message("user", "2+2"),
+        Message("assistant", "4", np.array([7, 8])),
+        Message("user", "?"),
+    ]
+    tools = [{"type": "function", "function": {"name": "add", "description": "adds"}}]
+    asked = [
+        (said, {}, None),
+        (said[:1], {}, None),
+        ([Message("system", "2+2")], {}, None),
+        ([Message("user", "2+3")], {}, None),
+        ([said[0], Message("assistant", "4", np.array([7, 9])), said[2]], {}, None),
+        ([said[0], Message("assistant", "4"), said[2]], {}, None),
+        (said, {}, tools),
+    ]
+    whole = [prompt_ids(tokenizer, m, options=o, tools=t).tolist() for m, o, t in asked]
+    assert len({tuple(ids) for ids in whole}) >= len(asked) - 1, "a template may write no tools"
+    again = [prompt_ids(tokenizer, list(m), options=o, tools=t).tolist() for m, o, t in asked]
+    assert again == whole
+    monkeypatch.setattr(tokenizer, "chat_template", f"Now: {tokenizer.chat_template}")
+    assert prompt_ids(tokenizer, said, options={}).tolist() != whole[0]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from rolecall.rollout.collection import Collection
+from rolecall.storage import run_folder
 from rolecall.storage.episode_io import from_json, to_json, write_parquet
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
 from rolecall.types import CoachNote, Message, Task, Utility
@@ -71,3 +75,21 @@ def test_parts_of_a_journal_are_read_together_and_each_attempt_once(tmp_path):
         (3, "step-000003.worker-0.jsonl"),
         (3, "step-000003.worker-1.jsonl"),
     ]
+
+
+def test_episodes_are_on_disk_before_they_are_given_to_the_trainer(tmp_path, monkeypatch):
+    """The disk is waited for once a second, not after each; other processes see each at once."""
+    journal, waits = Journal(tmp_path / "step-000003.jsonl"), []
+    monkeypatch.setattr(os, "fsync", lambda handle: waits.append(handle))
+    for number in range(5):
+        journal.append(episode(number, [turn()], {"team": number}))
+        assert len(list(Journal(journal.path).read())) == number + 1
+    assert len(waits) == 1, "the first: nothing was settled before"
+    playing = SimpleNamespace(concurrency=1)
+    Collection(playing, [], step=3, group_size=1, journal=journal).take()
+    assert len(waits) == 2
+    monkeypatch.setattr(run_folder, "MOST_UNSETTLED_S", 0.0)
+    journal.append(episode(6, [turn()], {"team": 6}))
+    assert len(waits) == 3
+    journal.close()
+    assert len(waits) == 4

@@ -109,7 +109,9 @@ def half(model):
 
 
 @pytest.mark.parametrize("change", [other_gate, scaled, no_llama, part_rotated, half])
-def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change):
+def test_a_model_that_computes_anything_else_is_not_taken(model_folder, change, caplog):
     model = language_model(model_folder)
     change(model)
     assert llama_pass.plain(model) is None
+    assert all(told.startswith(str(model_folder)) for told in caplog.messages)
+    assert len(caplog.messages) == (change in (scaled, other_gate)), "it looks as if it did"

@@ -168,6 +168,21 @@ def test_attention_over_trees_and_its_gradients_are_those_of_float64(size, heads
         assert alike(ours.grad, theirs.grad, rounding=1e-5), "the way of other dtypes"
 
 
+def test_attention_in_bfloat16_is_that_of_float32_rounded_at_the_end():
+    parent, depth = trees(1)
+    layout, scale = PrefixTreeAttention(parent, depth), 24**-0.5
+    given = [torch.randn(h, len(parent), 24).bfloat16() for h in (4, 2, 2)]
+    halves = [x.clone().requires_grad_() for x in given]
+    floats = [x.float().requires_grad_() for x in given]
+    grad = torch.randn(len(parent), 4, 24).bfloat16()
+    found, wanted = (layout.attend(0, *x, scale=scale) for x in (halves, floats))
+    assert torch.equal(found, wanted.bfloat16())
+    found.backward(grad)
+    wanted.backward(grad.float())
+    for ours, theirs in zip(halves, floats, strict=True):
+        assert torch.equal(ours.grad, theirs.grad.bfloat16())
+
+
 def _counted(apply, calls, query, *others):
     calls.append(query.shape[1])
     return apply(query, *others)

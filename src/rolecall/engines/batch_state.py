@@ -12,7 +12,11 @@ from torch import Tensor
 from rolecall.engines.sampling import draw
 from rolecall.engines.sequence import Sequence, draws_of
 from rolecall.interfaces.engine import Completion, Sampling
+from rolecall.models.cpu import kernels
 
+NOTED = (
+    "limit", "count", "length", "newest", "stopped", "tokens", "logprobs", "versions",
+)  # fmt: skip
 GROWTH = 64  # lines, tokens and pages are added in such steps
 
 
@@ -74,12 +78,12 @@ class BatchState:
         versions [policies]: int32, what each policy's weights are at. Both results come to the
         computer's memory in one copy: it is the one time that a step waits for the device.
         """
+        place = self["count"][:, None]
+        uniforms = self["uniforms"].gather(1, place)[:, 0]
+        tokens, logprobs = draw(logits, uniforms, self["temperature"], self._special)
+        if self.device.type == "cpu":
+            return self._noted(tokens, logprobs, versions)
         columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
-        place = columns["count"][:, None]
-        tokens, logprobs = draw(
-            logits, columns["uniforms"].gather(1, place)[:, 0], columns["temperature"],
-            self._special,
-        )  # fmt: skip
         columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
         columns["logprobs"].scatter_(1, place, logprobs[:, None])
         columns["versions"].scatter_(1, place, versions[columns["policy"], None])
@@ -91,6 +95,18 @@ class BatchState:
         over = stopped | (columns["count"] >= columns["limit"])
         newest, ended = torch.stack([tokens, over.long()]).tolist()
         return newest, [line for line, is_over in enumerate(ended) if is_over]
+
+    def _noted(
+        self, tokens: Tensor, logprobs: Tensor, versions: Tensor
+    ) -> tuple[list[int], list[int]]:
+        """The same on a CPU, where each of a dozen operations would cost more than all of it."""
+        over = np.empty(len(tokens), np.bool_)
+        kernels.note(
+            tokens.numpy(), logprobs.numpy(), versions.numpy(),
+            *(self._columns[name].numpy() for name in ("policy", "ends")), self._table.numpy(),
+            *(self._columns[name].numpy() for name in NOTED), over,
+        )  # fmt: skip
+        return tokens.tolist(), over.nonzero()[0].tolist()
 
     def sampled(self, line: int) -> Tensor:
         """The tokens of a line so far."""

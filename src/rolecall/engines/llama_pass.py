@@ -10,6 +10,7 @@ vocabulary.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixt
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
 
+notices = logging.getLogger("rolecall.notices")
 LEAST_ANGLES = 1024  # positions
 # Largest difference of logits, as a share of the largest logit. In bfloat16 the model itself rounds
 # its states after each part, and this pass does not.
@@ -42,6 +44,10 @@ SAME = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
 class Unlike(Exception):
     """A model is built otherwise."""
+
+
+class OtherNumbers(Unlike):
+    """It looks like one that this pass computes, and is not."""
 
 
 class _Part:
@@ -166,7 +172,7 @@ class Llama:
         self.sources = [source for made in self.made for source in made.sources]
         self.versions = [source._version for source in self.sources]
         if len(self.layers) != model.num_layers or not self._same():
-            raise Unlike("other logits")
+            raise OtherNumbers
 
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
@@ -341,5 +347,11 @@ def plain(model: LanguageModel, *, alone: bool = False) -> Llama | None:
         return None
     try:
         return Llama(model, alone=alone)
+    except OtherNumbers:
+        notices.warning(
+            "%s: the pass of rolecall gives other logits than its modules, which sample it now",
+            model.model.name_or_path,
+        )
+        return None
     except Unlike:
         return None

@@ -188,6 +188,29 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
     in_parallel(_draw, ids.shape[0], arguments)
 
 
+@njit(cache=True)
+def note(
+    tokens, logprobs, versions, policy, ends, ending, limit, count, length, newest, stopped,
+    all_tokens, all_logprobs, all_versions, over,
+):  # fmt: skip
+    """Add what each of B lines has sampled to what it had, and say in `over` [B] which are done.
+
+    tokens, logprobs [B]; versions: of each policy; policy, ends, limit, count, length, newest,
+    stopped: of each line, as in engines/batch_state.py; ending [sets of ends, V]: whether a token
+    is one; all_... [lines, W].
+    """
+    for line in range(len(tokens)):
+        token, place = tokens[line], count[line]
+        all_tokens[line, place] = token
+        all_logprobs[line, place] = logprobs[line]
+        all_versions[line, place] = versions[policy[line]]
+        newest[line] = token
+        count[line] += 1
+        length[line] += 1
+        stopped[line] = ending[ends[line], token]
+        over[line] = stopped[line] or count[line] >= limit[line]
+
+
 @njit(fastmath=MATH)
 def _slopes(i, logits, ids, temperature, size, logprobs):
     start, block = i * size, _U(256)
