@@ -142,14 +142,12 @@ def _check(
     holds none, so this is counted in tokens and not in texts.
     """
     known = controls(tokenizer)
-    bare = [
-        {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
-        | ({"name": SOUGHT} if entry.name else {})
-        for entry in messages
-    ]
-    empty = _pieces(tokenizer, messages, bare, options=options, tools=emptied_schema(tools))
-    # Sampled turns stand at the odd places of both.
-    if _number(pieces[::2], known.ids) <= _number(empty[::2], known.ids):
+    said = tuple(
+        (m.role, *own_tags(m), bool(m.name), None if m.tokens is None else m.tokens[-1:].tobytes())
+        for m in messages
+    )
+    key = (str(tokenizer.chat_template), said, repr(sorted(options.items())), repr(tools))
+    if _number(pieces, known.ids) <= _written(tokenizer, _Asked(key, messages, options, tools)):
         return
     texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
     for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
@@ -161,6 +159,19 @@ def _check(
     )
 
 
+@lru_cache(maxsize=KEPT)
+def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
+    """How many control tokens the template itself writes around what was said."""
+    bare = [
+        {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
+        | ({"name": SOUGHT} if entry.name else {})
+        for entry in asked.messages
+    ]
+    schemas = emptied_schema(asked.tools)
+    empty = _pieces(tokenizer, asked.messages, bare, options=asked.options, tools=schemas)
+    return _number(empty, controls(tokenizer).ids)
+
+
 def own_tags(message: Message) -> list[str]:
     """Those of the content that we wrote, in their order."""
     if not message.own:
@@ -170,8 +181,8 @@ def own_tags(message: Message) -> list[str]:
 
 
 def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
-    """How many of `ids` there are in all pieces."""
-    return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces)
+    """How many of `ids` there are between sampled turns, which stand at the odd places."""
+    return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces[::2])
 
 
 def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:
