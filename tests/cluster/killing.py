@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 # Inherited by all that Ray starts for this process, so that nobody else's processes are met.
@@ -24,6 +25,8 @@ def marked() -> list[Path]:
     """Folders in /proc of the processes that were started from here, by whatever way."""
     found, wanted = [], f"{NAME}={MARK}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) == resource_tracker._resource_tracker._pid:
+            continue  # of this process, for as long as it lives
         try:
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(folder)
