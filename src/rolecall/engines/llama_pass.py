@@ -251,8 +251,9 @@ class Llama:
             layer.out.plus(mixed, x, mixture)
             kernels.norm(flat(x), layer.before_mlp.numbers, x.shape[1], self.eps, flat(normed))
             inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
-            kernels.gate(flat(inner), flat(other), inner.shape[1], flat(inner))
-            layer.down.plus(inner, x, mixture)
+            gated = torch.empty_like(inner)
+            kernels.gate(flat(inner), flat(other), inner.shape[1], flat(gated))
+            layer.down.plus(gated, x, mixture)
         return x
 
     @cached_property

@@ -114,17 +114,27 @@ def turn(x, n, weight, eps, cos, sin, c, size, out):
     _rotate(out, n, cos, sin, c, size // _U(2))
 
 
+@njit(fastmath=MATH, forceinline=True)
+def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
+    """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
+    if weight.shape[0] > 0:
+        for d in range(size):
+            room[d] = x[n + d]
+        norm_row(room, _U(0), weight, size, eps, x, n)
+    _rotate(x, n, cos, sin, c, size // _U(2))
+
+
 @njit(fastmath=MATH)
 def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
-    c = _U(position[i]) * size
+    c, room = _U(position[i]) * size, np.empty(size, np.float32)
     for h in range(heads):
-        turn(query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, query)
+        _turn_in_place(query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, room)
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
-        turn(key, n, key_weight, eps, cos, sin, c, size, key)
+        _turn_in_place(key, n, key_weight, eps, cos, sin, c, size, room)
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
@@ -343,7 +353,7 @@ def _gate(i, x, y, width, out):
 
 @njit(cache=True)
 def gate(x, y, width, out):
-    """silu(x) * y for x and y [N, width]."""
+    """silu(x) * y for x and y [N, width]; in place, as x or y, it would be no vector code."""
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 

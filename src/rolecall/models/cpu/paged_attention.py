@@ -17,9 +17,10 @@ from numba import njit
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
+from rolecall.models.cpu.tiles import add_product, one_block, prefetch, two_blocks
 
 UNLIMITED = 2**62  # positions: no window
+AHEAD = 256  # numbers of a page that are asked for before the page is read
 TOKENS = 16  # most of a group
 _U = np.uintp
 _F = np.float32
@@ -68,6 +69,8 @@ def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
     p, page = first, _U(PAGE)
     while p + _U(2) <= last:
         near, far = pages[p], pages[p + _U(1)]
+        for later in range(p + _U(2), min(p + _U(4), last)):
+            prefetch(keys + pages[later] * NUMBER, _U(AHEAD))
         two_blocks(
             scores + p * page * NUMBER, room, page, queries, size, _U(1), keys + near * NUMBER,
             far - near, page, size, rows,
@@ -86,6 +89,8 @@ def _mix(out, scores, room, rows, values, pages, first, last, length, size):
     page = _U(PAGE)
     for p in range(first, last):
         count = min(page, length - p * page)
+        if p + _U(1) < last:
+            prefetch(values + pages[p + _U(1)] * NUMBER, _U(AHEAD))
         add_product(
             out, size, scores + p * page * NUMBER, room, _U(1), values + pages[p] * NUMBER, size,
             count, rows, size,

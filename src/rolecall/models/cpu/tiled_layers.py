@@ -44,17 +44,18 @@ def _mix(
 
 @njit(inline="always")
 def _finish(
-    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, normed, inner, other
-):
+    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, normed, inner, other,
+    gated,
+):  # fmt: skip
     """Add to x [N, W] what the layer makes of mixed [N, H, D], then what its MLP makes of that;
-    normed [N, W], inner and other [N, I] are room."""
+    normed [N, W], inner, other and gated [N, I] are room."""
     width = before.shape[0]
     multiply(mixed, *outs, mixed_width, width, False, x)
     norm(x, before, width, eps, normed)
     multiply(normed, *gates, width, inner_width, True, inner)
     multiply(normed, *ups, width, inner_width, True, other)
-    gate(inner, other, inner_width, inner)
-    multiply(inner, *downs, inner_width, width, False, x)
+    gate(inner, other, inner_width, gated)
+    multiply(gated, *downs, inner_width, width, False, x)
 
 
 @intrinsic
@@ -97,7 +98,7 @@ def compute(
     query = np.empty(number * heads * size, np.float32)
     key = np.empty(number * kv_heads * size, np.float32)
     value, inner = np.empty_like(key), np.empty(number * inner_width, np.float32)
-    other = np.empty_like(inner)
+    other, gated = np.empty_like(inner), np.empty_like(inner)
     for layer in range(len(addresses)):
         a, n = addresses[layer], counts[layer]
         cache = (
@@ -121,4 +122,5 @@ def compute(
             x, mixed, _linear(a, n, 9), _array(a, n, 11), eps, _linear(a, n, 12),
             _linear(a, n, 14), _linear(a, n, 16), heads * size, inner_width, normed[: len(x)],
             inner[: number * inner_width], other[: number * inner_width],
+            gated[: number * inner_width],
         )  # fmt: skip

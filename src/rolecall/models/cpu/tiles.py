@@ -164,6 +164,27 @@ def _fetch(builder: Any, places: list[Any]) -> None:
         builder.call(fetch, [builder.bitcast(place, byte), flag(1), flag(3), flag(1)])
 
 
+@intrinsic
+def _prefetch(typing, address):
+    """Ask for memory that is read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(fetch, [builder.inttoptr(given[0], byte), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), generate
+
+
+@njit(forceinline=True)
+def prefetch(address, count):
+    """Ask for `count` numbers from this address on, which are read soon."""
+    for line in range(_U(0), count * NUMBER, _U(64)):
+        _prefetch(address + line)
+
+
 @njit(cache=True)
 def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns):
     """out[r, c] += sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
