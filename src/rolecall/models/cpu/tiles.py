@@ -123,7 +123,8 @@ def _tile(
         for line in lines
         for i in range(blocks)
     ]
-    _fetch(builder, places)
+    for place in places:
+        _ask_for(builder, place, writes=True)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_unsigned("<", _INDEX(0), count), loop, after)
@@ -155,13 +156,12 @@ def _tile(
         builder.store(builder.fadd(builder.load(place, align=4), end), place, align=4)
 
 
-def _fetch(builder: Any, places: list[Any]) -> None:
-    """Ask for memory that is written later: into all caches."""
+def _ask_for(builder: Any, place: Any, *, writes: bool) -> None:
+    """Ask for memory that is written or read later: into all caches."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    for place in places:
-        builder.call(fetch, [builder.bitcast(place, byte), flag(1), flag(3), flag(1)])
+    builder.call(fetch, [builder.bitcast(place, byte), flag(int(writes)), flag(3), flag(1)])
 
 
 @intrinsic
@@ -169,10 +169,8 @@ def _prefetch(typing, address):
     """Ask for memory that is read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(fetch, [builder.inttoptr(given[0], byte), flag(0), flag(3), flag(1)])
+        place = builder.inttoptr(given[0], ir.IntType(8).as_pointer())
+        _ask_for(builder, place, writes=False)
         return context.get_dummy_value()
 
     return types.void(types.uintp), generate
