@@ -341,7 +341,7 @@ def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
     async def meanwhile():
         await engine.start()
         asked = [
-            asyncio.create_task(engine.generate(request(n, task=f"t{n}", max_tokens=200)))
+            asyncio.create_task(engine.generate(request(n, task=f"t{n}", max_tokens=900)))
             for n in range(4)
         ]
         await asyncio.sleep(0.1)
