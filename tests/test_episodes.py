@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rolecall.rollout.collection import Collection
-from rolecall.storage import run_folder
 from rolecall.storage.episode_io import from_json, to_json, write_parquet
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
 from rolecall.types import CoachNote, Message, Task, Utility
@@ -88,8 +87,7 @@ def test_episodes_are_on_disk_before_they_are_given_to_the_trainer(tmp_path, mon
     playing = SimpleNamespace(concurrency=1)
     Collection(playing, [], step=3, group_size=1, journal=journal).take()
     assert len(waits) == 2
-    monkeypatch.setattr(run_folder, "MOST_UNSETTLED_S", 0.0)
-    journal.append(episode(6, [turn()], {"team": 6}))
+    journal.part("worker-0").append(episode(6, [turn()], {"team": 6}))
     assert len(waits) == 3
     journal.close()
     assert len(waits) == 4

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -41,12 +42,8 @@ def prompt_ids(
     Raises ValueError if the template drops or rewrites an assistant message, or if the prompt
     holds more control tokens than it has without its texts.
     """
-    said = tuple(
-        (m.role, m.content, m.name, m.own, None if m.tokens is None else m.tokens.tobytes())
-        for m in messages
-    )
-    key = (str(tokenizer.chat_template), said, repr(sorted(options.items())), repr(tools))
-    return _prompt_ids(tokenizer, _Asked(key, messages, options, tools or [])).copy()
+    said = [(m.role, m.content, m.name, m.own, _listed(m.tokens)) for m in messages]
+    return _prompt_ids(tokenizer, _asked(tokenizer, said, messages, options, tools or [])).copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +54,22 @@ class _Asked:
     messages: list[Message] = field(compare=False)
     options: dict[str, object] = field(compare=False)
     tools: list[dict[str, Any]] = field(compare=False)
+
+
+def _asked(
+    tokenizer: Tokenizer,
+    said: Sequence[tuple[object, ...]],
+    messages: list[Message],
+    options: dict[str, object],
+    tools: list[dict[str, Any]],
+) -> _Asked:
+    """`said`: what it takes of each message."""
+    template, chosen = str(tokenizer.chat_template), repr(sorted(options.items()))
+    return _Asked((template, *said, chosen, repr(tools)), messages, options, tools)
+
+
+def _listed(tokens: Ids | None) -> tuple[int, ...] | None:
+    return None if tokens is None else tuple(tokens.tolist())
 
 
 @lru_cache(maxsize=KEPT)
@@ -142,12 +155,12 @@ def _check(
     holds none, so this is counted in tokens and not in texts.
     """
     known = controls(tokenizer)
-    said = tuple(
-        (m.role, *own_tags(m), bool(m.name), None if m.tokens is None else m.tokens[-1:].tobytes())
+    said = [
+        (m.role, *own_tags(m), bool(m.name), None if m.tokens is None else _listed(m.tokens[-1:]))
         for m in messages
-    )
-    key = (str(tokenizer.chat_template), said, repr(sorted(options.items())), repr(tools))
-    if _number(pieces, known.ids) <= _written(tokenizer, _Asked(key, messages, options, tools)):
+    ]
+    asked = _asked(tokenizer, said, messages, options, tools)
+    if _number(pieces, known.ids) <= _written(tokenizer, asked):
         return
     texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
     for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:

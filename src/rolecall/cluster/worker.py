@@ -107,9 +107,7 @@ class EpisodeWorker(Hosted):
             self._context(manner), task, step=step, split=split, attempt=attempt
         )
         if journal is not None:
-            part = self._journal(journal)
-            part.append(found.episode)
-            part.settle()
+            self._journal(journal).append(found.episode)
         return found
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:

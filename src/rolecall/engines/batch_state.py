@@ -41,7 +41,6 @@ class BatchState:
         }  # fmt: skip
         self._columns = {n: torch.zeros(0, dtype=k, device=device) for n, k in kinds.items()}
         self._columns |= {n: torch.zeros(0, 0, dtype=k, device=device) for n, k in wide.items()}
-        self._arrays: dict[str, np.ndarray] = {}  # the same memory, on a CPU
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -79,11 +78,11 @@ class BatchState:
         versions [policies]: int32, what each policy's weights are at. Both results come to the
         computer's memory in one copy: it is the one time that a step waits for the device.
         """
-        if self.device.type == "cpu":
-            return self._noted(logits, versions)
         place = self["count"][:, None]
         uniforms = self["uniforms"].gather(1, place)[:, 0]
         tokens, logprobs = draw(logits, uniforms, self["temperature"], self._special)
+        if self.device.type == "cpu":
+            return self._noted(tokens, logprobs, versions)
         columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
         columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
         columns["logprobs"].scatter_(1, place, logprobs[:, None])
@@ -97,14 +96,12 @@ class BatchState:
         newest, ended = torch.stack([tokens, over.long()]).tolist()
         return newest, [line for line, is_over in enumerate(ended) if is_over]
 
-    def _noted(self, logits: Tensor, versions: Tensor) -> tuple[list[int], list[int]]:
-        """The same on a CPU, where each of a dozen operations would cost more than all of it."""
-        lines, columns = len(self.rows), self._arrays
-        uniforms = columns["uniforms"][np.arange(lines), columns["count"][:lines]]
-        tokens, logprobs = draw(
-            logits, torch.from_numpy(uniforms), self["temperature"], self._special
-        )
-        over = np.empty(lines, np.bool_)
+    def _noted(
+        self, tokens: Tensor, logprobs: Tensor, versions: Tensor
+    ) -> tuple[list[int], list[int]]:
+        """The rest on a CPU, where each of a dozen operations would cost more than all of it."""
+        over = np.empty(len(tokens), np.bool_)
+        columns = {name: column.numpy() for name, column in self._columns.items()}
         kernels.note(
             tokens.numpy(), logprobs.numpy(), versions.numpy(), columns["policy"], columns["ends"],
             self._table.numpy(), *(columns[name] for name in NOTED), over,
@@ -169,5 +166,3 @@ class BatchState:
                 grown = column.new_zeros(tuple(steps))
                 grown[tuple(map(slice, column.shape))] = column
                 self._columns[name] = grown
-        if self.device.type == "cpu":
-            self._arrays = {name: column.numpy() for name, column in self._columns.items()}

@@ -46,10 +46,6 @@ class Unlike(Exception):
     """A model is built otherwise."""
 
 
-class OtherNumbers(Unlike):
-    """It looks like one that this pass computes, and is not."""
-
-
 class _Part:
     """A linear layer of the model: its own weights, and the adapters' part of it."""
 
@@ -172,7 +168,11 @@ class Llama:
         self.sources = [source for made in self.made for source in made.sources]
         self.versions = [source._version for source in self.sources]
         if len(self.layers) != model.num_layers or not self._same():
-            raise OtherNumbers
+            notices.warning(
+                "%s: the pass of rolecall gives other logits than its modules, which sample it now",
+                network.name_or_path,
+            )
+            raise Unlike("other logits")
 
     def _layer(self, layer: Any) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
@@ -348,11 +348,5 @@ def plain(model: LanguageModel, *, alone: bool = False) -> Llama | None:
         return None
     try:
         return Llama(model, alone=alone)
-    except OtherNumbers:
-        notices.warning(
-            "%s: the pass of rolecall gives other logits than its modules, which sample it now",
-            model.model.name_or_path,
-        )
-        return None
     except Unlike:
         return None

@@ -234,14 +234,15 @@ class Journal:
     those of the last second. Processes that play episodes for the trainer have a part each.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, unsettled_s: float = MOST_UNSETTLED_S) -> None:
+        """`unsettled_s`: for how long at most an episode may be in memory only."""
+        self.path, self.unsettled_s = path, unsettled_s
         self._file: TextIO | None = None
         self._settled_at = 0.0
 
     def part(self, name: str) -> Journal:
-        """That of another process."""
-        return Journal(self.path.with_name(f"{self.path.stem}.{name}.jsonl"))
+        """That of another process, which settles each episode: the trainer gets it at once."""
+        return Journal(self.path.with_name(f"{self.path.stem}.{name}.jsonl"), unsettled_s=0.0)
 
     def append(self, episode: Episode) -> None:
         if self._file is None:
@@ -249,7 +250,7 @@ class Journal:
             self._file = self.path.open("a")
         self._file.write(to_json(episode) + "\n")
         self._file.flush()
-        if time.monotonic() - self._settled_at > MOST_UNSETTLED_S:
+        if time.monotonic() - self._settled_at >= self.unsettled_s:
             self.settle()
 
     def settle(self) -> None:
