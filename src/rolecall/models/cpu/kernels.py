@@ -106,22 +106,20 @@ def _rotate(x, n, cos, sin, c, half):
 
 
 @njit(fastmath=MATH, forceinline=True)
-def turn(x, n, weight, eps, cos, sin, c, size, out):
-    """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[n : n + size];
+def turn(x, n, weight, eps, cos, sin, c, size, out, o):
+    """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
     without a norm it must stand in `out` already."""
     if weight.shape[0] > 0:
-        norm_row(x, n, weight, size, eps, out, n)
-    _rotate(out, n, cos, sin, c, size // _U(2))
+        norm_row(x, n, weight, size, eps, out, o)
+    _rotate(out, o, cos, sin, c, size // _U(2))
 
 
 @njit(fastmath=MATH, forceinline=True)
 def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
-    if weight.shape[0] > 0:
-        for d in range(size):
-            room[d] = x[n + d]
-        norm_row(room, _U(0), weight, size, eps, x, n)
-    _rotate(x, n, cos, sin, c, size // _U(2))
+    for d in range(size):
+        room[d] = x[n + d]
+    turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
 @njit(fastmath=MATH)
@@ -257,7 +255,7 @@ def _rope(i, x, weight, eps, cos, sin, heads, size, out):
         if weight.shape[0] == 0:
             for d in range(size):
                 out[n + d] = x[n + d]
-        turn(x, n, weight, eps, cos, sin, c, size, out)
+        turn(x, n, weight, eps, cos, sin, c, size, out, n)
 
 
 @njit(cache=True)

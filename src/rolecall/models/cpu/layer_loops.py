@@ -98,9 +98,9 @@ def _begin(
     for row in range(start, start + rows):
         c = row * size
         for n in range(row * many, (row + _U(1)) * many, size):
-            turn(raw_query, n, query_norm, eps, cos, sin, c, size, query)
+            turn(raw_query, n, query_norm, eps, cos, sin, c, size, query, n)
         for n in range(row * few, (row + _U(1)) * few, size):
-            turn(raw_key, n, key_norm, eps, cos, sin, c, size, key)
+            turn(raw_key, n, key_norm, eps, cos, sin, c, size, key, n)
     normed[0] += _F(0.0)  # read until here
 
 
