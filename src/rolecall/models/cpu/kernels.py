@@ -24,6 +24,7 @@ from rolecall.models.cpu.elementary import (
     exponentials,
     largest,
 )
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.parallel import in_parallel
 
 PAGE = 16  # positions
@@ -67,7 +68,7 @@ def _write_token(i, key, value, keys, values, slot, kv_heads, size):
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(cache=True)
+@kept
 def write(key, value, keys, values, slot, kv_heads, size):
     """key and value [N, K, D] go to the places `slot` [N]."""
     arguments = (key, value, keys, values, slot, _U(kv_heads), _U(size))
@@ -90,7 +91,7 @@ def _norm(i, x, weight, width, eps, out):
     norm_row(x, i * width, weight, width, eps, out, i * width)
 
 
-@njit(cache=True)
+@kept
 def norm(x, weight, width, eps, out):
     """x [N, width] -> out [N, width]."""
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
@@ -136,7 +137,7 @@ def _rope_and_cache(
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@njit(cache=True)
+@kept
 def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -186,7 +187,7 @@ def _draw(i, logits, temperature, uniform, size, ids, logprobs):
     logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
 
 
-@njit(cache=True)
+@kept
 def draw(logits, temperature, uniform, size, ids, logprobs):
     """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
@@ -196,7 +197,7 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
     in_parallel(_draw, ids.shape[0], arguments)
 
 
-@njit(cache=True)
+@kept
 def note(
     tokens, logprobs, versions, policy, ends, ending, limit, count, length, newest, stopped,
     all_tokens, all_logprobs, all_versions, over,
@@ -238,7 +239,7 @@ def _slopes(i, logits, ids, temperature, size, logprobs):
     logits[chosen] += factor
 
 
-@njit(cache=True)
+@kept
 def slopes(logits, ids, temperature, size, logprobs):
     """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
@@ -258,7 +259,7 @@ def _rope(i, x, weight, eps, cos, sin, heads, size, out):
         turn(x, n, weight, eps, cos, sin, c, size, out, n)
 
 
-@njit(cache=True)
+@kept
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     arguments = (x, weight, eps, cos, sin, _U(heads), _U(size), out)
@@ -313,7 +314,7 @@ def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
         turn_back(grad, n, x, weight, eps, cos, sin, row * size, heads, size, dx, n, parts, w)
 
 
-@njit(cache=True)
+@kept
 def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `rope`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
     arguments = (grad, x, weight, eps, cos, sin, _U(heads), _U(size), dx, parts)
@@ -331,7 +332,7 @@ def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
         norm_row_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
-@njit(cache=True)
+@kept
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
     in_parallel(_norm_backward, PARTS, (grad, x, weight, _U(width), eps, dx, parts))
@@ -349,7 +350,7 @@ def _gate(i, x, y, width, out):
     gate_row(x, y, i * width, width, out, i * width)
 
 
-@njit(cache=True)
+@kept
 def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]; in place, as x or y, it would be no vector code."""
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
@@ -368,7 +369,7 @@ def _gate_backward(i, grad, x, y, width, dx, dy):
         dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])
 
 
-@njit(cache=True)
+@kept
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     in_parallel(_gate_backward, x.shape[0] // width, (grad, x, y, _U(width), dx, dy))

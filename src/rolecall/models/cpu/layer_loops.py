@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from rolecall.models.cpu.elementary import EACH, NUMBER
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import (
     gate_row,
     gate_slopes,
@@ -104,7 +105,7 @@ def _begin(
     normed[0] += _F(0.0)  # read until here
 
 
-@njit(cache=True)
+@kept
 def begin(
     x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -184,7 +185,7 @@ def _begin_backward(
             )
 
 
-@njit(cache=True)
+@kept
 def begin_backward(
     query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
@@ -251,7 +252,7 @@ def _finish(
     memory[0] += _F(0.0)  # read until here
 
 
-@njit(cache=True)
+@kept
 def finish(
     x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out,
 ):  # fmt: skip
@@ -347,7 +348,7 @@ def _finish_backward(
             _add_bias(parts, d_inner + _U(2) * inner, grad, s, rows, width)
 
 
-@njit(cache=True)
+@kept
 def finish_backward(
     grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product, one_block, prefetch, two_blocks
@@ -27,7 +28,7 @@ _F = np.float32
 NO_RULE = (UNLIMITED, _F(0.0), np.zeros(0, np.float32))  # window, softcap, sinks
 
 
-@njit(cache=True)
+@kept
 def groups(table, row, position, order):
     """-> where groups of at most TOKENS begin in `order`, and the pages that each shares.
 
@@ -174,7 +175,7 @@ def _attend(
                 out[to + d] = memory[source + d] * total[m * each + h]
 
 
-@njit(cache=True)
+@kept
 def attend(
     query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
     size, scale, window, softcap, sinks, out,

@@ -15,6 +15,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
 from rolecall.models.cpu.paged_attention import attend
 from rolecall.models.cpu.tiled_products import multiply
@@ -79,7 +80,7 @@ def _linear(addresses, counts, place):
     return _array(addresses, counts, place), _array(addresses, counts, place + 1)
 
 
-@njit(cache=True)
+@kept
 def compute(
     x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, turns, slot,
     places, windows, scales, sizes, keep,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.elementary import NUMBER
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product
@@ -41,7 +42,7 @@ def _lay_out(block, weight, outputs, inputs, transposed, out):
                 out[to + i * columns + c] = found
 
 
-@njit(cache=True)
+@kept
 def lay_out(weight, outputs, inputs, transposed, out):
     """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
     outputs zeros."""
@@ -80,7 +81,7 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
                 out[to + r * outputs + c] += apart[r * columns + c]
 
 
-@njit(cache=True)
+@kept
 def multiply(x, weight, bias, inputs, outputs, fresh, out):
     """out [N, O] = x [N, I] times the weight that is laid out, plus the bias if there is one.
 

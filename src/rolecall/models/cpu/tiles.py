@@ -24,6 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rolecall.models.cpu.elementary import NUMBER
+from rolecall.models.cpu.kept import kept
 
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
 _U = np.uintp
@@ -183,7 +184,7 @@ def prefetch(address, count):
         _prefetch(address + line)
 
 
-@njit(cache=True)
+@kept
 def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns):
     """out[r, c] += sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
     lanes, pair = _U(LANES), _U(2 * LANES)

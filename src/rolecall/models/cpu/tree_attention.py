@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
+from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
@@ -113,7 +114,7 @@ def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
                 out[to + d * page + t] = _F(0.0)
 
 
-@njit(cache=True)
+@kept
 def lay_out(x, page_start, page_size, kv_heads, size, out):
     """x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
     arguments = (x, page_start, page_size, _U(kv_heads), _U(size), out)
@@ -219,7 +220,7 @@ def _forward(
             out[to + d] = memory[source + d] * shares[r]
 
 
-@njit(cache=True)
+@kept
 def forward(
     query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -302,7 +303,7 @@ def _backward(
                     dq[to + d] = memory[source + d] * scale
 
 
-@njit(cache=True)
+@kept
 def backward(
     grad, query, keys, key, values, out, sums, start, stop, first, segment_start, segment_size,
     segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk, dv,
