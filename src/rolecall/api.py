@@ -40,8 +40,9 @@ def train(
     Raises ConfigError for what does not fit, and RunFailedError where nothing was trained.
     """
     from rolecall.cli import train as command
+    from rolecall.cli.stop import Stop
 
-    stop = command.Stop()
+    stop = Stop()
     with _named(config) as source:
         return _outside_of_loops(
             lambda: command.train(

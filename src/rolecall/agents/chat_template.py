@@ -14,13 +14,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from rolecall.agents.control_tokens import SOUGHT, TEMPLATE_DATE, Controls, controls, emptied_schema
 from rolecall.types import Ids, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+else:
+    Tokenizer = Any  # a config is checked before transformers is imported, which takes seconds
 
 OPENED = re.compile(r"<think>\s*\Z")
 MOST_OPENING = 16  # tokens that `<think>` and the space behind it may be

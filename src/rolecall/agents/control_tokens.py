@@ -24,9 +24,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase as Tokenizer
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 # Llama templates print today's date unless told another; a prompt must not depend on the day.
 TEMPLATE_DATE = "26 Jul 2024"

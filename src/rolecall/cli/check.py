@@ -10,23 +10,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.algorithms.base import Algorithm
+from rolecall.cli.agents_table import agents_of, agents_table
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
-from rolecall.config.schema import Named
 from rolecall.interfaces.environment import ENDLESS
-from rolecall.setup.memory import memory_of
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
 from rolecall.storage.run_folder import STAGES, RunFolder
-
-SETTINGS = (
-    "mean", "std", "count", "epochs", "minibatches", "target_kl", "clip_low", "clip_high", "agg",
-    "kl", "entropy",
-)  # fmt: skip
 
 
 def check(source: str, overrides: list[str]) -> dict[str, Any]:
@@ -65,6 +58,8 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
 
 def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
     """What the plan comes to, with effective values."""
+    from rolecall.setup.memory import memory_of  # with transformers: what is wrong is told before
+
     config = plan.config
     return {
         "workflow": {
@@ -76,47 +71,6 @@ def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
         "step": _step(plan, opened),
         "memory": [asdict(need) for need in memory_of(config, activations=False)],
     }
-
-
-def _agent(plan: Plan, name: str) -> dict[str, Any]:
-    agent = plan.config.team[name]
-    sampling = agent.sampling
-    found: dict[str, Any] = {
-        "role": agent.role or name,
-        "policy": agent.policy,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "invalid_penalty": agent.invalid_penalty,
-        "tools": [named.name for named in agent.tools.use] if agent.tools else [],
-    }
-    if name not in plan.algorithms:
-        return found | {"trained": "no"}
-    algorithm, policy = plan.algorithms[name], plan.config.policies[agent.policy]
-    assert policy.optimizer is not None, "the config fills it in"
-    named = agent.algorithm or plan.config.algorithm
-    settings = {
-        key: getattr(algorithm, key)
-        for key in SETTINGS
-        if hasattr(algorithm, key) and key not in algorithm.without_effect
-    }
-    return found | {
-        "trained": "adapter" if policy.adapter else "all weights",
-        "algorithm": _called(named, algorithm),
-        **settings,
-        "critic": ", ".join(algorithm.critics) or "none",
-        "reference": policy.reference or "none",
-        "lr": policy.optimizer.lr,
-        "schedule": policy.optimizer.schedule,
-        "warmup_steps": policy.optimizer.warmup_steps,
-        "gradient_clip": policy.optimizer.clip,
-    }
-
-
-def _called(named: Named, algorithm: Algorithm) -> str:
-    """`ma_airl (mappo)` of one with another in it."""
-    inner = named.options.get("inner") if algorithm.discriminator else None
-    return named.name if inner is None else f"{named.name} ({Named.model_validate(inner).name})"
 
 
 def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
@@ -169,28 +123,9 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print("Activations come on top: `rolecall plan` says how much, and what fits.")
 
 
-def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
-    """A column for each agent, a row for each setting, with the values that hold."""
-    table = Table("", *agents, title="Agents", title_justify="left")
-    for row in dict.fromkeys(key for values in agents.values() for key in values):
-        table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))
-    return table
-
-
-def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
-    """The effective settings of each agent."""
-    return {name: _agent(plan, name) for name in plan.config.team}
-
-
 def _attempts(step: dict[str, Any]) -> str:
     """`8 attempts at each`, `aime 16, default 1 attempts at each with temperature 0.6`."""
     number, other = step["evaluation_attempts"], step["evaluation_sampling"]
     told = ", ".join(f"{k} {n}" for k, n in number.items()) if isinstance(number, dict) else number
     ways = ", ".join(f"{name} {value:g}" for name, value in other.items())
     return f"{told} attempts at each" + (f" with {ways}" if ways else "")
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "none"
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

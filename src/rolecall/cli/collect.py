@@ -23,6 +23,7 @@ from rolecall.rows.writing import check_name, write_rows
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
+from rolecall.setup.validate_options import unknown_agents
 from rolecall.setup.weights import load_tokenizers
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import read_parquet
@@ -74,16 +75,6 @@ def collect(
             run.restore(saved)
         rollout = asyncio.run(played_now(run))
     return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
-
-
-def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
-    """A problem for each agent that is not there, or that nobody trains."""
-    known = [agent for agent, section in config.team.items() if section.trainable]
-    return [
-        f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}"
-        for name in agents
-        if name not in known
-    ]
 
 
 async def played_now(run: Run) -> Rollout:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import shlex
 import signal
 import threading
@@ -15,15 +14,17 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from rolecall.cli.finished import summarised
 from rolecall.cli.services import running
+from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
 from rolecall.learners.ranks.group import RankError
-from rolecall.monitor import summary, terminal
+from rolecall.monitor import terminal
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, validate
-from rolecall.storage import checkpoint, run_folder
+from rolecall.storage import checkpoint
 from rolecall.storage.log_file import logged
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
@@ -31,33 +32,6 @@ from rolecall.training.trainer import Trainer
 
 console = Console()
 Begin = Callable[[Run], None]  # what a run does before its first step
-
-
-class Stop:
-    """Ends a run from another thread, as Ctrl-C ends one in the main thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._end: Callable[[], object] | None = None
-        self._told = False
-
-    def now(self) -> None:
-        with self._lock:
-            self._told = True
-            if self._end is not None:
-                self._end()
-
-    def ends(self, end: Callable[[], object]) -> None:
-        """What stops the run, which is called at once if it was told to stop before."""
-        with self._lock:
-            self._end = end
-            if self._told:
-                end()
-
-    def over(self) -> None:
-        """The run has come to its end: there is nothing to stop any more."""
-        with self._lock:
-            self._end = None
 
 
 def to_the_end(
@@ -143,20 +117,6 @@ async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
         stop.over()
         if signals:
             loop.remove_signal_handler(signal.SIGTERM)
-
-
-def is_finished(folder: RunFolder, config: Config) -> bool:
-    return folder.summary.is_file() and folder.num_steps() >= config.trainer.steps
-
-
-def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
-    from rolecall.monitor import report  # with Matplotlib, which takes its time
-
-    records = folder.read_metrics()
-    found = summary.summarise(records, seed=config.trainer.seed)
-    report.write(folder)
-    run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
-    return found
 
 
 def make_room() -> None:

@@ -11,9 +11,11 @@ from rich.console import Console
 
 from rolecall.cli.collect import played_now, stored
 from rolecall.cli.collect import write as write_rows
-from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
+from rolecall.cli.finished import is_finished, summarised
+from rolecall.cli.one_run import to_the_end
 from rolecall.cli.services import running
 from rolecall.cli.stage_list import Part
+from rolecall.cli.stop import Stop
 from rolecall.config.errors import ConfigError
 from rolecall.config.stages import DATA
 from rolecall.monitor import summary, terminal

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import yaml
 
-from rolecall.cli.collect import unknown_agents
 from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load_stages
 from rolecall.config.schema import Config, StageConfig
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.validate_options import unknown_agents
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import STAGES
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rolecall.cli.one_run import Stop, make_room
+from rolecall.cli.one_run import make_room
 from rolecall.cli.one_stage import Found, OneStage
 from rolecall.cli.stage_list import Part, declared, read
+from rolecall.cli.stop import Stop
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load_stages
 from rolecall.monitor import stages_page

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from rolecall.cli import staged
-from rolecall.cli.check import agents_of, agents_table
-from rolecall.cli.one_run import Stop, is_finished, summarised, to_the_end
+from rolecall.cli.agents_table import agents_of, agents_table
+from rolecall.cli.finished import is_finished, summarised
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged
+from rolecall.cli.stop import Stop
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
@@ -35,11 +35,14 @@ def train(
     """Train until the last step; a run folder as `source` continues that run. Returns the summary.
 
     Raises RunFailedError where nothing was trained or most episodes failed, and StoppedError
-    where the process was told to end.
+    where the process was told to end. What a run needs is imported when it begins: that takes
+    seconds, and what is wrong with a config is told before.
     """
     with terminal.notices(console):
         path = Path(source)
         if is_staged(path, overrides):
+            from rolecall.cli import staged
+
             return staged.train(
                 path if path.is_dir() else find(source),
                 overrides,
@@ -62,6 +65,8 @@ def train(
             )
             return summarised(folder, config)
         console.print(agents_table(agents_of(plan)))
+        from rolecall.cli.one_run import to_the_end
+
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(found, folder.read_metrics())

@@ -16,13 +16,9 @@ from torch import Tensor, float32
 from torch.nn import Module, ModuleList, Parameter
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.models.lean_import import without_unused
-
-with without_unused():  # before any other module imports what models need
-    from transformers import AutoModelForCausalLM
-
-    from rolecall.models.attention import layouts
+from rolecall.models.attention import layouts
 from rolecall.models.separate_rows import read_rows
+from rolecall.runtime.lean_import import AutoModelForCausalLM
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture

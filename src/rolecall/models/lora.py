@@ -22,9 +22,9 @@ from peft import LoraConfig, get_peft_model, load_peft_weights, set_peft_model_s
 from peft.tuners.lora import Linear, LoraLayer
 from torch import Tensor
 from torch.nn.functional import linear
-from transformers import PreTrainedModel
 
 from rolecall.config.schema import Adapter
+from rolecall.runtime.lean_import import PreTrainedModel
 
 Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
 

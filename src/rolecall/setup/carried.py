@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.errors import ConfigError
@@ -22,7 +23,9 @@ from rolecall.interfaces.critic import Critic
 from rolecall.learners.optimizer import Stepper
 from rolecall.setup.validate_options import Problems
 from rolecall.storage.checkpoint import CRITIC, critics_in
-from rolecall.training.run import Run
+
+if TYPE_CHECKING:
+    from rolecall.training.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,3 +208,13 @@ def _check_sampling(config: Config) -> Problems:
             )
     if allowed and not filtered:
         yield "rollout.allow_filtered_sampling has no effect: nothing is filtered; remove it"
+
+
+def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
+    """A problem for each agent that is not there, or that nobody trains."""
+    known = [agent for agent, section in config.team.items() if section.trainable]
+    return [
+        f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}"
+        for name in agents
+        if name not in known
+    ]

@@ -1,4 +1,5 @@
-"""Imports transformers without scikit-learn and SciPy, which cost a second and are not used here.
+"""Imports models of transformers without scikit-learn and SciPy, which cost a second and are not
+used here.
 
 Where they are installed, transformers imports them with every model, for assisted generation and
 for losses of object detection.
@@ -15,7 +16,7 @@ UNUSED = ("is_sklearn_available", "is_scipy_available")
 
 
 @contextmanager
-def without_unused() -> Iterator[None]:
+def _without_unused() -> Iterator[None]:
     """Modules of transformers that are imported inside find neither of them installed."""
     known = {name: getattr(utils, name) for name in UNUSED if hasattr(utils, name)}
     for name in known:
@@ -25,3 +26,9 @@ def without_unused() -> Iterator[None]:
     finally:
         for name, found in known.items():
             setattr(utils, name, found)
+
+
+with _without_unused():
+    from transformers import AttentionInterface as AttentionInterface
+    from transformers import AutoModelForCausalLM as AutoModelForCausalLM
+    from transformers import PreTrainedModel as PreTrainedModel

@@ -1,0 +1,76 @@
+"""Says which settings hold for each agent of a team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.config.schema import Named
+from rolecall.setup.plan import Plan
+
+SETTINGS = (
+    "mean", "std", "count", "epochs", "minibatches", "target_kl", "clip_low", "clip_high", "agg",
+    "kl", "entropy",
+)  # fmt: skip
+
+
+def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The effective settings of each agent."""
+    return {name: _agent(plan, name) for name in plan.config.team}
+
+
+def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
+    """A column for each agent, a row for each setting, with the values that hold."""
+    table = Table("", *agents, title="Agents", title_justify="left")
+    for row in dict.fromkeys(key for values in agents.values() for key in values):
+        table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))
+    return table
+
+
+def _agent(plan: Plan, name: str) -> dict[str, Any]:
+    agent = plan.config.team[name]
+    sampling = agent.sampling
+    found: dict[str, Any] = {
+        "role": agent.role or name,
+        "policy": agent.policy,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "invalid_penalty": agent.invalid_penalty,
+        "tools": [named.name for named in agent.tools.use] if agent.tools else [],
+    }
+    if name not in plan.algorithms:
+        return found | {"trained": "no"}
+    algorithm, policy = plan.algorithms[name], plan.config.policies[agent.policy]
+    assert policy.optimizer is not None, "the config fills it in"
+    named = agent.algorithm or plan.config.algorithm
+    settings = {
+        key: getattr(algorithm, key)
+        for key in SETTINGS
+        if hasattr(algorithm, key) and key not in algorithm.without_effect
+    }
+    return found | {
+        "trained": "adapter" if policy.adapter else "all weights",
+        "algorithm": _called(named, algorithm),
+        **settings,
+        "critic": ", ".join(algorithm.critics) or "none",
+        "reference": policy.reference or "none",
+        "lr": policy.optimizer.lr,
+        "schedule": policy.optimizer.schedule,
+        "warmup_steps": policy.optimizer.warmup_steps,
+        "gradient_clip": policy.optimizer.clip,
+    }
+
+
+def _called(named: Named, algorithm: Algorithm) -> str:
+    """`ma_airl (mappo)` of one with another in it."""
+    inner = named.options.get("inner") if algorithm.discriminator else None
+    return named.name if inner is None else f"{named.name} ({Named.model_validate(inner).name})"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "none"
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
