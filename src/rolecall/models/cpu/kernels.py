@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import config, njit, set_num_threads
+from numba import config, set_num_threads
 from torch import Tensor
 
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import (
     DIVIDES,
     EACH,
@@ -24,8 +25,8 @@ from rolecall.models.cpu.elementary import (
     exponentials,
     largest,
 )
-from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.scratch import give_back, taken
 
 PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads
@@ -51,7 +52,7 @@ def flat(x: Tensor) -> np.ndarray:
     return x.detach().view(-1).numpy()
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _write(key, n, value, keys, values, place, k, kv_heads, size):
     """A head's key key[n : n + size] and value value[...] go to the place page * PAGE + offset."""
     page = _U(PAGE)
@@ -61,7 +62,7 @@ def _write(key, n, value, keys, values, place, k, kv_heads, size):
         values[start + offset * size + d] = value[n + d]
 
 
-@njit
+@inner
 def _write_token(i, key, value, keys, values, slot, kv_heads, size):
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
@@ -75,7 +76,7 @@ def write(key, value, keys, values, slot, kv_heads, size):
     in_parallel(_write_token, slot.shape[0], arguments)
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     squares = _F(0.0)
@@ -86,7 +87,7 @@ def norm_row(x, n, weight, width, eps, out, o):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _norm(i, x, weight, width, eps, out):
     norm_row(x, i * width, weight, width, eps, out, i * width)
 
@@ -97,7 +98,7 @@ def norm(x, weight, width, eps, out):
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -106,7 +107,7 @@ def _rotate(x, n, cos, sin, c, half):
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
     without a norm it must stand in `out` already."""
@@ -115,7 +116,7 @@ def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     _rotate(out, o, cos, sin, c, size // _U(2))
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
     for d in range(size):
@@ -123,18 +124,19 @@ def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
-    c, room = _U(position[i]) * size, np.empty(size, np.float32)
+    c, room = _U(position[i]) * size, taken(size, np.float32)
     for h in range(heads):
         _turn_in_place(query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, room)
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
         _turn_in_place(key, n, key_weight, eps, cos, sin, c, size, room)
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
+    give_back(room)
 
 
 @kept
@@ -153,16 +155,16 @@ def rope_and_cache(
     in_parallel(_rope_and_cache, slot.shape[0], arguments)
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _draw(i, logits, temperature, uniform, size, ids, logprobs):
     start, block = i * size, _U(256)
-    weights = np.empty(size, np.float32)
+    weights = taken(size, np.float32)
     most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
     factor = _F(1.0) / temperature[i]
     for v in range(size):
         weights[v] = (logits[start + v] - most) * factor
     exponentials(weights, _U(0), size, _F(0.0))
-    sums = np.zeros((size + block - _U(1)) // block, np.float64)
+    sums = taken((size + block - _U(1)) // block, np.float64)
     total = 0.0
     for b in range(_U(0), _U(sums.shape[0])):
         inside = 0.0
@@ -185,6 +187,8 @@ def _draw(i, logits, temperature, uniform, size, ids, logprobs):
                 break
     ids[i] = best
     logprobs[i] = (logits[start + best] - most) * factor - np.log(total)
+    give_back(weights)
+    give_back(sums)
 
 
 @kept
@@ -220,7 +224,7 @@ def note(
         over[line] = stopped[line] or count[line] >= limit[line]
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _slopes(i, logits, ids, temperature, size, logprobs):
     start, block = i * size, _U(256)
     chosen = start + _U(ids[i])
@@ -248,7 +252,7 @@ def slopes(logits, ids, temperature, size, logprobs):
     in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _rope(i, x, weight, eps, cos, sin, heads, size, out):
     c = i * size
     for h in range(heads):
@@ -266,7 +270,7 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
     in_parallel(_rope, cos.shape[0] // size, arguments)
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def _rotate_back(grad, g, cos, sin, c, half, out):
     """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
     for d in range(half):
@@ -275,7 +279,7 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
         out[half + d] = b * cos[c + half + d] - a * sin[c + d]
 
 
-@njit(fastmath=MATH, forceinline=True)
+@inner(fastmath=MATH, forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
@@ -289,11 +293,10 @@ def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
-@njit(fastmath=MATH, forceinline=True)
-def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w):
+@inner(fastmath=MATH, forceinline=True)
+def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
     """Of the heads of one token, grad[g ...] and x[g ...]: gradients by what was normalised and
-    rotated, dx[n ...], and by the norm, added to parts[w ...]."""
-    back = np.empty(size, np.float32)
+    rotated, dx[n ...], and by the norm, added to parts[w ...]; back [D]: room."""
     for at in range(_U(0), heads * size, size):
         _rotate_back(grad, g + at, cos, sin, c, size // _U(2), back)
         if weight.shape[0] > 0:
@@ -303,15 +306,17 @@ def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w
                 dx[n + at + d] = back[d]
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     rows, w = _U(cos.shape[0]) // size, i * size
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
+    back = taken(size, np.float32)
     for d in range(size):
         parts[w + d] = _F(0.0)
     for row in range(i * each, min(rows, (i + _U(1)) * each)):
-        n = row * size * heads
-        turn_back(grad, n, x, weight, eps, cos, sin, row * size, heads, size, dx, n, parts, w)
+        n, c = row * size * heads, row * size
+        turn_back(grad, n, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back)
+    give_back(back)
 
 
 @kept
@@ -321,7 +326,7 @@ def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     in_parallel(_rope_backward, PARTS, arguments)
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
     rows, w = _U(x.shape[0]) // width, i * width
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -338,14 +343,14 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
     in_parallel(_norm_backward, PARTS, (grad, x, weight, _U(width), eps, dx, parts))
 
 
-@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_row(x, y, n, width, out, o):
     """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
-@njit(fastmath=EACH)
+@inner(fastmath=EACH)
 def _gate(i, x, y, width, out):
     gate_row(x, y, i * width, width, out, i * width)
 
@@ -356,14 +361,14 @@ def gate(x, y, width, out):
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 
-@njit(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_slopes(grad, x, y):
     """Of one number: gradients of silu(x) * y by x and y, and the share of x that silu is."""
     s = _F(1.0) / (_F(1.0) + exp(-x))
     return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
 
 
-@njit(fastmath=EACH)
+@inner(fastmath=EACH)
 def _gate_backward(i, grad, x, y, width, dx, dy):
     for d in range(i * width, (i + _U(1)) * width):
         dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])

@@ -15,10 +15,9 @@ A = H * D; all widths are multiples of 8. A bias without numbers is none.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import EACH, NUMBER
-from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import (
     gate_row,
     gate_slopes,
@@ -28,6 +27,7 @@ from rolecall.models.cpu.kernels import (
     turn_back,
 )
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.scratch import give_back, taken
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import add_product
 
@@ -36,13 +36,13 @@ _U = np.uintp
 _F = np.float32
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _blocks(x, before):
     """In how many parts of ROWS tokens x [N, W] is computed; before [W]."""
     return (len(x) // len(before) + ROWS - 1) // ROWS
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _fill(out, start, rows, bias, width):
     """out[start ...] of so many rows becomes the bias, or zeros."""
     for r in range(rows):
@@ -50,7 +50,7 @@ def _fill(out, start, rows, bias, width):
             out[start + r * width + c] = bias[c] if bias.shape[0] > 0 else _F(0.0)
 
 
-@njit
+@inner
 def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
     """out [rows, O] += x [rows, I] times a weight that is laid out; all are addresses, and what
     stands between rows."""
@@ -62,7 +62,7 @@ def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
         )  # fmt: skip
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _add_bias(part, place, grad, start, rows, width):
     """The sum of grad [rows, width] is added to the part."""
     for r in range(rows):
@@ -70,7 +70,7 @@ def _add_bias(part, place, grad, start, rows, width):
             part[place + c] += grad[start + r * width + c]
 
 
-@njit
+@inner
 def _begin(
     block, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -85,7 +85,7 @@ def _begin(
     weights = _U(queries[0].ctypes.data), _U(keys[0].ctypes.data), _U(values[0].ctypes.data)
     start = block * most
     rows = min(most, number - start)
-    normed = np.empty(rows * width, np.float32)
+    normed = taken(rows * width, np.float32)
     at_normed = _U(normed.ctypes.data)
     for r in range(rows):
         norm_row(x, (start + r) * width, before, width, eps, normed, r * width)
@@ -102,7 +102,7 @@ def _begin(
             turn(raw_query, n, query_norm, eps, cos, sin, c, size, query, n)
         for n in range(row * few, (row + _U(1)) * few, size):
             turn(raw_key, n, key_norm, eps, cos, sin, c, size, key, n)
-    normed[0] += _F(0.0)  # read until here
+    give_back(normed)
 
 
 @kept
@@ -122,7 +122,7 @@ def begin(
     in_parallel(_begin, _blocks(x, before), arguments)
 
 
-@njit
+@inner
 def _begin_backward(
     p, query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
@@ -140,8 +140,9 @@ def _begin_backward(
     at_values = at_keys + few * width
     at_biases = at_values + few * width
     at_norms = at_biases + (many + few + few if biased else _U(0))
-    # Normed states, their gradients, those of queries and keys. One array, read until the end.
-    memory = np.empty(most * (_U(2) * width + many + few), np.float32)
+    # Normed states, their gradients, those of queries and keys.
+    memory = taken(most * (_U(2) * width + many + few), np.float32)
+    back = taken(size, np.float32)
     pulls = most * width
     d_query, d_key = _U(2) * most * width, most * (_U(2) * width + many)
     at_normed = _U(memory.ctypes.data)
@@ -155,11 +156,11 @@ def _begin_backward(
             norm_row(x, row * width, before, width, eps, memory, r * width)
             turn_back(
                 query_grad, row * many, raw_query, query_norm, eps, cos, sin, row * size,
-                heads, size, memory, d_query + r * many, parts, at_norms,
+                heads, size, memory, d_query + r * many, parts, at_norms, back,
             )  # fmt: skip
             turn_back(
                 key_grad, row * few, raw_key, key_norm, eps, cos, sin, row * size, kv_heads,
-                size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]),
+                size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]), back,
             )  # fmt: skip
         for i in range(pulls, pulls + rows * width):
             memory[i] = _F(0.0)
@@ -183,6 +184,8 @@ def _begin_backward(
             norm_row_backward(
                 memory, pulls + r * width, x, n, before, width, eps, dx, n, parts, at_before
             )
+    give_back(memory)
+    give_back(back)
 
 
 @kept
@@ -199,7 +202,7 @@ def begin_backward(
     in_parallel(_begin_backward, len(parts) // length, arguments)
 
 
-@njit(fastmath=EACH, forceinline=True)
+@inner(fastmath=EACH, forceinline=True)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""
@@ -209,7 +212,7 @@ def _gated_back(memory, o, dx, dy, x, y, n, width):
         memory[o + d] = a * share * b
 
 
-@njit
+@inner
 def _finish(
     block, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
     up, out,
@@ -224,7 +227,7 @@ def _finish(
     )  # fmt: skip
     start = block * most
     rows = min(most, number - start)
-    memory = np.empty(rows * (width + inner), np.float32)  # normed states, then gated
+    memory = taken(rows * (width + inner), np.float32)  # normed states, then gated
     normed, gated = _U(memory.ctypes.data), _U(memory.ctypes.data) + rows * width * NUMBER
     s, i = start * width, start * inner
     for r in range(rows):
@@ -249,7 +252,7 @@ def _finish(
             more = downs[1][c] if downs[1].shape[0] > 0 else _F(0.0)
             out[s + r * width + c] = middle[s + r * width + c] + more
     _add_laid_out(at_out + s * NUMBER, width, gated, inner, weights[3], inner, width, rows)
-    memory[0] += _F(0.0)  # read until here
+    give_back(memory)
 
 
 @kept
@@ -268,7 +271,7 @@ def finish(
     in_parallel(_finish, _blocks(x, before), arguments)
 
 
-@njit
+@inner
 def _finish_backward(
     p, grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,
@@ -291,9 +294,8 @@ def _finish_backward(
     d_ups = d_gates + inner * width
     d_downs = d_ups + inner * width
     d_biases = d_downs + width * inner
-    # Gated states, gradients of gate and up, normed states, their gradients. One array, read
-    # until the end.
-    memory = np.empty(most * (_U(3) * room + _U(2) * width), np.float32)
+    # Gated states, gradients of gate and up, normed states, their gradients.
+    memory = taken(most * (_U(3) * room + _U(2) * width), np.float32)
     d_gate, d_up, normed = most * room, _U(2) * most * room, _U(3) * most * room
     pulls = normed + most * width
     at_gated = _U(memory.ctypes.data)
@@ -346,6 +348,7 @@ def _finish_backward(
                 _add_bias(parts, d_inner, memory, d_gate + r * room, _U(1), inner)
                 _add_bias(parts, d_inner + inner, memory, d_up + r * room, _U(1), inner)
             _add_bias(parts, d_inner + _U(2) * inner, grad, s, rows, width)
+    give_back(memory)
 
 
 @kept

@@ -12,12 +12,12 @@ D = head size, a multiple of 8.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
-from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.scratch import give_back, taken, zeros
 from rolecall.models.cpu.tiles import add_product, one_block, prefetch, two_blocks
 
 UNLIMITED = 2**62  # positions: no window
@@ -56,14 +56,14 @@ def groups(table, row, position, order):
     return np.array(first), np.array(shared)
 
 
-@njit(fastmath=EACH, forceinline=True)
+@inner(fastmath=EACH, forceinline=True)
 def _cap(scores, s, length, softcap):
     """scores[s : s + length] become softcap * tanh(scores / softcap)."""
     for t in range(length):
         scores[s + t] = softcap * np.tanh(scores[s + t] / softcap)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
     """Scores of `rows` queries and the pages first ... last, added to zeros; all but the numbers
     of pages are addresses."""
@@ -84,7 +84,7 @@ def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
         )  # fmt: skip
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _mix(out, scores, room, rows, values, pages, first, last, length, size):
     """The values of pages first ... last, of the `length` positions of all, added to `out`."""
     page = _U(PAGE)
@@ -98,7 +98,7 @@ def _mix(out, scores, room, rows, values, pages, first, last, length, size):
         )  # fmt: skip
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _attend(
     item, query, keys, values, table, row, position, order, group_first, group_shared, heads,
     kv_heads, size, scale, window, softcap, sinks, out,
@@ -116,12 +116,11 @@ def _attend(
     room = (_U(longest) + page - _U(1)) // page * page - gone * page
     length = _U(longest) - gone * page
     shared = min(_U(max(0, np.int64(group_shared[g]) - np.int64(gone))), room // page)
-    # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
-    # numba would free one of which only the address is used.
-    memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+    # Scores [rows, room], queries and what they get [rows, D].
+    memory = zeros(rows * (room + _U(2) * size), np.float32)
     queries, mixed = rows * room, rows * (room + size)
-    total = np.empty(rows, np.float32)
-    pages = np.empty(room // page, np.uintp)  # where each of them starts
+    total = taken(rows, np.float32)
+    pages = taken(room // page, np.uintp)  # where each of them starts
     at_scores = _U(memory.ctypes.data)
     at_queries, at_mixed = at_scores + queries * NUMBER, at_scores + mixed * NUMBER
     for m in range(_U(len(tokens))):
@@ -173,6 +172,9 @@ def _attend(
         for h in range(each):
             for d in range(h * size, (h + _U(1)) * size):
                 out[to + d] = memory[source + d] * total[m * each + h]
+    give_back(memory)
+    give_back(total)
+    give_back(pages)
 
 
 @kept

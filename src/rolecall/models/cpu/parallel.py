@@ -100,8 +100,8 @@ def _compiled(context: Any, body: Any, kinds: tuple[Any, ...]) -> Any:
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, body.targetoptions)
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    library = context.active_code_library
     made = compiler.compile_internal(
-        context.typing_context, context, library, body.py_func, kinds, types.none, flags, {}
-    )
+        cpu_target.typing_context, cpu_target.target_context, context.active_code_library,
+        body.py_func, kinds, types.none, flags, {},
+    )  # fmt: skip
     return made.fndesc

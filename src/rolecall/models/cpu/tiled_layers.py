@@ -9,15 +9,13 @@ key-value heads, D = head size.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import carray, njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from rolecall.models.cpu.kept import kept
+from rolecall.models.cpu.compiled import kept
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
 from rolecall.models.cpu.paged_attention import attend
+from rolecall.models.cpu.scratch import view
 from rolecall.models.cpu.tiled_products import multiply
 
 _F = np.float32
@@ -59,19 +57,9 @@ def _finish(
     multiply(gated, *downs, inner_width, width, False, x)
 
 
-@intrinsic
-def _pointer(typing, address):
-    kind = types.CPointer(types.float32)
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.inttoptr(given[0], context.get_value_type(kind))
-
-    return kind(types.uintp), generate
-
-
 @njit
 def _array(addresses, counts, place):
-    return carray(_pointer(addresses[place]), (counts[place],))
+    return view(addresses[place], counts[place], np.float32)
 
 
 @njit
@@ -103,8 +91,8 @@ def compute(
     for layer in range(len(addresses)):
         a, n = addresses[layer], counts[layer]
         cache = (
-            carray(_pointer(cache_addresses[layer, 0]), (cache_count,)),
-            carray(_pointer(cache_addresses[layer, 1]), (cache_count,)),
+            view(cache_addresses[layer, 0], cache_count, np.float32),
+            view(cache_addresses[layer, 1], cache_count, np.float32),
         )
         _mix(
             x, _array(a, n, 0), eps, _linear(a, n, 1), _linear(a, n, 3), _linear(a, n, 5),

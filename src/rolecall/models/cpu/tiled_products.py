@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import NUMBER
-from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.scratch import give_back, zeros
 from rolecall.models.cpu.tiles import add_product
 
 COLUMNS = 32  # outputs that are laid out side by side
@@ -28,7 +28,7 @@ _F = np.float32
 LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 
 
-@njit
+@inner
 def _lay_out(block, weight, outputs, inputs, transposed, out):
     outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
     row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
@@ -50,7 +50,7 @@ def lay_out(weight, outputs, inputs, transposed, out):
     in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
-@njit
+@inner
 def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
     """The columns of a block, of at most ROWS rows that begin at `start`."""
     columns = _U(COLUMNS)
@@ -71,7 +71,7 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
             width,
         )  # fmt: skip
     else:  # the last columns of a weight with an odd number of them
-        apart = np.zeros(rows * columns, np.float32)
+        apart = zeros(rows * columns, np.float32)
         add_product(
             _U(apart.ctypes.data), columns, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
             columns,
@@ -79,6 +79,7 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
         for r in range(rows):
             for c in range(width):
                 out[to + r * outputs + c] += apart[r * columns + c]
+        give_back(apart)
 
 
 @kept

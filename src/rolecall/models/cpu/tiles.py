@@ -8,8 +8,8 @@ not depend on what is computed beside them.
 
 Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
 out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
-stands b_step * k + c behind b. numba frees an array of which only the address is still used, so
-callers read their arrays afterwards.
+stands b_step * k + c behind b. numba frees an array of which only the address is still used;
+what `scratch.taken` gives stays until it is given back.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import NUMBER
-from rolecall.models.cpu.kept import kept
 
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
 _U = np.uintp
@@ -177,7 +177,7 @@ def _prefetch(typing, address):
     return types.void(types.uintp), generate
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def prefetch(address, count):
     """Ask for `count` numbers from this address on, which are read soon."""
     for line in range(_U(0), count * NUMBER, _U(64)):

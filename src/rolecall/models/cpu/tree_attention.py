@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rolecall.models.cpu import kernels
+from rolecall.models.cpu.compiled import inner, kept
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
-from rolecall.models.cpu.kept import kept
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.scratch import give_back, taken, zeros
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 BLOCK = 16  # most tokens of a block
@@ -100,7 +100,7 @@ def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
     )  # fmt: skip
 
 
-@njit
+@inner
 def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
     start, count, page = _U(page_start[p]), _U(page_size[p]), _U(PAGE)
     for k in range(kv_heads):
@@ -121,7 +121,7 @@ def lay_out(x, page_start, page_size, kv_heads, size, out):
     in_parallel(_lay_out, len(page_start), arguments)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
     """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
     laid_out the addresses are given; each segment begins a new page of `out`."""
@@ -145,7 +145,7 @@ def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, hea
             place += page
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _room(first, last, sizes):
     """Numbers of a row of scores: those of each segment and up to the end of its page."""
     page, found = _U(PAGE), _U(0)
@@ -154,7 +154,7 @@ def _room(first, last, sizes):
     return found
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
     """Give scores[row ...] of one token this value where it sees nothing: behind the end of each
     segment, and of its own branch behind itself."""
@@ -167,7 +167,7 @@ def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
         place += end
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _forward(
     item, query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -179,13 +179,12 @@ def _forward(
     head, begin, end = first[b], _U(start[b]), _U(stop[b])
     last = first[b + _U(1)]
     rows, room = (end - begin) * each, _room(head, last, segment_size)
-    # Scores [rows, room], queries and what they get [rows, D]. One array, read until the end:
-    # numba would free one of which only the address is used.
-    memory = np.zeros(rows * (room + _U(2) * size), np.float32)
+    # Scores [rows, room], queries and what they get [rows, D].
+    memory = zeros(rows * (room + _U(2) * size), np.float32)
     queries, mixed = rows * room, rows * (room + size)
     at_scores = _U(memory.ctypes.data)
     at_mixed = at_scores + mixed * NUMBER
-    shares = np.empty(rows, np.float32)
+    shares = taken(rows, np.float32)
     for m in range(end - begin):
         source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
         for d in range(each * size):
@@ -218,6 +217,8 @@ def _forward(
         )
         for d in range(size):
             out[to + d] = memory[source + d] * shares[r]
+    give_back(memory)
+    give_back(shares)
 
 
 @kept
@@ -234,7 +235,7 @@ def forward(
     in_parallel(_forward, len(start) * kv_heads, arguments)
 
 
-@njit(fastmath=MATH)
+@inner(fastmath=MATH)
 def _backward(
     part, grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
     segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
@@ -250,7 +251,7 @@ def _backward(
             head, begin, end, last = first[b], _U(start[b]), _U(stop[b]), first[b + 1]
             rows, room = (end - begin) * each, _room(head, last, segment_size)
             # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
-            memory = np.zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
+            memory = zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
             pulls, queries = rows * room, _U(2) * rows * room
             grads, found = queries + rows * size, queries + _U(2) * rows * size
             at_weights = _U(memory.ctypes.data)
@@ -301,6 +302,7 @@ def _backward(
                 to, source = ((begin + m) * heads + k * each) * size, found + m * each * size
                 for d in range(each * size):
                     dq[to + d] = memory[source + d] * scale
+            give_back(memory)
 
 
 @kept

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rolecall.models.cpu import kept
+from rolecall.models.cpu import compiled
 
 INNER = """
 from numba import njit
@@ -17,7 +17,7 @@ def number():
 """
 OUTER = """
 from folder.inner import number
-from folder.kept import kept
+from folder.compiled import kept
 
 @kept
 def twice():
@@ -36,7 +36,7 @@ def told(folder: Path) -> str:
 def test_a_loop_is_compiled_anew_when_one_it_is_made_of_changes(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "kept.py").write_text(Path(kept.__file__).read_text())
+    (folder / "compiled.py").write_text(Path(compiled.__file__).read_text())
     (folder / "outer.py").write_text(OUTER)
     (folder / "inner.py").write_text(INNER.format(number=3))
     assert [told(folder), told(folder)] == ["6 0\n", "6 1\n"]

@@ -1,0 +1,87 @@
+"""Makes arrays in numba's loops without references to count: of memory, or of an address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+LINE = 64  # bytes of a cache line, where an array begins
+_WORD, _BYTE = ir.IntType(64), ir.IntType(8)
+_ADDRESS = _BYTE.as_pointer()
+
+
+def _taking(*, zeros: bool) -> Any:
+    """A function for numba: (count, kind) -> an array of `count` numbers."""
+
+    def take(typing, count, kind):
+        array = types.Array(kind.dtype, 1, "C")
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            size = context.get_abi_sizeof(context.get_data_type(array.dtype))
+            length = builder.mul(given[0], _WORD(size))
+            malloc = _named(builder, "malloc", ir.FunctionType(_ADDRESS, [_WORD]))
+            whole = builder.call(malloc, [builder.add(length, _WORD(LINE))])
+            with builder.if_then(cgutils.is_null(builder, whole), likely=False):
+                context.call_conv.return_user_exc(builder, MemoryError, ())
+            # Its address is noted in front of the array: there is room, as it is a multiple of 16.
+            address = builder.ptrtoint(whole, _WORD)
+            start = builder.and_(builder.add(address, _WORD(LINE)), _WORD(-LINE))
+            note = builder.inttoptr(builder.sub(start, _WORD(8)), _WORD.as_pointer())
+            builder.store(address, note)
+            if zeros:
+                cgutils.memset(builder, builder.inttoptr(start, _ADDRESS), length, 0)
+            return _array_at(context, builder, array, start, given[0])
+
+        return array(types.uintp, kind), generate
+
+    return intrinsic(take)
+
+
+taken = _taking(zeros=False)
+"""`taken(count, np.float32)`: numbers with any values, until `give_back`. Raises MemoryError."""
+zeros = _taking(zeros=True)
+
+
+@intrinsic
+def give_back(typing, array):
+    """Nothing may read the array any more."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        data = make_array(array)(context, builder, given[0]).data
+        start = builder.ptrtoint(data, _WORD)
+        note = builder.inttoptr(builder.sub(start, _WORD(8)), _WORD.as_pointer())
+        free = _named(builder, "free", ir.FunctionType(ir.VoidType(), [_ADDRESS]))
+        builder.call(free, [builder.inttoptr(builder.load(note), _ADDRESS)])
+        return context.get_dummy_value()
+
+    return types.void(array), generate
+
+
+@intrinsic
+def view(typing, start, count, kind):
+    """The array of `count` numbers that begins at this address."""
+    array = types.Array(kind.dtype, 1, "C")
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _array_at(context, builder, array, given[0], given[1])
+
+    return array(types.uintp, types.uintp, kind), generate
+
+
+def _array_at(context: Any, builder: Any, kind: Any, start: Any, count: Any) -> Any:
+    number, made = context.get_data_type(kind.dtype), make_array(kind)(context, builder)
+    size = _WORD(context.get_abi_sizeof(number))
+    populate_array(
+        made, data=builder.inttoptr(start, number.as_pointer()), shape=[count], strides=[size],
+        itemsize=size, meminfo=None,
+    )  # fmt: skip
+    return made._getvalue()
+
+
+def _named(builder: Any, name: str, kind: Any) -> Any:
+    return cgutils.get_or_insert_function(builder.module, kind, name)
