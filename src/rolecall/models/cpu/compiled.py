@@ -17,7 +17,7 @@ from typing import Any
 from numba import njit
 
 
-def inner(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
+def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`njit` of what loops are made of: it counts no references, and so makes no arrays of its own
     (`scratch.py` has them).
     """

@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import inner
+from rolecall.models.cpu.compiled import uncounted
 
 NUMBER = np.uintp(4)  # bytes of a float32 number
 _F = np.float32
@@ -36,7 +36,7 @@ def _as_float(typing, bits):
     return types.float32(types.int32), generate
 
 
-@inner(fastmath=EACH, forceinline=True)
+@uncounted(fastmath=EACH, forceinline=True)
 def exp(x):
     """exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
 
@@ -55,7 +55,7 @@ def exp(x):
     return (y * x * x + x + _F(1.0)) * _as_float(bits)
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def exponentials(scores, s, length, most):
     """scores[s : s + length] become exp(scores - most); returns their sum."""
     total = _F(0.0)

@@ -14,7 +14,7 @@ import torch
 from numba import config, set_num_threads
 from torch import Tensor
 
-from rolecall.models.cpu.compiled import inner, kept
+from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import (
     DIVIDES,
     EACH,
@@ -52,7 +52,7 @@ def flat(x: Tensor) -> np.ndarray:
     return x.detach().view(-1).numpy()
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _write(key, n, value, keys, values, place, k, kv_heads, size):
     """A head's key key[n : n + size] and value value[...] go to the place page * PAGE + offset."""
     page = _U(PAGE)
@@ -62,7 +62,7 @@ def _write(key, n, value, keys, values, place, k, kv_heads, size):
         values[start + offset * size + d] = value[n + d]
 
 
-@inner
+@uncounted
 def _write_token(i, key, value, keys, values, slot, kv_heads, size):
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
@@ -76,7 +76,7 @@ def write(key, value, keys, values, slot, kv_heads, size):
     in_parallel(_write_token, slot.shape[0], arguments)
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     squares = _F(0.0)
@@ -87,7 +87,7 @@ def norm_row(x, n, weight, width, eps, out, o):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _norm(i, x, weight, width, eps, out):
     norm_row(x, i * width, weight, width, eps, out, i * width)
 
@@ -98,7 +98,7 @@ def norm(x, weight, width, eps, out):
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -107,7 +107,7 @@ def _rotate(x, n, cos, sin, c, half):
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
     without a norm it must stand in `out` already."""
@@ -116,7 +116,7 @@ def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     _rotate(out, o, cos, sin, c, size // _U(2))
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
     for d in range(size):
@@ -124,7 +124,7 @@ def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -155,7 +155,7 @@ def rope_and_cache(
     in_parallel(_rope_and_cache, slot.shape[0], arguments)
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _draw(i, logits, temperature, uniform, size, ids, logprobs):
     start, block = i * size, _U(256)
     weights = taken(size, np.float32)
@@ -224,7 +224,7 @@ def note(
         over[line] = stopped[line] or count[line] >= limit[line]
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _slopes(i, logits, ids, temperature, size, logprobs):
     start, block = i * size, _U(256)
     chosen = start + _U(ids[i])
@@ -252,7 +252,7 @@ def slopes(logits, ids, temperature, size, logprobs):
     in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _rope(i, x, weight, eps, cos, sin, heads, size, out):
     c = i * size
     for h in range(heads):
@@ -270,7 +270,7 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
     in_parallel(_rope, cos.shape[0] // size, arguments)
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def _rotate_back(grad, g, cos, sin, c, half, out):
     """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
     for d in range(half):
@@ -279,7 +279,7 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
         out[half + d] = b * cos[c + half + d] - a * sin[c + d]
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
     squares, along = _F(0.0), _F(0.0)
@@ -293,7 +293,7 @@ def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
-@inner(fastmath=MATH, forceinline=True)
+@uncounted(fastmath=MATH, forceinline=True)
 def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
     """Of the heads of one token, grad[g ...] and x[g ...]: gradients by what was normalised and
     rotated, dx[n ...], and by the norm, added to parts[w ...]; back [D]: room."""
@@ -306,7 +306,7 @@ def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w
                 dx[n + at + d] = back[d]
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     rows, w = _U(cos.shape[0]) // size, i * size
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -326,7 +326,7 @@ def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     in_parallel(_rope_backward, PARTS, arguments)
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
     rows, w = _U(x.shape[0]) // width, i * width
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -343,14 +343,14 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
     in_parallel(_norm_backward, PARTS, (grad, x, weight, _U(width), eps, dx, parts))
 
 
-@inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@uncounted(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_row(x, y, n, width, out, o):
     """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
-@inner(fastmath=EACH)
+@uncounted(fastmath=EACH)
 def _gate(i, x, y, width, out):
     gate_row(x, y, i * width, width, out, i * width)
 
@@ -361,14 +361,14 @@ def gate(x, y, width, out):
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 
-@inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@uncounted(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_slopes(grad, x, y):
     """Of one number: gradients of silu(x) * y by x and y, and the share of x that silu is."""
     s = _F(1.0) / (_F(1.0) + exp(-x))
     return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
 
 
-@inner(fastmath=EACH)
+@uncounted(fastmath=EACH)
 def _gate_backward(i, grad, x, y, width, dx, dy):
     for d in range(i * width, (i + _U(1)) * width):
         dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])

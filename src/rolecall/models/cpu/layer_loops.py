@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.models.cpu.compiled import inner, kept
+from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import EACH, NUMBER
 from rolecall.models.cpu.kernels import (
     gate_row,
@@ -36,13 +36,13 @@ _U = np.uintp
 _F = np.float32
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _blocks(x, before):
     """In how many parts of ROWS tokens x [N, W] is computed; before [W]."""
     return (len(x) // len(before) + ROWS - 1) // ROWS
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _fill(out, start, rows, bias, width):
     """out[start ...] of so many rows becomes the bias, or zeros."""
     for r in range(rows):
@@ -50,7 +50,7 @@ def _fill(out, start, rows, bias, width):
             out[start + r * width + c] = bias[c] if bias.shape[0] > 0 else _F(0.0)
 
 
-@inner
+@uncounted
 def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
     """out [rows, O] += x [rows, I] times a weight that is laid out; all are addresses, and what
     stands between rows."""
@@ -62,7 +62,7 @@ def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
         )  # fmt: skip
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _add_bias(part, place, grad, start, rows, width):
     """The sum of grad [rows, width] is added to the part."""
     for r in range(rows):
@@ -70,7 +70,7 @@ def _add_bias(part, place, grad, start, rows, width):
             part[place + c] += grad[start + r * width + c]
 
 
-@inner
+@uncounted
 def _begin(
     block, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -122,7 +122,7 @@ def begin(
     in_parallel(_begin, _blocks(x, before), arguments)
 
 
-@inner
+@uncounted
 def _begin_backward(
     p, query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
@@ -202,7 +202,7 @@ def begin_backward(
     in_parallel(_begin_backward, len(parts) // length, arguments)
 
 
-@inner(fastmath=EACH, forceinline=True)
+@uncounted(fastmath=EACH, forceinline=True)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""
@@ -212,7 +212,7 @@ def _gated_back(memory, o, dx, dy, x, y, n, width):
         memory[o + d] = a * share * b
 
 
-@inner
+@uncounted
 def _finish(
     block, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
     up, out,
@@ -271,7 +271,7 @@ def finish(
     in_parallel(_finish, _blocks(x, before), arguments)
 
 
-@inner
+@uncounted
 def _finish_backward(
     p, grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,

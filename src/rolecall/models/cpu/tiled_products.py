@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.compiled import inner, kept
+from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.parallel import in_parallel
@@ -28,7 +28,7 @@ _F = np.float32
 LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 
 
-@inner
+@uncounted
 def _lay_out(block, weight, outputs, inputs, transposed, out):
     outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
     row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
@@ -50,7 +50,7 @@ def lay_out(weight, outputs, inputs, transposed, out):
     in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
-@inner
+@uncounted
 def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
     """The columns of a block, of at most ROWS rows that begin at `start`."""
     columns = _U(COLUMNS)

@@ -23,7 +23,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import inner, kept
+from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import NUMBER
 
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
@@ -177,7 +177,7 @@ def _prefetch(typing, address):
     return types.void(types.uintp), generate
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def prefetch(address, count):
     """Ask for `count` numbers from this address on, which are read soon."""
     for line in range(_U(0), count * NUMBER, _U(64)):

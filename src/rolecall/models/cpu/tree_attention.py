@@ -21,7 +21,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.compiled import inner, kept
+from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.parallel import in_parallel
@@ -100,7 +100,7 @@ def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
     )  # fmt: skip
 
 
-@inner
+@uncounted
 def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
     start, count, page = _U(page_start[p]), _U(page_size[p]), _U(PAGE)
     for k in range(kv_heads):
@@ -121,7 +121,7 @@ def lay_out(x, page_start, page_size, kv_heads, size, out):
     in_parallel(_lay_out, len(page_start), arguments)
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
     """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
     laid_out the addresses are given; each segment begins a new page of `out`."""
@@ -145,7 +145,7 @@ def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, hea
             place += page
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _room(first, last, sizes):
     """Numbers of a row of scores: those of each segment and up to the end of its page."""
     page, found = _U(PAGE), _U(0)
@@ -154,7 +154,7 @@ def _room(first, last, sizes):
     return found
 
 
-@inner(forceinline=True)
+@uncounted(forceinline=True)
 def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
     """Give scores[row ...] of one token this value where it sees nothing: behind the end of each
     segment, and of its own branch behind itself."""
@@ -167,7 +167,7 @@ def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
         place += end
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _forward(
     item, query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -235,7 +235,7 @@ def forward(
     in_parallel(_forward, len(start) * kv_heads, arguments)
 
 
-@inner(fastmath=MATH)
+@uncounted(fastmath=MATH)
 def _backward(
     part, grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
     segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
