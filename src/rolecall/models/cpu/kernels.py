@@ -77,17 +77,23 @@ def write(key, value, keys, values, slot, kv_heads, size):
 
 
 @uncounted(fastmath=MATH, forceinline=True)
+def _squares(x, n, width):
+    """The sum of the squares of x[n : n + width]."""
+    total = _F(0.0)
+    for d in range(width):
+        total += x[n + d] * x[n + d]
+    return total
+
+
+@uncounted(forceinline=True)
 def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
-    squares = _F(0.0)
-    for d in range(width):
-        squares += x[n + d] * x[n + d]
-    factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
+    factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
     for d in range(width):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@uncounted(fastmath=MATH)
+@uncounted
 def _norm(i, x, weight, width, eps, out):
     norm_row(x, i * width, weight, width, eps, out, i * width)
 
@@ -98,7 +104,7 @@ def norm(x, weight, width, eps, out):
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@uncounted(forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -107,7 +113,7 @@ def _rotate(x, n, cos, sin, c, half):
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@uncounted(forceinline=True)
 def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
     without a norm it must stand in `out` already."""
@@ -116,7 +122,7 @@ def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     _rotate(out, o, cos, sin, c, size // _U(2))
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@uncounted(forceinline=True)
 def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
     for d in range(size):
@@ -124,7 +130,7 @@ def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
-@uncounted(fastmath=MATH)
+@uncounted
 def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -252,7 +258,7 @@ def slopes(logits, ids, temperature, size, logprobs):
     in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
 
 
-@uncounted(fastmath=MATH)
+@uncounted
 def _rope(i, x, weight, eps, cos, sin, heads, size, out):
     c = i * size
     for h in range(heads):
@@ -270,7 +276,7 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
     in_parallel(_rope, cos.shape[0] // size, arguments)
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@uncounted(forceinline=True)
 def _rotate_back(grad, g, cos, sin, c, half, out):
     """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
     for d in range(half):
@@ -280,20 +286,25 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
 
 
 @uncounted(fastmath=MATH, forceinline=True)
+def _along(grad, g, weight, x, n, width):
+    """The sum of grad[g + d] * weight[d] * x[n + d]."""
+    total = _F(0.0)
+    for d in range(width):
+        total += grad[g + d] * weight[d] * x[n + d]
+    return total
+
+
+@uncounted(forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
-    squares, along = _F(0.0), _F(0.0)
-    for d in range(width):
-        squares += x[n + d] * x[n + d]
-        along += grad[g + d] * weight[d] * x[n + d]
-    factor = _F(1.0) / np.sqrt(squares / _F(width) + eps)
-    pull = along * factor * factor / _F(width)
+    factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
+    pull = _along(grad, g, weight, x, n, width) * factor * factor / _F(width)
     for d in range(width):
         dx[o + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@uncounted(forceinline=True)
 def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
     """Of the heads of one token, grad[g ...] and x[g ...]: gradients by what was normalised and
     rotated, dx[n ...], and by the norm, added to parts[w ...]; back [D]: room."""
@@ -306,7 +317,7 @@ def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w
                 dx[n + at + d] = back[d]
 
 
-@uncounted(fastmath=MATH)
+@uncounted
 def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     rows, w = _U(cos.shape[0]) // size, i * size
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -326,7 +337,7 @@ def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     in_parallel(_rope_backward, PARTS, arguments)
 
 
-@uncounted(fastmath=MATH)
+@uncounted
 def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
     rows, w = _U(x.shape[0]) // width, i * width
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
