@@ -15,7 +15,7 @@ from rolecall.models.cpu import (
     tiled_products,
     tree_attention,
 )
-from rolecall.models.cpu.trained_layer import _Begin, _Finish
+from rolecall.models.cpu.trained_layer import Begin, Finish
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
 EPS = np.float32(1e-6)
@@ -118,10 +118,10 @@ def main() -> None:
     biases = [some(size) for size in shapes]
     before, inner = some(WIDTH), [some(WIDTH * WIDTH).reshape(WIDTH, WIDTH) for _ in range(4)]
     gradient(
-        "begin", _Begin, states, *angles, SIZE, 1e-6, before, *weights, *biases, some(SIZE),
+        "begin", Begin, states, *angles, SIZE, 1e-6, before, *weights, *biases, some(SIZE),
         some(SIZE),
     )  # fmt: skip
-    gradient("finish", _Finish, states, states, 1e-6, before, *inner, *[None] * 4)
+    gradient("finish", Finish, states, states, 1e-6, before, *inner, *[None] * 4)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_gradients_are_those_of_the_formula_in_double_precision(rows):
         return torch.nn.functional.silu(x) * y
 
     cases = [
-        (lambda a, b: fused_layers._Norm.apply(a, b, 1e-6), norm, (x, weight)),
+        (lambda a, b: fused_layers.RootMeanSquare.apply(a, b, 1e-6), norm, (x, weight)),
         (fused_layers._Gate.apply, gate, (x * 5, y)),
     ]
     for ours, formula, inputs in cases:

@@ -14,7 +14,7 @@ from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.cpu import trained_layer
-from rolecall.models.cpu.trained_layer import Whole, _Begin, _Finish
+from rolecall.models.cpu.trained_layer import Begin, Finish, Whole
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.toy import CPU
 
@@ -81,7 +81,7 @@ def test_what_comes_before_attention(rows, with_norms, biased):
     ]  # fmt: skip
 
     def ours(x, *others):
-        return _Begin.apply(x, cos.flatten(), sin.flatten(), SIZE, EPS, *others)
+        return Begin.apply(x, cos.flatten(), sin.flatten(), SIZE, EPS, *others)
 
     def formula(x, *others):
         return begin(x, cos.double(), sin.double(), *others)
@@ -101,7 +101,7 @@ def test_what_comes_after_attention(rows, biased):
         *(torch.randn(shape[0]) if name in biased else None for name, shape in shapes.items()),
     ]  # fmt: skip
     count = same(
-        lambda x, mixed, *others: [_Finish.apply(x, mixed, EPS, *others)],
+        lambda x, mixed, *others: [Finish.apply(x, mixed, EPS, *others)],
         lambda *given: [finish(*given)],
         given,
     )
@@ -116,7 +116,7 @@ def test_numbers_of_any_size_are_gated_as_pytorch_does_it():
     given = [x, torch.zeros(6, WIDTH), 30.0 * torch.ones(WIDTH), *weights, torch.eye(WIDTH, INNER)]
     given += [None, torch.linspace(-200, 200, INNER), None, None]
     with torch.no_grad():
-        found = _Finish.apply(*given[:2], EPS, *given[2:])
+        found = Finish.apply(*given[:2], EPS, *given[2:])
     wanted = finish(*(None if t is None else t.double() for t in given))
     assert (found - wanted).abs().max() <= 1e-6 * wanted.abs().max()
 
@@ -133,7 +133,7 @@ def test_the_numbers_do_not_depend_on_the_number_of_threads():
         for number in (1, 2, 3):
             torch.set_num_threads(number)
             mine = [t.clone().requires_grad_() for t in given]
-            out = _Finish.apply(*mine[:2], EPS, *mine[2:], *[None] * 4)
+            out = Finish.apply(*mine[:2], EPS, *mine[2:], *[None] * 4)
             out.backward(torch.cos(out.detach()))
             found.append([out.detach(), *(t.grad for t in mine)])
     finally:
@@ -195,8 +195,8 @@ def test_a_layer_too_large_for_so_many_threads_is_left_to_its_modules(model_fold
 def test_a_layer_with_adapters_is_computed_by_its_modules(model_folder, monkeypatch):
     model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
     calls = []
-    apply = _Finish.apply
-    monkeypatch.setattr(_Finish, "apply", lambda *given: (calls.append(1), apply(*given))[1])
+    apply = Finish.apply
+    monkeypatch.setattr(Finish, "apply", lambda *given: (calls.append(1), apply(*given))[1])
     ids = torch.arange(20)
     bare = logits(model, ids)
     assert len(calls) == len(model.model.layers)

@@ -65,6 +65,9 @@ def train(
             )
             return summarised(folder, config)
         console.print(agents_table(agents_of(plan)))
+        from rolecall.models.cpu import warming
+
+        warming.begin()
         from rolecall.cli.one_run import to_the_end
 
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())

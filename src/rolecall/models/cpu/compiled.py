@@ -31,6 +31,11 @@ def kept(loop: Callable[..., Any]) -> Any:
     return compiled
 
 
+def is_kept(loop: Any) -> bool:
+    """Whether it has been compiled here before, and not changed since."""
+    return bool(loop._cache._cache_file._load_index())
+
+
 @cache
 def _sources() -> str:
     """A digest of the source files of this folder."""

@@ -83,7 +83,7 @@ class Norm(Module):
         return type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        out: Tensor = _Norm.apply(hidden_states, self.weight, self.variance_epsilon)
+        out: Tensor = RootMeanSquare.apply(hidden_states, self.weight, self.variance_epsilon)
         return out
 
 
@@ -104,7 +104,7 @@ class Gated(Module):
         return out
 
 
-class _Norm(Function):
+class RootMeanSquare(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         kernels.use_threads()

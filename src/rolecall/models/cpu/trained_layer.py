@@ -88,7 +88,7 @@ class Whole(Module):
         turns = [part.reshape(-1).contiguous() for part in options["position_embeddings"]]
         keep = options.get("keep") if getattr(self, "is_trimmed", False) else None
         x, size = hidden_states[0], attention.head_dim
-        parts = _Begin.apply(
+        parts = Begin.apply(
             x,
             *turns,
             size,
@@ -98,7 +98,7 @@ class Whole(Module):
         mixed = attention.mixed(layout, *parts)
         if keep is not None:
             x, mixed = x[keep], mixed[keep]
-        whole: Tensor = _Finish.apply(
+        whole: Tensor = Finish.apply(
             x, mixed, *_numbers(self.post_attention_layernorm, [out, *linear[4:]])
         )
         return whole[None]
@@ -142,7 +142,7 @@ def _gradients(
     return [*found, *pieces]
 
 
-class _Begin(Function):
+class Begin(Function):
     """x [N, W] -> query [N, H * D], key and value [N, K * D]."""
 
     @staticmethod
@@ -185,7 +185,7 @@ class _Begin(Function):
         return dx, None, None, None, None, *_gradients(loops, before, weights, biases, norms)
 
 
-class _Finish(Function):
+class Finish(Function):
     """x [N, W] and mixed [N, H * D] -> [N, W], the states after the layer."""
 
     @staticmethod

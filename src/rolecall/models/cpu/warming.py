@@ -1,0 +1,80 @@
+"""Compiles the loops of training in a process of its own, while a first run imports and samples.
+
+`python -m rolecall.models.cpu.warming` trains one layer on a few numbers. numba keeps on disk what
+it compiles, so the first update of the run finds it there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from rolecall.models.cpu import layer_loops
+from rolecall.models.cpu.compiled import is_kept
+from rolecall.models.cpu.fused_layers import RootMeanSquare
+from rolecall.models.cpu.product_trials import cache_folder
+from rolecall.models.cpu.trained_layer import Begin, Finish
+from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
+from rolecall.runtime.parent import end_with_parent
+
+TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48
+EPS = 1e-6
+
+
+@cache
+def begin() -> subprocess.Popen[bytes] | None:
+    """Start that process, if the loops have not been compiled here since they changed."""
+    if torch.cuda.is_available() or is_kept(layer_loops.finish_backward):
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def compile_all() -> None:
+    """Forward and backward of a layer on a prefix tree, and of a norm behind it."""
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(shape, requires_grad=True)
+
+    many, few, angles = HEADS * SIZE, KV_HEADS * SIZE, torch.randn(TOKENS * SIZE)
+    states, weights = some(TOKENS, WIDTH), [some(size, WIDTH) for size in (many, few, few)]
+    norms = some(SIZE), some(SIZE)
+    parts = Begin.apply(
+        states, angles, angles, SIZE, EPS, some(WIDTH), *weights, *[None] * 3, *norms
+    )
+    heads = (part.view(TOKENS, -1, SIZE).transpose(0, 1) for part in parts)
+    blocks = blocks_of([(0, 8, TOKENS), (8, 16, 16), (16, TOKENS, TOKENS)])
+    mixed = TreeAttention.apply(*heads, blocks, SIZE**-0.5).reshape(TOKENS, many)
+    shapes = ((WIDTH, many), (INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
+    inner = [some(*shape) for shape in shapes]
+    out = Finish.apply(states, mixed, EPS, some(WIDTH), *inner, *[None] * 4)
+    RootMeanSquare.apply(out, some(WIDTH), EPS).sum().backward()
+
+
+def main() -> None:
+    """One process compiles; others leave it to that one."""
+    if sys.platform == "linux":
+        end_with_parent()
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "warming.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        compile_all()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""A process beside a first run compiles what its first update needs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULE = "rolecall.models.cpu.warming"
+STARTED = f"""
+from {MODULE} import begin
+process = begin()
+print(process is not None)
+process and process.kill()
+"""
+TRAINED = """
+from pathlib import Path
+from numba.core.dispatcher import Dispatcher
+from rolecall.bench.child import set_up
+from rolecall.models.cpu import layer_loops, tree_attention
+
+set_up("update", "ours", size="smoke", folder=Path())(0)
+for module in (layer_loops, tree_attention):
+    for name, loop in vars(module).items():
+        if isinstance(loop, Dispatcher) and loop.__module__ == module.__name__ and loop.signatures:
+            hits, misses = loop.stats.cache_hits, loop.stats.cache_misses
+            print("loop", name, sum(hits.values()), sum(misses.values()))
+"""
+
+
+def run(folder: Path, *command: str) -> str:
+    places = {"NUMBA_CACHE_DIR": str(folder / "numba"), "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder, env=os.environ | places, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_finds_all_loops_that_train_compiled(tmp_path):
+    assert run(tmp_path, "-c", STARTED) == "True\n"
+    run(tmp_path, "-m", MODULE)
+    assert run(tmp_path, "-c", STARTED) == "False\n"
+    told = run(tmp_path, "-c", TRAINED).splitlines()
+    loops = {line.split()[1]: line.split()[2:] for line in told if line.startswith("loop ")}
+    assert {"begin", "begin_backward", "finish", "finish_backward", "forward", "backward"} <= {
+        *loops
+    }
+    assert {tuple(counts) for counts in loops.values()} == {("1", "0")}
+
+
+def test_a_second_process_leaves_it_to_the_first(tmp_path):
+    folder = tmp_path / "cache/rolecall"
+    folder.mkdir(parents=True)
+    with (folder / "warming.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run(tmp_path, "-m", MODULE)
+    assert list(tmp_path.rglob("*.nbc")) == []
