@@ -10,6 +10,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -32,13 +33,15 @@ def begin() -> subprocess.Popen[bytes] | None:
     """Start that process, if the loops have not been compiled here since they changed."""
     if torch.cuda.is_available() or is_kept(layer_loops.finish_backward):
         return None
-    return subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with suppress(OSError):  # the run compiles them itself
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return None
 
 
 def compile_all() -> None:
