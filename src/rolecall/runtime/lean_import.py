@@ -1,8 +1,7 @@
-"""Imports models of transformers without scikit-learn and SciPy, which cost a second and are not
-used here.
+"""Imports models of transformers without scikit-learn and SciPy, which are not used here.
 
 Where they are installed, transformers imports them with every model, for assisted generation and
-for losses of object detection.
+for losses of object detection, and that takes a second.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ MATH = {"reassoc", "contract", "nsz", "arcp"}  # infinities and NaN keep their m
 # once, and one from its cache as it was optimised twice; sums of three factors that LLVM may
 # reorder then had other bits, so that a first run differed from all later ones. For the same reason
 # inner functions are inlined by force: as symbols, the first of several versions would be taken.
+# A sum of two products has no flags at all: it could be fused in two ways, and of a loop with
+# vectors and one without, which may round otherwise, LLVM takes one by where the arrays lie.
 EACH = {"contract", "nsz"}
 DIVIDES = "numpy"  # division by 0 is infinity; a loop that could raise is no vector code
 LEAST = _F(-87.0)  # exp of less is 0 in float32
