@@ -115,7 +115,7 @@ def test_weights_are_near_what_they_were_and_take_the_bytes_that_are_told(
         held += layer.weight.nbytes + sum(x.nbytes for x in constants.values())
     section = team(model_folder, {"quantization": kind, "adapter": {}})
     section["learner"] = {"dtype": str(dtype).removeprefix("torch.")}
-    needs = memory_of(load(write(tmp_path / "team.yaml", section)), activations=False)
+    needs = memory_of(load(write(tmp_path / "team.yaml", section)), activations="none")
     [told] = [need.num_bytes for need in needs if need.part == f"weights in {kind}"]
     rest = {n: p.nbytes for n, p in model.named_parameters() if n.rpartition(".")[0] not in layers}
     assert held + sum(rest.values()) - told == pytest.approx(0, abs=len(layers) * 8)

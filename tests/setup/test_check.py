@@ -52,7 +52,7 @@ def test_sizes_are_those_of_the_models_that_are_then_made(case, model_folder, tm
     config = relay_config(model_folder, **algorithm_cases(model_folder)[case])
     config["engine"] = {"cache_gb": 0.01}
     plan = load_plan(write(tmp_path / "team.yaml", config))
-    needs = memory_of(plan.config, activations=False)
+    needs = memory_of(plan.config, activations="none")
     told = {(need.owner, need.part): need for need in needs}
     run = building.build(plan)
     for name, learner in run.learners.items():

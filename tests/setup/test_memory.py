@@ -256,7 +256,7 @@ def recipe(*overrides: str):
 
 
 def test_a_resting_optimizer_is_in_the_computers_memory():
-    both, resting = (memory_of(recipe(f"learner.offload={on}"), auto="cuda:0", activations=False)
+    both, resting = (memory_of(recipe(f"learner.offload={on}"), auto="cuda:0", activations="none")
                      for on in ("false", "true"))  # fmt: skip
     [before], [after, host] = peaks(both), peaks(resting)
     moments = 8 * size_of("Qwen/Qwen3-4B").parameters
@@ -266,7 +266,7 @@ def test_a_resting_optimizer_is_in_the_computers_memory():
 
 
 def test_shards_divide_what_an_optimizer_needs():
-    needs = memory_of(recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations=False)
+    needs = memory_of(recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations="none")
     weights = [n for n in needs if (n.owner, n.part) == ("policy solver", "weights")]
     assert [need.device for need in weights] == [f"cuda:{rank}" for rank in range(8)]
     size = size_of("Qwen/Qwen3-4B")
@@ -277,7 +277,7 @@ def test_shards_divide_what_an_optimizer_needs():
 
 def test_every_rank_holds_the_base_of_an_adapter():
     config = load(find("drmas_math_80gb"), ["learner={name: replicated, ranks: 3}"])
-    needs = memory_of(config, auto="cuda:0", activations=False)
+    needs = memory_of(config, auto="cuda:0", activations="none")
     bases = [n.num_bytes for n in needs if n.owner == "base Qwen/Qwen3-4B"]
     assert bases == [4 * size_of("Qwen/Qwen3-4B").parameters] * 3
 
@@ -329,7 +329,7 @@ def test_longer_answers_of_an_evaluation_count_in_what_is_sampled_and_not_in_wha
             algorithm="qmix", critics={"mixer": {"base": str(model_folder)}},
             learner={"tokens_per_batch": 16},
         )  # fmt: skip
-        needs = memory_of(load(write(tmp_path / "c.yaml", config)), activations=False)
+        needs = memory_of(load(write(tmp_path / "c.yaml", config)), activations="none")
         return {(need.owner, need.part): need.num_bytes for need in needs}
 
     def rows(found):
@@ -354,11 +354,11 @@ def test_opponents_and_references_are_counted(model_folder, tmp_path):
     config = load(write(tmp_path / "team.yaml", relay_config(model_folder, **case)))
     weights = 4 * size_of(str(model_folder)).parameters
     for auto, place in (("cpu", "cpu"), ("cuda:0", memory.HOST)):
-        needs = memory_of(config, auto=auto, activations=False)
+        needs = memory_of(config, auto=auto, activations="none")
         [pool] = [need for need in needs if need.owner == "opponent pool of b"]
         assert (pool.device, pool.num_bytes) == (place, 2 * weights)
         assert "policy b" in {need.owner for need in needs}  # those that it plays now
-    needs = memory_of(load(find("mathchat_coach")), auto="cuda:0", activations=False)
+    needs = memory_of(load(find("mathchat_coach")), auto="cuda:0", activations="none")
     references = [n for n in needs if n.owner.startswith("reference of") and n.phase == "credit"]
     assert [n.num_bytes for n in references] == 3 * [4 * size_of("Qwen/Qwen3-4B").parameters]
 

@@ -42,7 +42,7 @@ Replay = Callable[[Episode, Swap | None], Coroutine[Any, Any, Episode]]
 class Algorithm(BaseModel, ABC):
     """Hyperparameters that every algorithm here has, the hooks, and the clipped policy loss."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     min_group: ClassVar[int] = 2
     """Fewest episodes of a task that can be compared."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, model_validator
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
@@ -33,8 +33,6 @@ OWN = frozenset({"experts", "reward", "inner"})
 
 class Imitating(_Joins):
     """What MA-AIRL adds to another algorithm: who pays for its turns."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     discriminator: ClassVar[str | None] = "discriminator"
 

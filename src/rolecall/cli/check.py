@@ -69,7 +69,7 @@ def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
         },
         "agents": agents_of(plan),
         "step": _step(plan, opened),
-        "memory": [asdict(need) for need in memory_of(config, activations=False)],
+        "memory": [asdict(need) for need in memory_of(config, activations="none")],
     }
 
 

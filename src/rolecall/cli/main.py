@@ -20,7 +20,7 @@ from rolecall.cli import (
 from rolecall.cli.output import fail
 from rolecall.config.errors import ConfigError
 from rolecall.errors import StoppedError
-from rolecall.runtime.memory import keep_freed_memory, seldom_collected
+from rolecall.runtime.memory import keep_freed_memory, seldom_collected, with_room_for_frames
 
 app = typer.Typer(
     add_completion=False,
@@ -56,6 +56,7 @@ serve_app.command("sandbox")(serving_commands.serve_sandbox)
 serve_app.command("search")(serving_commands.serve_search)
 
 
+@with_room_for_frames
 def main() -> None:
     """Entry point of `rolecall`."""
     keep_freed_memory()

@@ -9,6 +9,7 @@ import typer
 
 from rolecall.cli.arguments import Json, Overrides, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.runtime.memory import importing
 
 
 def train(
@@ -27,7 +28,8 @@ def train(
     if torchrun.is_server():
         torchrun.serve_trainer(child.serve)
         return
-    from rolecall.cli.train import train as command
+    with importing():
+        from rolecall.cli.train import train as command
 
     with people_on_stderr(json_file):
         found = command(

@@ -16,6 +16,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.monitor import summary, terminal
+from rolecall.runtime.memory import importing
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
@@ -65,10 +66,11 @@ def train(
             )
             return summarised(folder, config)
         console.print(agents_table(agents_of(plan)))
-        from rolecall.models.cpu import warming
+        with importing():
+            from rolecall.models.cpu import warming
 
-        warming.begin()
-        from rolecall.cli.one_run import to_the_end
+            warming.begin()
+            from rolecall.cli.one_run import to_the_end
 
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)

@@ -13,7 +13,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class Optimizer(BaseModel):
     """AdamW with gradient clipping and a schedule."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     lr: float | None = Field(None, gt=0, le=10)
     """Learning rate; by default 1e-6, and 2e-5 for an adapter."""

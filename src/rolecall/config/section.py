@@ -1,4 +1,4 @@
-"""Makes unknown keys of a section errors, and the docstrings of known ones their help."""
+"""Makes unknown keys of a section errors."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -13,9 +13,7 @@ from rolecall.types import Floats, Ids, Message
 class Sampling(BaseModel):
     """How one agent's tokens are sampled."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     temperature: float = Field(1.0, ge=0.0, le=100.0)
     """Logits are divided by it; 0 takes the most likely token (evaluation only)."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from transformers import utils
+from rolecall.runtime.kept_listing import kept_listing
+
+with kept_listing():
+    from transformers import utils
 
 UNUSED = ("is_sklearn_available", "is_scipy_available")
 

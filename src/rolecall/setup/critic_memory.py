@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from rolecall.config.schema import Config
 from rolecall.critics.utilities import num_weights
-from rolecall.models.saved_activations import kept_in_last, kept_per_token
 from rolecall.models.sizes import Size
+from rolecall.setup.activations import Activations, kept_by_last, kept_by_layer
 from rolecall.setup.needs import BYTES, Need, need_of, training
 
 UPDATE = "update of the critic"
@@ -31,11 +29,17 @@ def value_heads(
 
 
 def joint(
-    name: str, size: Size | None, config: Config, *, device: str, longest: int, measures: bool
+    name: str,
+    size: Size | None,
+    config: Config,
+    *,
+    device: str,
+    longest: int,
+    activations: Activations,
 ) -> Iterator[Need]:
     """A model of its own that is trained, with an output for each agent.
 
-    `longest`: tokens of the longest conversation; `measures`: also what its batches keep.
+    `longest`: tokens of the longest conversation.
     """
     owner, dtype = f"critic {name}", config.learner.dtype
     count = None if size is None else size.parameters
@@ -43,13 +47,13 @@ def joint(
     outputs = len(config.team)
     head = None if size is None else outputs * (size.width + 1)
     yield from training(f"head of {owner}", head, dtype="float32", device=device, phase=UPDATE)
-    if not measures:
+    if activations == "none":
         return
     if size is None:
         yield Need(owner, "activations", None, device, UPDATE)
         return
-    kept = kept_per_token(size.config, dtype=getattr(torch, dtype), adapter=None)
-    last = kept_in_last(size.config, dtype=getattr(torch, dtype))
+    kept = kept_by_layer(size, activations, dtype=dtype)
+    last = kept_by_last(size, activations, dtype=dtype)
     if kept is None or last is None:
         yield Need(owner, "activations", None, device, UPDATE)
         return
@@ -67,7 +71,7 @@ def mixer(
     *,
     device: str,
     longest: int,
-    measures: bool,
+    activations: Activations,
 ) -> Iterator[Need]:
     """Utilities of the policies, whose models have these widths; what mixes them, and its reader.
 
@@ -82,8 +86,8 @@ def mixer(
     yield need_of(owner, "weights", reader.parameters, BYTES[dtype], device)
     states = 2 * longest * reader.width  # and their sums
     yield need_of(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
-    if measures:
-        kept = kept_per_token(reader.config, dtype=getattr(torch, dtype), adapter=None)
+    if activations != "none":
+        kept = kept_by_layer(reader, activations, dtype=dtype)
         whole = None if kept is None else int(longest * kept)
         yield Need(owner, "one layer", whole, device, CREDIT)
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
@@ -23,9 +21,9 @@ from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.quantized import linear_layers, num_bytes
-from rolecall.models.saved_activations import kept_per_token
 from rolecall.models.sizes import Size, size_of
 from rolecall.setup import critic_memory
+from rolecall.setup.activations import Activations, kept_by_layer
 from rolecall.setup.devices import (
     engine_devices,
     full_name,
@@ -55,11 +53,14 @@ class Peak:
         return self.device != HOST
 
 
-def memory_of(config: Config, *, auto: str = "cpu", activations: bool = True) -> list[Need]:
+def memory_of(
+    config: Config, *, auto: str = "cpu", activations: Activations = "measured"
+) -> list[Need]:
     """Each policy, reference, critic, opponent pool, the engines' weights and caches.
 
-    `auto`: the device that this name stands for; `activations`: also measure what batches keep,
-    which takes seconds. Raises ConfigError for an adapter that fits no layer.
+    `auto`: the device that this name stands for; `activations`: what is said about what batches
+    keep, which takes seconds to measure. Raises ConfigError for an adapter that fits no layer,
+    where it is measured.
     """
     return list(_Planner(config, auto=auto, activations=activations).needs())
 
@@ -118,7 +119,7 @@ def _in_context(answers: list[int], size: Size | None) -> int:
 
 
 class _Planner:
-    def __init__(self, config: Config, *, auto: str, activations: bool) -> None:
+    def __init__(self, config: Config, *, auto: str, activations: Activations) -> None:
         self.config, self.auto, self.activations = config, auto, activations
         self._sizes: dict[str, Size | None] = {}
         self._shared: set[tuple[str, str]] = set()  # bases whose frozen weights adapters share
@@ -231,14 +232,16 @@ class _Planner:
 
     def _batch(self, name: str, owner: str, size: Size | None, device: str) -> Iterator[Need]:
         """What one forward and backward pass holds."""
-        if not self.activations:
+        if self.activations == "none":
             return
         config, policy = self.config, self.config.policies[name]
         update, learner = f"update of {name}", config.learner_of(name)
-        dtype, kept = getattr(torch, learner.dtype), None
+        kept = None
         try:
             if size is not None:
-                kept = kept_per_token(size.config, dtype=dtype, adapter=policy.adapter)
+                kept = kept_by_layer(
+                    size, self.activations, dtype=learner.dtype, adapter=policy.adapter
+                )
         except ValueError as error:
             raise ConfigError(f"policies.{name}.adapter: {error}") from error
         if size is None or kept is None:
@@ -352,7 +355,7 @@ class _Planner:
         if name == "team":
             longest = longest_row(config, size)
             yield from critic_memory.joint(
-                name, size, config, device=device, longest=longest, measures=self.activations
+                name, size, config, device=device, longest=longest, activations=self.activations
             )
         elif name == "mixer" and (size is not None or base is None):
             bases = [p.base for name, p in config.policies.items() if self._is_here(name)]
@@ -360,7 +363,7 @@ class _Planner:
             widths = [each.width for each in sizes if each is not None]
             longest = longest_sampled(config, size)  # it may choose what is said, also in those
             yield from critic_memory.mixer(
-                widths, size, config, device=device, longest=longest, measures=self.activations
+                widths, size, config, device=device, longest=longest, activations=self.activations
             )
         elif base is not None:
             yield critic_memory.frozen(name, size, dtype=dtype, device=device)

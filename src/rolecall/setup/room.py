@@ -7,10 +7,10 @@ import torch
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.models.devices import memory_in
-from rolecall.setup.memory import memory_of, peaks
+from rolecall.setup.activations import Activations
+from rolecall.setup.memory import Peak, memory_of, peaks
 
 RESERVED = int(1e9)  # of each device for libraries: CUDA's context, or Python's modules
-LOOKED_INTO = 0.1  # share of the room above which activations are measured, which takes seconds
 
 
 def rooms() -> dict[str, int]:
@@ -30,13 +30,22 @@ def check_room(config: Config, machine: dict[str, int] | None = None) -> None:
     """
     machine = machine or rooms() | {"cpu": memory_in(torch.device("cpu"))}
     auto = next(iter(machine))
-    most = peaks(memory_of(config, auto=auto, activations=False))
-    if not any(p.num_bytes > LOOKED_INTO * machine.get(p.device, p.num_bytes) for p in most):
+    if not _too_large(config, machine, auto, "at most"):
         return
-    for peak in peaks(memory_of(config, auto=auto)):
-        room = machine.get(peak.device)
-        if peak.is_device and room is not None and peak.num_bytes + RESERVED > room:
-            raise ConfigError(
-                f"policies: {peak.device} would hold {peak.num_bytes / 1e9:.1f} GB "
-                f"({peak.phase}) and has {room / 1e9:.1f}; `rolecall plan` says what would fit"
-            )
+    for peak in _too_large(config, machine, auto, "measured"):
+        raise ConfigError(
+            f"policies: {peak.device} would hold {peak.num_bytes / 1e9:.1f} GB "
+            f"({peak.phase}) and has {machine[peak.device] / 1e9:.1f}; `rolecall plan` says what "
+            "would fit"
+        )
+
+
+def _too_large(
+    config: Config, machine: dict[str, int], auto: str, activations: Activations
+) -> list[Peak]:
+    return [
+        peak
+        for peak in peaks(memory_of(config, auto=auto, activations=activations))
+        if peak.is_device and peak.device in machine
+        if peak.num_bytes + RESERVED > machine[peak.device]
+    ]
