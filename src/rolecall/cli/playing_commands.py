@@ -64,7 +64,8 @@ def evaluate(
     json_file: Json = None,
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""
-    from rolecall.cli.evaluate import evaluate as command
+    with importing():
+        from rolecall.cli.evaluate import evaluate as command
 
     with people_on_stderr(json_file):
         found = command(
@@ -92,7 +93,8 @@ def crossplay(
     json_file: Json = None,
 ) -> None:
     """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
-    from rolecall.cli.crossplay import crossplay as command
+    with importing():
+        from rolecall.cli.crossplay import crossplay as command
 
     runs = [part for part in given if "=" not in part]
     overrides = [part for part in given if "=" in part]
@@ -137,8 +139,9 @@ def collect(
     json_file: Json = None,
 ) -> None:
     """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
-    from rolecall.cli.collect import collect as command
-    from rolecall.config.collecting import collect_config
+    with importing():
+        from rolecall.cli.collect import collect as command
+        from rolecall.config.collecting import collect_config
 
     given: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
     given |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
@@ -91,25 +91,18 @@ class _Finder(MetaPathFinder):
         if fullname != LISTS:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
 
 
-class _Loader(Loader):
+class _Loader(SourceFileLoader):
     """Loads the module as it is, and then changes its function."""
 
-    def __init__(self, plain: Loader) -> None:
-        self.plain = plain
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.plain.create_module(spec)
-
     def exec_module(self, module: ModuleType) -> None:
-        self.plain.exec_module(module)
-        make = getattr(module, LIST, None)
-        if make is not None and module.__file__ is not None:
-            source = Path(module.__file__)
-            file = Path(cache_from_source(__file__)).with_suffix(".models")
-            kept = of_kept(make, source.parents[1] / "models", file, source=source)
+        super().exec_module(module)
+        make, source = getattr(module, LIST, None), Path(self.path)
+        models, file = source.parents[1] / "models", Path(cache_from_source(__file__))
+        if make is not None and models.is_dir():
+            kept = of_kept(make, models, file.with_suffix(".models"), source=source)
             setattr(module, LIST, kept)

@@ -1,0 +1,70 @@
+"""A run that does not fit is refused; what batches keep is measured only where it may not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import find, load
+from rolecall.config.schema import Adapter
+from rolecall.models import saved_activations
+from rolecall.models.sizes import size_of
+from rolecall.setup.activations import kept_by_last, kept_by_layer
+from rolecall.setup.memory import memory_of, peaks
+from rolecall.setup.room import RESERVED, check_room
+from tests.families import make
+
+# Those that keep most for their size: norms, gates or experts of their own.
+FAMILIES = [
+    ("full", "BitNet"), ("full", "NanoChat"), ("full", "OPT"), ("full", "Persimmon"),
+    ("full", "Llama"), ("ruled", "Laguna"),
+]  # fmt: skip
+WITHOUT_ADAPTERS = [("full", "Mixtral"), ("apart", "Llama4Text")]
+CASES = [(*family, adapter) for family in FAMILIES for adapter in (None, Adapter(rank=8))]
+CASES += [(*family, None) for family in WITHOUT_ADAPTERS]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What has been measured since the test began."""
+    found: dict[str, float | None] = {}
+    monkeypatch.setattr(saved_activations, "_known", found)
+    return found
+
+
+def largest(*overrides: str) -> int:
+    config = load(find("math"), list(overrides))
+    return max(peak.num_bytes for peak in peaks(memory_of(config)) if peak.is_device)
+
+
+def test_a_small_run_is_begun_without_measuring(measured):
+    check_room(load(find("math")), machine={"cpu": int(24e9)})
+    assert not measured
+
+
+def test_what_may_not_fit_is_measured_and_begun_where_it_does(measured):
+    many = "learner.tokens_per_batch=400000"
+    needed = largest(many)
+    measured.clear()
+    config = load(find("math"), [many])
+    check_room(config, machine={"cpu": needed + RESERVED})
+    assert measured
+    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(update of .*\) and has"):
+        check_room(config, machine={"cpu": needed + RESERVED - 1})
+
+
+def test_a_cache_that_does_not_fit_is_refused():
+    config = load(find("math"))
+    with pytest.raises(ConfigError, match=r"would hold 4\.0 GB \(sampling\) and has 4\.5"):
+        check_room(config, machine={"cpu": int(4.5e9)})
+
+
+@pytest.mark.parametrize(("kind", "name", "adapter"), CASES)
+def test_more_is_expected_than_any_family_keeps(kind, name, adapter, tmp_path):
+    size = size_of(str(make(tmp_path / "model", kind, name)))
+    kept = kept_by_layer(size, "measured", dtype="float32", adapter=adapter)
+    assert kept is not None
+    assert kept < kept_by_layer(size, "at most", dtype="float32", adapter=adapter) < 5 * kept
+    last = kept_by_last(size, "measured", dtype="float32")
+    assert last is not None
+    assert last < kept_by_last(size, "at most", dtype="float32")
