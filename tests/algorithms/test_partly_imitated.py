@@ -69,6 +69,9 @@ def test_a_token_on_a_boundary_is_imitated_only_if_both_sides_are_right(merging)
             (("-that is wr", "ong wait"), [0, 0, 0, 1, 1]),  # ` wrong` is one token
             (("that is", "- wrong", " wait"), [1, 1, 0, 1, 1]),
             (("that is", "- wrong"), [1, 1, 0, 0]),
+            (("- ", "a"), [0, 1, 1]),  # two tokens: there is no ` a`
+            (("that", "- ", " wait"), [1, 0, 1, 1]),
+            ((" ", "-a", " "), [1, 0, 1, 1]),
         ):
             parts = as_parts(*texts)
             ids, found = tokenised(tokenizer, parts_of(parts, "r:1"), "r:1")

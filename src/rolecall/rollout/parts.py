@@ -75,10 +75,13 @@ def tokenised(tokenizer: Tokenizer, parts: list[Part], place: str) -> tuple[Ids,
         [np.full(len(text), part.imitated) for text, part in zip(texts, parts, strict=True)]
     )
     weights, before = [], 0
-    for start, end in found["offset_mapping"]:
+    for token, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
         # Some tokenizers leave a word's space out of its token's place: it is between two places.
+        # That of a token of spaces alone is empty; at the beginning it does not say where they end.
+        if start == end <= before:
+            end = before + max(1, len(tokenizer.decode([token])))
         start = min(start, before)
-        weights.append(float(imitated[start : max(end, start + 1)].all()))
+        weights.append(float(imitated[start:end].all()))
         before = max(before, end)
     weights.append(float(parts[-1].imitated))
     if not any(weights):
