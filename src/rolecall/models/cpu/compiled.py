@@ -19,7 +19,7 @@ from numba import njit
 
 def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`njit` of what loops are made of: it counts no references, and so makes no arrays of its own
-    (`scratch.py` has them).
+    (`loop_memory.py` has them).
     """
     return njit(loop, _nrt=False, **options)
 

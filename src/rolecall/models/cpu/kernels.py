@@ -25,8 +25,8 @@ from rolecall.models.cpu.elementary import (
     exponentials,
     largest,
 )
+from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.scratch import give_back, taken
 
 PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads

@@ -26,8 +26,8 @@ from rolecall.models.cpu.kernels import (
     turn,
     turn_back,
 )
+from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.scratch import give_back, taken
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import add_product
 

@@ -16,8 +16,8 @@ import numpy as np
 from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.cpu.loop_memory import give_back, taken, zeros
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.scratch import give_back, taken, zeros
 from rolecall.models.cpu.tiles import add_product, one_block, prefetch, two_blocks
 
 UNLIMITED = 2**62  # positions: no window

@@ -14,8 +14,8 @@ from numba import njit
 
 from rolecall.models.cpu.compiled import kept
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
+from rolecall.models.cpu.loop_memory import view
 from rolecall.models.cpu.paged_attention import attend
-from rolecall.models.cpu.scratch import view
 from rolecall.models.cpu.tiled_products import multiply
 
 _F = np.float32

@@ -17,8 +17,8 @@ from rolecall.models.cpu import kernels
 from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
+from rolecall.models.cpu.loop_memory import give_back, zeros
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.scratch import give_back, zeros
 from rolecall.models.cpu.tiles import add_product
 
 COLUMNS = 32  # outputs that are laid out side by side

@@ -24,8 +24,8 @@ from rolecall.models.cpu import kernels
 from rolecall.models.cpu.compiled import kept, uncounted
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE, flat
+from rolecall.models.cpu.loop_memory import give_back, taken, zeros
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.scratch import give_back, taken, zeros
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
 
 BLOCK = 16  # most tokens of a block

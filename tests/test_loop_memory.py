@@ -12,7 +12,7 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from rolecall.models import cpu
-from rolecall.models.cpu.scratch import LINE, give_back, taken, view, zeros
+from rolecall.models.cpu.loop_memory import LINE, give_back, taken, view, zeros
 
 
 @njit
