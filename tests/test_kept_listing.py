@@ -17,9 +17,12 @@ from {LISTS} import {LIST} as plain
 expected = plain(sys.argv[1])
 del sys.modules["transformers"], sys.modules["{LISTS}"]
 from rolecall.runtime.kept_listing import kept_listing
+sys.pycache_prefix = sys.argv[2]
 with kept_listing():
     import transformers
     from {LISTS} import {LIST} as kept
+    transformers.models
+sys.pycache_prefix = None
 for folder in (sys.argv[1], sys.argv[1] + "/__init__.py"):
     print(kept(folder) == expected, len(expected) > 100)
 print(kept(sys.argv[1] + "/qwen3") == expected["qwen3"])
@@ -56,11 +59,10 @@ def test_transformers_is_told_what_it_would_have_found(tmp_path):
     import transformers
 
     models = Path(transformers.__file__).with_name("models")
-    env = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for _ in range(2):  # made, and read
         done = subprocess.run(
-            [sys.executable, "-c", SAME, str(models)],
+            [sys.executable, "-c", SAME, str(models), str(tmp_path)],
             env=env, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stdout.split() == [*["True"] * 5, "[]", "Qwen3ForCausalLM"]
