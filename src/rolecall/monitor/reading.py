@@ -8,16 +8,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from rolecall.storage.numbered import numbered
 from rolecall.tags import thinking, visible
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
     from rolecall.storage.run_folder import RunFolder
 
+Condition = tuple[str, str, Any]  # column, "=" or "in", value
 OF_TALK = ("source", "task", "episode", "attempt", "score", "episode_rewards", "error")
 # Where episodes of held-out tasks lie, those first that count most after the same step.
 HELD_OUT = (("evaluated", "evaluation"), ("", "evaluation"), ("", "validation"))
@@ -119,14 +116,14 @@ def worst(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
 
 def attempts(file: Path, task: str, *, source: str | None = None) -> list[Talk]:
     """Every attempt at one task, by attempt; `source` where several have a task of that id."""
-    where = pc.field("task") == task
+    where = [("task", "=", task)]
     if source is not None:
-        where &= pc.field("source") == source
+        where.append(("source", "=", source))
     return sorted(_load(file, where), key=lambda talk: (talk.source, talk.attempt, talk.episode))
 
 
 def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list[Talk]:
-    rows = pq.read_table(file, columns=list(RANKED)).to_pylist()
+    rows = _rows(file, RANKED)
     order: list[tuple[float, float, tuple[str, str], str]] = []
     for key, turns in _by_episode(rows).items():
         first = turns[0]
@@ -139,10 +136,10 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
         picked.setdefault((source, task if one_per_task else episode), (source, episode))
     keys = list(picked.values())[:number]
     episodes = [episode for _, episode in keys]
-    talks = {
-        (talk.source, talk.episode): talk
-        for talk in _load(file, pc.field("episode").isin(pa.array(episodes, pa.string())))
-    }
+    if not episodes:
+        return []
+    found = _load(file, [("episode", "in", episodes)])
+    talks = {(talk.source, talk.episode): talk for talk in found}
     return [talks[key] for key in keys]
 
 
@@ -154,9 +151,19 @@ def _worth(row: dict[str, Any]) -> float:
     return fmean(rewards) if rewards else 0.0
 
 
-def _load(file: Path, where: pc.Expression) -> list[Talk]:
-    rows = pq.read_table(file, columns=list(SHOWN), filters=where).to_pylist()
-    return [_talk(turns) for turns in _by_episode(rows).values()]
+def _load(file: Path, where: list[Condition]) -> list[Talk]:
+    return [_talk(turns) for turns in _by_episode(_rows(file, SHOWN, where)).values()]
+
+
+def _rows(
+    file: Path, columns: tuple[str, ...], where: list[Condition] | None = None
+) -> list[dict[str, Any]]:
+    from pyarrow import parquet  # a command begins without it
+
+    rows: list[dict[str, Any]] = parquet.read_table(
+        file, columns=list(columns), filters=where
+    ).to_pylist()
+    return rows
 
 
 def _by_episode(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:

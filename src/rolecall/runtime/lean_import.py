@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rolecall.runtime.kept_listing import kept_listing
+from rolecall.runtime.kept_lists import kept_lists
 
-with kept_listing():
+with kept_lists():
     from transformers import utils
 
 UNUSED = ("is_sklearn_available", "is_scipy_available")

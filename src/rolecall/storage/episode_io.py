@@ -9,12 +9,11 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rolecall.types import CoachNote, Episode, Message, Task, Turn, Utility
 
@@ -94,47 +93,51 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-# One row a turn; what belongs to the episode is repeated. An episode without turns has one row.
-SCHEMA = pa.schema(
-    [
-        ("step", pa.int32()),
-        ("split", pa.string()),
-        ("task", pa.string()),
-        ("source", pa.string()),
-        ("question", pa.string()),
-        ("reference", pa.string()),
-        ("episode", pa.string()),
-        ("attempt", pa.int32()),
-        ("answer", pa.string()),
-        ("score", pa.float64()),
-        ("episode_rewards", pa.map_(pa.string(), pa.float64())),
-        ("error", pa.string()),
-        ("turn", pa.string()),
-        ("agent", pa.string()),
-        ("policy", pa.string()),
-        ("path", pa.list_(pa.int32())),
-        ("index", pa.int32()),
-        ("parents", pa.list_(pa.string())),
-        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("text", pa.string()),
-        ("finish", pa.string()),
-        ("valid", pa.bool_()),
-        ("trained", pa.bool_()),
-        ("chosen", pa.bool_()),
-        ("turn_rewards", pa.map_(pa.string(), pa.float64())),
-        ("advantage", pa.float64()),
-        ("prompt_token_ids", pa.list_(pa.int32())),
-        ("token_ids", pa.list_(pa.int32())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),
-        ("returns", pa.list_(pa.float32())),
-        ("values", pa.list_(pa.float32())),
-        ("ref_logprobs", pa.list_(pa.float32())),
-        ("candidate", pa.int32()),
-        ("info", pa.string()),
-        ("versions", pa.list_(pa.int32())),
-    ]
-)
+@cache
+def _schema() -> Any:
+    """One row a turn; what belongs to the episode is repeated. An episode without turns has one."""
+    import pyarrow as pa  # a command begins without it
+
+    return pa.schema(
+        [
+            ("step", pa.int32()),
+            ("split", pa.string()),
+            ("task", pa.string()),
+            ("source", pa.string()),
+            ("question", pa.string()),
+            ("reference", pa.string()),
+            ("episode", pa.string()),
+            ("attempt", pa.int32()),
+            ("answer", pa.string()),
+            ("score", pa.float64()),
+            ("episode_rewards", pa.map_(pa.string(), pa.float64())),
+            ("error", pa.string()),
+            ("turn", pa.string()),
+            ("agent", pa.string()),
+            ("policy", pa.string()),
+            ("path", pa.list_(pa.int32())),
+            ("index", pa.int32()),
+            ("parents", pa.list_(pa.string())),
+            ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+            ("text", pa.string()),
+            ("finish", pa.string()),
+            ("valid", pa.bool_()),
+            ("trained", pa.bool_()),
+            ("chosen", pa.bool_()),
+            ("turn_rewards", pa.map_(pa.string(), pa.float64())),
+            ("advantage", pa.float64()),
+            ("prompt_token_ids", pa.list_(pa.int32())),
+            ("token_ids", pa.list_(pa.int32())),
+            ("logprobs", pa.list_(pa.float32())),
+            ("advantages", pa.list_(pa.float32())),
+            ("returns", pa.list_(pa.float32())),
+            ("values", pa.list_(pa.float32())),
+            ("ref_logprobs", pa.list_(pa.float32())),
+            ("candidate", pa.int32()),
+            ("info", pa.string()),
+            ("versions", pa.list_(pa.int32())),
+        ]
+    )
 
 
 def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
@@ -152,7 +155,9 @@ class EpisodeWriter:
         self._rows: list[dict[str, Any]] = []
 
     def __enter__(self) -> EpisodeWriter:
-        self._file = pq.ParquetWriter(self._aside, SCHEMA)
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetWriter(self._aside, _schema())
         return self
 
     def write(self, episodes: Iterable[Episode]) -> None:
@@ -162,7 +167,9 @@ class EpisodeWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+        from pyarrow import Table
+
+        self._file.write_table(Table.from_pylist(self._rows, schema=_schema()))
         self._rows = []
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -179,8 +186,10 @@ def read_parquet(path: Path) -> list[Episode]:
     """The episodes of `write_parquet`, without what it leaves out: the tokens of messages, worlds'
     states, and what is only noted in `info`.
     """
+    from pyarrow import parquet
+
     found: dict[str, Episode] = {}
-    for row in pq.read_table(path).to_pylist():
+    for row in parquet.read_table(path).to_pylist():
         episode = found.setdefault(row["episode"], _read_episode(row))
         if row["turn"] is not None:
             episode.turns.append(_read_turn(row))

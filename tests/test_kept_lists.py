@@ -1,7 +1,8 @@
-"""What transformers lists of its model files is kept, and made again when one of them changes."""
+"""What transformers lists when it is imported is kept, and made again when something changes."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -9,25 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.runtime.kept_listing import LIST, LISTS, of_kept
+from rolecall.runtime.kept_lists import LISTS, MODELS, PACKAGES, kept, of_models, state_of_path
 
 SAME = f"""
-import sys
-from {LISTS} import {LIST} as plain
-expected = plain(sys.argv[1])
+import importlib.metadata, sys
+from {LISTS} import PACKAGE_DISTRIBUTION_MAPPING as packages
+from {LISTS} import {MODELS} as plain
+models, folder = sys.argv[1:]
+expected = plain(models)
 del sys.modules["transformers"], sys.modules["{LISTS}"]
-from rolecall.runtime.kept_listing import kept_listing
-sys.pycache_prefix = sys.argv[2]
-with kept_listing():
+from rolecall.runtime.kept_lists import kept_lists
+before, sys.pycache_prefix = importlib.metadata.{PACKAGES}, folder
+with kept_lists():
     import transformers
-    from {LISTS} import {LIST} as kept
     transformers.models
+    from {LISTS} import PACKAGE_DISTRIBUTION_MAPPING, {MODELS}
 sys.pycache_prefix = None
-for folder in (sys.argv[1], sys.argv[1] + "/__init__.py"):
-    print(kept(folder) == expected, len(expected) > 100)
-print(kept(sys.argv[1] + "/qwen3") == expected["qwen3"])
+print({MODELS}(models) == {MODELS}(models + "/__init__.py") == expected)
+print({MODELS}(models + "/qwen3") == expected["qwen3"], len(expected) > 100)
+print(PACKAGE_DISTRIBUTION_MAPPING == packages, importlib.metadata.{PACKAGES} is before)
 print([finder for finder in sys.meta_path if "rolecall" in type(finder).__module__])
-print(transformers.Qwen3ForCausalLM.__name__)
+print(transformers.Qwen3Config.__name__)
 """
 
 
@@ -50,7 +53,7 @@ def asked(models: Path, *, path: Path | None = None, kept: str = "kept") -> tupl
         made.append(folder)
         return {name.name: {frozenset({"torch"}): {name.name}} for name in Path(folder).iterdir()}
 
-    found = of_kept(make, models, models.parent / kept, source=models.parent / "list.py")
+    found = of_models(make, models, models.parent / kept, models.parent / "list.py")
     assert found(path or models) == found(str(path or models))
     return found(path or models), len(made)
 
@@ -65,8 +68,8 @@ def test_transformers_is_told_what_it_would_have_found(tmp_path):
             [sys.executable, "-c", SAME, str(models), str(tmp_path)],
             env=env, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        assert done.stdout.split() == [*["True"] * 5, "[]", "Qwen3ForCausalLM"]
-        assert len(list(tmp_path.rglob("*.models"))) == 1
+        assert done.stdout.split() == [*["True"] * 5, "[]", "Qwen3Config"]
+        assert len([*tmp_path.rglob("*.models"), *tmp_path.rglob("*.packages")]) == 2
 
 
 def test_the_list_is_made_once(models, monkeypatch):
@@ -115,3 +118,21 @@ def test_nothing_is_written_where_python_keeps_nothing(models, monkeypatch):
 def test_it_is_no_error_where_nothing_can_be_written(models, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert asked(models, kept="list.py/kept")[1] == 1, "a file is where the folder would be"
+
+
+def test_packages_are_listed_again_when_something_is_installed(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, "", str(site), str(tmp_path / "none")])
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def listed():
+        return kept(tmp_path / "kept", state_of_path(), importlib.metadata.packages_distributions)
+
+    assert "brand_new" not in listed()
+    info = site / "brand_new-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: brand-new\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text("brand_new\n")
+    assert listed()["brand_new"] == ["brand-new"]
+    assert listed() == importlib.metadata.packages_distributions()
