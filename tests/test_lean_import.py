@@ -47,3 +47,20 @@ except SystemExit as ended:
     print(ended.code, "transformers" in sys.modules)
 """
     assert told(code) == ["2 False"]
+
+
+def test_loops_do_without_linear_algebra_and_those_of_a_users_own_have_it():
+    code = """
+import sys
+import numpy as np
+from rolecall.models.cpu import kernels
+ones = np.ones(8, np.float32)
+kernels.norm(ones, ones, 8, np.float32(0), ones.copy())
+print("scipy.linalg" in sys.modules)
+from numba import njit
+from numba.np import arraymath
+print(arraymath._HAVE_BLAS)
+product = njit(lambda a, b: a @ b)(np.eye(2), np.ones((2, 2)))
+print(product.sum(), "scipy.linalg" in sys.modules)
+"""
+    assert told(code) == ["False", "True", "4.0 True"]
