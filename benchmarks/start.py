@@ -1,8 +1,8 @@
 """How long a command takes to begin: `python benchmarks/start.py [TIMES]`.
 
 Runs `rolecall train math` in processes of its own and says when the table of agents is shown and
-when the first pass of sampling begins, in seconds since the process was made. The first process is
-left out: it may compile.
+when the first pass of sampling begins, in seconds since the process was made. A short run before
+them compiles what an installation compiles once.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ main()
 """
 
 
-def started() -> tuple[float, ...]:
-    """Seconds until the table is shown, and until sampling begins."""
+def run(*arguments: str) -> str:
+    """What a Python of its own prints."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD],
+        return subprocess.run(
+            [sys.executable, *arguments],
             cwd=folder, env=env, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-    return tuple(float(part) for part in done.stdout.rpartition("seconds")[2].split())
+        ).stdout  # fmt: skip
 
 
 def main() -> None:
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    found = [started() for _ in range(times + 1)][1:]
+    run("-m", "rolecall", "train", "math", "trainer.steps=1")
+    told = [run("-c", CHILD).rpartition("seconds")[2].split() for _ in range(times)]
+    found = [[float(second) for second in seconds] for seconds in told]
     for what, seconds in zip(
         ("table of agents", "first pass"), zip(*found, strict=True), strict=True
     ):

@@ -8,34 +8,13 @@ others, also of those in other files: a stale one can crash a process.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from numba import njit
-
-LINEAR = "scipy.linalg"
-
-
-def _import_numpy_of_numba() -> None:
-    """Without SciPy's linear algebra, which numba imports to see whether it is there: that takes a
-    fifth of a second. A loop that needs it imports it.
-    """
-    if LINEAR in sys.modules or find_spec("scipy") is None:
-        return
-    sys.modules[LINEAR] = None  # type: ignore[assignment]  # as if there were none
-    try:
-        from numba.np import arraymath
-    finally:
-        del sys.modules[LINEAR]
-    arraymath._HAVE_BLAS = True
-
-
-_import_numpy_of_numba()
+from rolecall.models.cpu.lean_numba import njit
 
 
 def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
