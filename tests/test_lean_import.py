@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import rolecall
 
 SLOW = ("matplotlib", "pandas", "peft", "scipy.optimize", "sklearn")
 WHAT = """
@@ -64,3 +68,18 @@ product = njit(lambda a, b: a @ b)(np.eye(2), np.ones((2, 2)))
 print(product.sum(), "scipy.linalg" in sys.modules)
 """
     assert told(code) == ["False", "True", "4.0 True"]
+
+
+def test_transformers_is_imported_in_one_place():
+    """Whatever imports it first decides how. Peers of benchmarks and makers of the small models
+    import it as anybody does.
+    """
+    source = Path(rolecall.__file__).parent
+    plain = re.compile(r"^ *(from|import) transformers\b", re.M)
+    found = {
+        str(file.relative_to(source))
+        for file in source.rglob("*.py")
+        if plain.search(re.sub(r"if TYPE_CHECKING:\n(    .*\n)+", "", file.read_text()))
+    }
+    beside = {file for file in found if file.startswith(("bench/", "tiny/"))}
+    assert found - beside == {"runtime/lean_import.py"}

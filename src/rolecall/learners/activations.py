@@ -8,7 +8,8 @@ from functools import partial
 
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rolecall.runtime.lean_import import GradientCheckpointingLayer
 
 
 @contextmanager

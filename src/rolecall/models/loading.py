@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoTokenizer, GenerationConfig
-from transformers.utils import logging as transformers_logging
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.schema import Adapter
@@ -27,7 +25,13 @@ from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
 from rolecall.models.quantized import Quantization, check_device, quantize
-from rolecall.runtime.lean_import import AutoModelForCausalLM, PreTrainedModel
+from rolecall.runtime.lean_import import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    transformers_logging,
+)
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -15,10 +15,14 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from rolecall.errors import first_line
 from rolecall.interfaces.environment import World
+from rolecall.runtime.lean_import import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 from rolecall.types import Episode, Turn
 
 Chat = list[dict[str, str]]

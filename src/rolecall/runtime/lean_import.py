@@ -1,7 +1,7 @@
-"""Imports models of transformers without scikit-learn and SciPy, which are not used here.
+"""Imports what is used of transformers, without scikit-learn and SciPy, which are not used here.
 
 Where they are installed, transformers imports them with every model, for assisted generation and
-for losses of object detection, and that takes a second.
+for losses of object detection, and that takes a second. Lists that it makes are kept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ from rolecall.runtime.kept_lists import kept_lists
 with kept_lists():
     from transformers import utils
 
+__all__ = [
+    "AttentionInterface",
+    "AutoConfig",
+    "AutoModelForCausalLM",
+    "AutoModelForSequenceClassification",
+    "AutoTokenizer",
+    "GenerationConfig",
+    "GradientCheckpointingLayer",
+    "PreTrainedModel",
+    "transformers_logging",
+]
 UNUSED = ("is_sklearn_available", "is_scipy_available")
 
 
@@ -31,6 +42,14 @@ def _without_unused() -> Iterator[None]:
 
 
 with _without_unused():
-    from transformers import AttentionInterface as AttentionInterface
-    from transformers import AutoModelForCausalLM as AutoModelForCausalLM
-    from transformers import PreTrainedModel as PreTrainedModel
+    from transformers import (
+        AttentionInterface,
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        GenerationConfig,
+        PreTrainedModel,
+    )
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    from transformers.utils import logging as transformers_logging

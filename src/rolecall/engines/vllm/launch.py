@@ -124,7 +124,7 @@ def _room(adapters: dict[str, Adapter]) -> int:
 
 def _config(model: str) -> Any:
     """What the model's config file says of its text."""
-    from transformers import AutoConfig
+    from rolecall.runtime.lean_import import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(model).get_text_config()
