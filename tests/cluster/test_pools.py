@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def config_of(folder: Path, cluster, pools: dict[str, int], *, colocate: bool) -
         "name": "ray", "address": cluster.address, "heartbeat_s": 2.0, "start_timeout_s": 60.0,
         "pools": {name: {"gpus": gpus} for name, gpus in pools.items()},
     }  # fmt: skip
-    config = relay_config(folder, trainer={"steps": 1}, **NO_TEST) | ON_RAY | {"cluster": section}
+    on_ray = copy.deepcopy(ON_RAY) | {"cluster": section}  # tests change what is in it
+    config = relay_config(folder, trainer={"steps": 1}, **NO_TEST) | on_ray
     for policy in config["policies"].values():
         policy["colocate"] = colocate
     return config

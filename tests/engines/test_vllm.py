@@ -359,7 +359,7 @@ def test_files_that_do_not_fit_are_an_error_and_nothing_is_sampled_until_others_
         loop.run(engine.load_files("p", 1000, tmp_path))
     shutil.copy(base / "model.safetensors", tmp_path)
     lose(tmp_path / "model.safetensors", "model.norm.weight")
-    with pytest.raises(ValueError, match=r"lack weights: \['model.norm.weight'\], 1 in all"):
+    with pytest.raises(ValueError, match=r"weights are missing: \['model.norm.weight'\], 1 in all"):
         loop.run(engine.load_files("p", 1000, tmp_path))
     with pytest.raises(InfrastructureError, match="weights are unknown"):
         loop.run(engine.generate(request()))
