@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from rolecall.cli import doctor
@@ -22,96 +22,24 @@ from rolecall.engines.scheduler import Scheduler
 from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
-from rolecall.models.attention import flex, flex_pages, flex_proof
+from rolecall.models.attention import flex, flex_proof
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.training.trainer import Trainer
 from tests.families import TOKENIZER, make
 from tests.pretend_gpu import OnGpu, PretendGpu, pretend_gpu
+from tests.pretend_kernels import (
+    Replayed,
+    attend_by_mask,
+    attention_by,
+    pretend_kernels,
+    record,
+)
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import LIKE_GRPO, algorithm_cases, crew_config, turn
 
 NAMES = [name for name in algorithm_cases(Path("x")) if name not in LIKE_GRPO]
-
-
-def listed(
-    query: Tensor, key: Tensor, value: Tensor, *, block_mask: Any, scale: float, enable_gqa: bool
-) -> Tensor:
-    """FlexAttention, whose kernels need a GPU, by the mask over the blocks that it lists."""
-    if block_mask.full_kv_indices is not None:
-        mask = of_blocks(block_mask, query.shape[2], key.shape[2], query.device)
-    else:  # each row of the batch has its own pages
-        there, mask = of_pages(block_mask, query.device)
-        key, value = (x[0][:, there].transpose(0, 1) for x in (key, value))
-    return scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
-    )
-
-
-def listed_under_rule(
-    query: Tensor, key: Tensor, value: Tensor, block_mask: Any, scale: float,
-    softcap: float | None, sums: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The same with soft-capping, and the logarithms of the softmaxes' sums."""
-    if block_mask.full_kv_indices is not None:
-        mask = of_blocks(block_mask, query.shape[2], key.shape[2], query.device)
-    else:
-        there, mask = of_pages(block_mask, query.device)
-        key, value = (x[0][:, there].transpose(0, 1) for x in (key, value))
-    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
-    scores = scale * query @ key.transpose(2, 3)
-    if softcap is not None:
-        scores = softcap * (scores / softcap).tanh()
-    scores = scores.masked_fill(~mask, -torch.inf)
-    return scores.softmax(-1) @ value, scores.logsumexp(-1)
-
-
-def of_blocks(block_mask: Any, queries: int, keys: int, device: torch.device) -> Tensor:
-    size = block_mask.BLOCK_SIZE[1]
-    mask = torch.zeros(queries, keys, dtype=torch.bool, device=device)
-    for kind in ("kv", "full_kv"):
-        blocks = getattr(block_mask, f"{kind}_indices")[0, 0].tolist()
-        counts = getattr(block_mask, f"{kind}_num_blocks")[0, 0].tolist()
-        for block, (found, count) in enumerate(zip(blocks, counts, strict=True)):
-            here = torch.arange(block * size, (block + 1) * size, device=device)[:, None]
-            for other in found[:count]:
-                there = torch.arange(other * size, (other + 1) * size, device=device)
-                mask[here, there] = block_mask.mask_mod(0, 0, here, there)
-                assert kind == "kv" or bool(mask[here, there].all()), "a block that is not whole"
-    return mask
-
-
-def of_pages(block_mask: Any, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The positions that each row lists [R, P * PAGE], and whether it sees them."""
-    size, blocks = block_mask.BLOCK_SIZE[1], block_mask.kv_indices[:, 0, 0]
-    within, row = (torch.arange(number, device=device) for number in (size, len(blocks)))
-    there = (blocks[:, :, None] * size + within).flatten(1).long()
-    mask = block_mask.mask_mod(row[:, None], 0, 0, there)
-    number = torch.arange(there.shape[1], device=device)
-    mask &= number < block_mask.kv_num_blocks[:, 0] * size
-    return there, mask[:, None, None]
-
-
-class Replayed:
-    """A CUDA graph's place: the step again, which may not wait for the device."""
-
-    replays = recorded = 0
-
-    def __init__(self, step: cuda_graphs._Step) -> None:
-        self.step = step
-
-    def replay(self) -> None:
-        Replayed.replays += 1
-        waited = PretendGpu.waited
-        self.step.logits.copy_(self.step.forward())
-        assert PretendGpu.waited == waited, "a recorded step may not wait for the device"
-
-
-def record(step: cuda_graphs._Step, pool: Any) -> None:
-    Replayed.recorded += 1
-    step.logits = step.forward()
-    step.graph = Replayed(step)  # type: ignore[assignment]
 
 
 def learnt(config: dict, folder: Path) -> dict[str, Tensor]:
@@ -161,24 +89,17 @@ def test_waiting_is_noticed(wait):
         assert PretendGpu.waited > before
 
 
-def kernels(monkeypatch, plain: Any, under_rule: Any) -> None:
-    """What stands in for FlexAttention's kernels, which need a GPU."""
-    flex_proof.forget()
-    for module in (flex, flex_pages):
-        monkeypatch.setattr(
-            module, "compiled", lambda *_, under_rule=False: ruled if under_rule else plain
-        )
-    ruled = under_rule
+@pytest.fixture
+def recording() -> Iterator[None]:
+    with pretend_kernels():
+        yield
 
 
 @pytest.fixture
-def recording(monkeypatch) -> Iterator[None]:
-    """Steps are recorded, and attention needs no kernels of a GPU."""
-    monkeypatch.setattr(cuda_graphs._Step, "record", record)
-    kernels(monkeypatch, listed, listed_under_rule)
-    Replayed.replays = 0
-    yield
-    flex_proof.forget()
+def replace_kernels() -> Iterator[Callable[[Any, Any], None]]:
+    """Other functions take the place of FlexAttention's kernels until the test ends."""
+    with ExitStack() as stack:
+        yield lambda plain, under_rule: stack.enter_context(attention_by(plain, under_rule))
 
 
 @pytest.mark.parametrize("rows", [1, 6])
@@ -338,13 +259,13 @@ def not_compiled(*_: Any, **__: Any) -> Any:
 
 def another_answer(query: Tensor, *given: Any, **options: Any) -> Any:
     """As of a kernel that leaves the first token of a block out."""
-    out = listed(query, *given, **options)
+    out = attend_by_mask(query, *given, **options)
     return torch.cat([out[:, :, :1] * 1.1, out[:, :, 1:]], 2)
 
 
 def wrong_gradients(query: Tensor, *given: Any, **options: Any) -> Any:
     """The same numbers, whose gradients are twice as large."""
-    out = listed(query, *given, **options)
+    out = attend_by_mask(query, *given, **options)
     return 2 * out - out.detach()
 
 
@@ -362,7 +283,7 @@ def told(caplog) -> list[str]:
     ],
 )
 def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
-    model_folder, tmp_path, monkeypatch, recording, caplog, broken, uses, why
+    model_folder, tmp_path, monkeypatch, recording, replace_kernels, caplog, broken, uses, why
 ):
     """It learns what it learns with it, and one line for each use says so."""
     monkeypatch.setattr(Trainer, "_save", lambda trainer: None)
@@ -377,7 +298,7 @@ def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
         assert not told(caplog), "it holds"
         assert flex_proof.was_tried("training", gpu)
         assert flex_proof.was_tried("decoding", gpu)
-        kernels(monkeypatch, broken, broken)
+        replace_kernels(broken, broken)
         Replayed.replays = 0
         found = learnt(config, tmp_path / "broken")
         assert not flex_proof.unfit("training", torch.device("cpu"))
@@ -391,7 +312,7 @@ def test_a_run_goes_on_without_flex_attention_where_it_does_not_hold(
 
 @pytest.mark.parametrize("name", ["Gemma2", "GraniteSWA"])
 def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_it(
-    name, tmp_path, monkeypatch, recording
+    name, tmp_path, monkeypatch, recording, replace_kernels
 ):
     make(tmp_path, "ruled", name)
     prompt = np.arange(40, 60, dtype=np.int32)
@@ -399,7 +320,7 @@ def test_windows_capped_scores_and_sinks_without_flex_attention_are_those_with_i
         sound, trained = sampled_and_trained(tmp_path, prompt, gpu)
         assert not flex_proof.unfit("training", gpu)
         assert not flex_proof.unfit("decoding", gpu)
-        kernels(monkeypatch, not_compiled, not_compiled)
+        replace_kernels(not_compiled, not_compiled)
         found, without = sampled_and_trained(tmp_path, prompt, gpu)
         assert flex_proof.unfit("training", gpu)
         assert flex_proof.unfit("decoding", gpu)
@@ -426,9 +347,11 @@ def test_what_is_tried_out_is_no_part_of_a_layer_that_is_computed_again(recordin
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_the_doctor_says_whether_flex_attention_holds(monkeypatch, recording, holds):
+def test_the_doctor_says_whether_flex_attention_holds(
+    monkeypatch, recording, replace_kernels, holds
+):
     if not holds:
-        kernels(monkeypatch, wrong_gradients, wrong_gradients)
+        replace_kernels(wrong_gradients, wrong_gradients)
     with pretend_gpu() as gpu:
         found = asyncio.run(doctor._tried(gpu))
     assert found["agrees"]
@@ -439,14 +362,16 @@ def test_the_doctor_says_whether_flex_attention_holds(monkeypatch, recording, ho
     }
 
 
-def test_what_fails_later_at_another_length_is_computed_without_it(monkeypatch, recording, caplog):
+def test_what_fails_later_at_another_length_is_computed_without_it(
+    monkeypatch, recording, replace_kernels, caplog
+):
     """A kernel is compiled for each length; where the device has no memory, that is said."""
 
     def fails_at(size: int, error: type[Exception]) -> Callable[..., Tensor]:
         def kernel(query: Tensor, *given: Any, **options: Any) -> Tensor:
             if query.shape[2] >= size:
                 raise error("out of resources")
-            return listed(query, *given, **options)
+            return attend_by_mask(query, *given, **options)
 
         return kernel
 
@@ -459,11 +384,11 @@ def test_what_fails_later_at_another_length_is_computed_without_it(monkeypatch, 
             return layout.attend(0, query, key, value, scale=0.3).cpu()
 
         expected = attended()
-        kernels(monkeypatch, fails_at(700, torch.OutOfMemoryError), None)
+        replace_kernels(fails_at(700, torch.OutOfMemoryError), None)
         with pytest.raises(torch.OutOfMemoryError):
             attended()
         assert not told(caplog)
-        kernels(monkeypatch, fails_at(700, RuntimeError), None)
+        replace_kernels(fails_at(700, RuntimeError), None)
         for _ in range(2):
             assert torch.allclose(attended(), expected, atol=1e-5)
         assert flex_proof.was_tried("training", gpu)
