@@ -19,6 +19,7 @@ from torch.nn import Linear, Module
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.models.exact_head import has_mixed_product
 
 
 def is_frozen(head: Module) -> bool:
@@ -43,13 +44,14 @@ class _OfFrozenHead(Function):
     ) -> Tensor:
         logprobs = torch.empty_like(ids, dtype=torch.float32)
         slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
-        weight = head.weight.float()
+        mixed = has_mixed_product(states, head.weight)
+        weight = head.weight if mixed else head.weight.float()
         for start in range(0, len(ids), rows):
             part = slice(start, start + rows)
             logits = head(states[part]).float().contiguous()
             logprobs[part] = become_slopes(logits, ids[part], temperature[part])
             if slopes is not None:
-                slopes[part] = logits @ weight
+                slopes[part] = logits.to(weight.dtype) @ weight
         if slopes is not None:
             ctx.save_for_backward(slopes)
         return logprobs
