@@ -31,29 +31,33 @@ VOCABULARY = 256  # of a copy
 _known: dict[str, float | None] = {}
 
 
-def kept_per_token(config: Any, *, dtype: torch.dtype, adapter: Adapter | None) -> float | None:
+def kept_per_token(
+    config: Any, *, dtype: torch.dtype, adapter: Adapter | None, fuses: bool = True
+) -> float | None:
     """Bytes that a layer keeps of one token until its backward pass; `config` of transformers.
 
+    `fuses`: whether it is trained by the loops for a CPU, which keep less than other kernels do.
     None for a family of which no narrower copy can be made. Raises ValueError for an adapter that
     the model cannot have.
     """
-    key = f"{config.to_json_string(use_diff=False)} {dtype} {adapter!r}"
+    key = f"{config.to_json_string(use_diff=False)} {dtype} {adapter!r} {fuses}"
     if key not in _known:
         times = _times(config)
         narrow = adapter and adapter.model_copy(update={"rank": max(1, adapter.rank // times)})
-        grown = [_grown(copy, narrow) for copy in _copies(config, dtype)]
+        grown = [_grown(copy, narrow) for copy in _copies(config, dtype, fuses)]
         _known[key] = times * (grown[1] - grown[0]) if grown else None
     return _known[key]
 
 
-def kept_in_last(config: Any, *, dtype: torch.dtype) -> float | None:
+def kept_in_last(config: Any, *, dtype: torch.dtype, fuses: bool = True) -> float | None:
     """The same of the last layer, where few of its states are read: it computes no others."""
-    key = f"last of {config.to_json_string(use_diff=False)} {dtype}"
+    key = f"last of {config.to_json_string(use_diff=False)} {dtype} {fuses}"
     if key not in _known:
-        kept = kept_per_token(config, dtype=dtype, adapter=None)
+        kept = kept_per_token(config, dtype=dtype, adapter=None, fuses=fuses)
         if kept is None:
             return None
-        whole = _times(config) * _grown(_loaded(_copy(config, LAYERS[0]), dtype), None, reads=1)
+        copy = _loaded(_copy(config, LAYERS[0]), dtype, fuses)
+        whole = _times(config) * _grown(copy, None, reads=1)
         _known[key] = whole - (LAYERS[0] - 1) * kept
     return _known[key]
 
@@ -68,10 +72,10 @@ def _widths(config: Any) -> dict[str, int]:
     return {name: width for name, width in found.items() if isinstance(width, int) and width}
 
 
-def _copies(config: Any, dtype: torch.dtype) -> list[Any]:
+def _copies(config: Any, dtype: torch.dtype, fuses: bool) -> list[Any]:
     """Models of `LAYERS` layers; none where the numbers of a family must fit one another."""
     try:
-        return [_loaded(_copy(config, layers), dtype) for layers in LAYERS]
+        return [_loaded(_copy(config, layers), dtype, fuses) for layers in LAYERS]
     except Exception:  # each family checks its numbers in its own way
         return []
 
@@ -88,11 +92,12 @@ def _copy(config: Any, layers: int) -> Any:
     return type(config).from_dict(told | {own_names.get(name, name): small[name] for name in small})
 
 
-def _loaded(config: Any, dtype: torch.dtype) -> Any:
+def _loaded(config: Any, dtype: torch.dtype, fuses: bool) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         with redirect_stderr(StringIO()):
             AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
-        return load_model(folder, device=torch.device("cpu"), dtype=dtype, sampled=False)
+        cpu = torch.device("cpu")
+        return load_model(folder, device=cpu, dtype=dtype, sampled=False, fuses=fuses)
 
 
 def _grown(loaded: Any, adapter: Adapter | None, *, reads: int | None = None) -> float:

@@ -13,6 +13,7 @@ import torch
 from rolecall.config.schema import Adapter
 from rolecall.models.saved_activations import kept_in_last, kept_per_token
 from rolecall.models.sizes import Size
+from rolecall.setup.devices import is_gpu
 from rolecall.setup.needs import BYTES
 
 Activations = Literal["measured", "at most", "none"]  # none: what batches keep is left out
@@ -23,19 +24,30 @@ MOST = 4
 
 
 def kept_by_layer(
-    size: Size, activations: Activations, *, dtype: str, adapter: Adapter | None = None
+    size: Size,
+    activations: Activations,
+    *,
+    dtype: str,
+    device: str = "cpu",
+    adapter: Adapter | None = None,
 ) -> float | None:
     """Bytes of one token; None where it cannot be measured.
 
-    Raises ValueError for an adapter that the model cannot have, where it is measured.
+    `device`: the loops for a CPU keep less than the kernels of a GPU. Raises ValueError for an
+    adapter that the model cannot have, where it is measured.
     """
     if activations == "measured":
-        return kept_per_token(size.config, dtype=getattr(torch, dtype), adapter=adapter)
+        fuses = not is_gpu(device)
+        return kept_per_token(
+            size.config, dtype=getattr(torch, dtype), adapter=adapter, fuses=fuses
+        )
     return BYTES["float32"] * MOST * size.layer / size.width
 
 
-def kept_by_last(size: Size, activations: Activations, *, dtype: str) -> float | None:
+def kept_by_last(
+    size: Size, activations: Activations, *, dtype: str, device: str = "cpu"
+) -> float | None:
     """The same of the last layer, where few of its states are read."""
     if activations == "measured":
-        return kept_in_last(size.config, dtype=getattr(torch, dtype))
-    return kept_by_layer(size, activations, dtype=dtype)
+        return kept_in_last(size.config, dtype=getattr(torch, dtype), fuses=not is_gpu(device))
+    return kept_by_layer(size, activations, dtype=dtype, device=device)

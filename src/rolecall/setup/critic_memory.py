@@ -11,6 +11,7 @@ from rolecall.config.schema import Config
 from rolecall.critics.utilities import num_weights
 from rolecall.models.sizes import Size
 from rolecall.setup.activations import Activations, kept_by_last, kept_by_layer
+from rolecall.setup.devices import is_gpu
 from rolecall.setup.needs import BYTES, Need, need_of, training
 
 UPDATE = "update of the critic"
@@ -52,15 +53,15 @@ def joint(
     if size is None:
         yield Need(owner, "activations", None, device, UPDATE)
         return
-    kept = kept_by_layer(size, activations, dtype=dtype)
-    last = kept_by_last(size, activations, dtype=dtype)
+    kept = kept_by_layer(size, activations, dtype=dtype, device=device)
+    last = kept_by_last(size, activations, dtype=dtype, device=device)
     if kept is None or last is None:
         yield Need(owner, "activations", None, device, UPDATE)
         return
     tokens = max(config.learner.tokens_per_batch, longest)
     each = int(tokens * ((size.num_layers - 1) * kept + last))
     yield Need(owner, f"activations of {tokens:,} tokens", each, device, UPDATE)
-    if copied := _head_copy(size, dtype):
+    if copied := _head_copy(size, dtype, device):
         yield Need(owner, "the head in float32", copied, device, UPDATE)
 
 
@@ -87,7 +88,7 @@ def mixer(
     states = 2 * longest * reader.width  # and their sums
     yield need_of(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
     if activations != "none":
-        kept = kept_by_layer(reader, activations, dtype=dtype)
+        kept = kept_by_layer(reader, activations, dtype=dtype, device=device)
         whole = None if kept is None else int(longest * kept)
         yield Need(owner, "one layer", whole, device, CREDIT)
 
@@ -98,6 +99,6 @@ def frozen(name: str, size: Size | None, *, dtype: str, device: str) -> Need:
     return need_of(f"critic {name}", "weights", count, BYTES[dtype], device)
 
 
-def _head_copy(size: Size, dtype: str) -> int:
-    """A head that is stored in bfloat16 computes with a copy in float32."""
-    return 0 if dtype == "float32" else 4 * size.vocabulary * size.width
+def _head_copy(size: Size, dtype: str, device: str) -> int:
+    """On a CPU a head that is stored in bfloat16 computes with a copy in float32."""
+    return 0 if dtype == "float32" or is_gpu(device) else 4 * size.vocabulary * size.width

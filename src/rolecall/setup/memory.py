@@ -240,7 +240,11 @@ class _Planner:
         try:
             if size is not None:
                 kept = kept_by_layer(
-                    size, self.activations, dtype=learner.dtype, adapter=policy.adapter
+                    size,
+                    self.activations,
+                    dtype=learner.dtype,
+                    device=device,
+                    adapter=policy.adapter,
                 )
         except ValueError as error:
             raise ConfigError(f"policies.{name}.adapter: {error}") from error
@@ -253,7 +257,7 @@ class _Planner:
         yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)
         rows = min(tokens, max(1, LARGEST_LOGITS // size.vocabulary))
         logits = self._logits_held(name, device) * 4 * rows * size.vocabulary
-        if learner.dtype != "float32":
+        if learner.dtype != "float32" and not is_gpu(device):
             logits += 4 * size.vocabulary * size.width  # the head computes in float32
         layer = int(tokens * kept) if again else 0  # computed when the logits are gone
         label = "one layer, computed again" if layer > logits else f"logits of {rows:,} tokens"
