@@ -13,7 +13,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: gpu gpu-needs gpu-archive demo test test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -81,6 +81,30 @@ bench-check: $(VENV)/bench
 	$(BIN)/rolecall bench team-rollout-s update grpo-step --pairs 3 --against benchmarks/results
 	$(BIN)/rolecall bench team-rollout-l team-rollout-l-bf16 grpo-step-l --peer vllm --peer trl \
 		--pairs 2 --against benchmarks/results
+
+# Checks and benchmarks on a GPU; results in build/gpu.json and docs/gpu.md. `make gpu ARGS="--parts
+# engine"` runs one part; what has passed is not run again unless ARGS holds --again. Without a
+# network unpack the archive of `make gpu-archive` first: it is used where it lies in build/.
+GPU_ARCHIVE := build/gpu-archive.tar
+ifneq ($(wildcard $(GPU_ARCHIVE)),)
+GPU_PYTHON := GPU_COMMIT=$$(cat build/gpu-wheels/commit) PYTHONPATH=src:build/gpu-site $(PYTHON)
+gpu-needs: build/gpu-site
+else
+GPU_PYTHON := $(BIN)/python
+gpu-needs: $(VENV)/dev
+endif
+
+build/gpu-site: $(GPU_ARCHIVE)
+	rm -rf build/gpu-wheels $@ && mkdir -p build/gpu-wheels
+	tar --extract --file $(GPU_ARCHIVE) --directory build/gpu-wheels
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --target $@ build/gpu-wheels/*.whl
+	touch $@
+
+gpu: gpu-needs
+	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
+
+gpu-archive: $(VENV)/dev
+	benchmarks/gpu/pack_archive.sh $(BIN)/pip $(GPU_ARCHIVE)
 
 prove-learning: $(VENV)/dev
 	$(BIN)/python benchmarks/prove_learning.py

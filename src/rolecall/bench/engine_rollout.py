@@ -38,9 +38,18 @@ def set_up_unordered(size: TeamSize, folder: Path) -> Measure:
 def _set_up(size: TeamSize, folder: Path, *, deterministic: bool) -> Measure:
     base = str(random_model(folder, size.model))
     network = load_model(base, device=torch.device("cpu"), dtype=getattr(torch, size.dtype))
-    models = {POLICY: LanguageModel(network, load_tokenizer(base))}
+    model = LanguageModel(network, load_tokenizer(base))
+    return measure_talks(model, size, deterministic=deterministic)
+
+
+def measure_talks(
+    model: LanguageModel, size: TeamSize, *, deterministic: bool = True, cache_gb: float = 2.0
+) -> Measure:
+    """Return what measures the sampled tokens per second of a team's talks with this model."""
     barrier = call_tree.IdleBarrier()
-    engine = LocalEngine(models, barrier=barrier, deterministic=deterministic)
+    engine = LocalEngine(
+        {POLICY: model}, barrier=barrier, deterministic=deterministic, cache_gb=cache_gb
+    )
     runner = asyncio.Runner()  # an engine belongs to one event loop
 
     def measure(run: int) -> Measured:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 from rolecall.agents.team import Team
 from rolecall.bench import Measure, Measured
@@ -49,7 +50,12 @@ async def one_answer(team: Team, task: Task, world: World) -> Turn:
 
 
 def set_up(size: StepSize, folder: Path) -> Measure:
-    run = build(validate(_config(size, random_model(folder, size.model))))
+    return measure_steps(make_config(size, random_model(folder, size.model)))
+
+
+def measure_steps(config: Config) -> Measure:
+    """Build the run of a config, and return what measures its steps."""
+    run = build(validate(config))
     runner = asyncio.Runner()
     runner.get_loop().set_task_factory(task_factory)
 
@@ -74,14 +80,18 @@ async def _step(run: Run, step: int) -> int:
     return sum(len(turn.ids[1]) for episode in rollout.episodes for turn in episode.turns)
 
 
-def _config(size: StepSize, base: Path) -> Config:
+def make_config(
+    size: StepSize, base: Path, *, learner: dict[str, Any] | None = None, cache_gb: float = 2.0
+) -> Config:
+    """Return the config of one agent; `learner`: keys of its learner beside the dtype."""
     adapter = {"adapter": {"rank": size.rank, "alpha": 2 * size.rank, "targets": "all-linear"}}
     policy = {"base": str(base), "optimizer": {"lr": LEARNING_RATE}}
     return Config.model_validate(
         {
             "team": {"solver": {"policy": "policy", "sampling": {"max_tokens": size.completion}}},
             "policies": {"policy": policy | (adapter if size.rank else {})},
-            "learner": {"dtype": size.dtype},
+            "learner": {"dtype": size.dtype, **(learner or {})},
+            "engine": {"cache_gb": cache_gb},
             "workflow": f"{__name__}:one_answer",
             "environment": {"name": f"{__name__}:Numbers", "length": size.prompt},
             "algorithm": "grpo",

@@ -1,0 +1,1 @@
+"""Checks and benchmarks for a machine with a GPU: `make gpu`."""
