@@ -13,7 +13,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: gpu gpu-needs gpu-archive demo test test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: gpu gpu-needs gpu-archive demo system-packages test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,10 +28,21 @@ $(VENV)/dev: $(VENV)/demo
 demo: $(VENV)/demo
 	$(BIN)/rolecall train math
 
+# Installs what tests need of the system, or says how; tests that need what is missing are skipped.
+system-packages:
+	.ci/system-packages
+
 # One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
-test: $(VENV)/dev
+test: $(VENV)/dev system-packages
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not evidence and not alone"
+
+# The tests that touch system packages, on a machine that seems to have none of them.
+SYSTEM_TESTS = $(shell grep --recursive --files-with-matches --include='test_*.py' \
+	-e working_sandbox -e bwrap -e '"sandbox"' tests)
+test-without-system-packages: $(VENV)/dev
+	ROLECALL_INSTALL=0 OMP_NUM_THREADS=1 .ci/without bwrap \
+		$(PYTEST) -m "not evidence and not alone" $(SYSTEM_TESTS)
 
 # The rest of the tests: that recipes and algorithms learn what they must. Named, because each of
 # the processes would import all other test files too.

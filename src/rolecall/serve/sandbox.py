@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from rolecall.optional import needs
+from rolecall.optional import needs, optional
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap
@@ -194,8 +194,9 @@ def serve(
     unenforced: Collection[str] = (),  # limits this machine may do without
 ) -> None:
     """Run programs for whoever asks, until interrupted. Raises SandboxError if it cannot, and
-    ConfigError for an address that others can reach without a token.
+    ConfigError for a missing package or an address that others can reach without a token.
     """
+    optional("uvicorn", extra="serve")  # before a sandbox is tried out
     check_address(host, token=token)
     # Clients expect all of what is printed.
     held = Limits(memory_mb=memory_mb, output_bytes=1 << 20)
