@@ -100,7 +100,7 @@ def test_it_is_made_again_when_a_file_changes(models, monkeypatch, change):
     assert asked(models) == (found, 0)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"i\x01\x00\x00\x00"])
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"[1, 2]", b"[" * 99999, b'{"a": 1}'])
 def test_a_broken_file_is_written_anew(models, monkeypatch, content):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     (models.parent / "kept").write_bytes(content)

@@ -2,11 +2,15 @@
 
 import asyncio
 import itertools
+import json
+import socket
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import TCPStore
 
 from rolecall.models import weight_transfer
 from rolecall.models.weight_transfer import (
@@ -171,3 +175,39 @@ def test_weights_that_are_not_as_was_said_are_not_sent(wrong):
     said, got = asyncio.run(run())
     assert isinstance(said, ValueError)
     assert isinstance(got, TransferError)
+
+
+def test_a_stranger_at_the_store_cannot_say_where_the_weights_are(tmp_path):
+    """Whoever reaches the store can list and change what stands there."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept" * 100)
+    point = point_for(1, shared=True)
+    stranger = TCPStore("127.0.0.1", point.at.port, wait_for_workers=False)
+
+    def receive() -> None:
+        for _ in Receiver(CPU).weights(point.at, 0):
+            raise AssertionError("the stranger's weights came")
+
+    def answer() -> None:
+        ready = f"{point.at.secret}/ready 0"  # as `list_keys` shows it
+        stranger.wait([ready], timedelta(seconds=10))
+        signed = "0" * 64  # it cannot know a signature
+        for name in ("shapes", f"{point.at.secret}/shapes"):
+            stranger.set(name, signed + json.dumps({"a": ["torch.uint8", [400]]}))
+        for name in ("memory", f"{point.at.secret}/memory"):
+            stranger.set(name, signed + json.dumps([str(precious)]))
+
+    async def run() -> list[Exception | None]:
+        return await point.met([asyncio.to_thread(receive), asyncio.to_thread(answer)])
+
+    wrong, _ = asyncio.run(run())
+    assert isinstance(wrong, TransferError)
+    assert "was not written by this run" in str(wrong)
+    assert precious.read_bytes() == b"kept" * 100
+
+
+def test_the_store_listens_at_its_address_alone():
+    point = point_for(1, shared=True)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", point.at.port), timeout=2)
+    assert point.at.secret not in repr(point.at)

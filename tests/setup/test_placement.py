@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ from rolecall.engines.parts import EngineParts
 from rolecall.engines.several import SeveralEngines
 from rolecall.interfaces.publisher import PublishError
 from rolecall.runtime.scratch import (
-    PREFIX,
     SHARED,
     remove_shared,
     scratch_folder,
@@ -232,37 +229,6 @@ def test_files_that_an_engine_does_not_read_stop_the_run(model_folder, tmp_path)
     trainer = trainer_of(config, tmp_path / "files", Display())
     with pytest.raises(PublishError, match="after publishing 'a' version 1"):
         asyncio.run(trainer.train())
-
-
-def test_a_folder_of_shared_memory_ends_with_its_process_or_the_next_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("rolecall.runtime.scratch.MEMORY", tmp_path / "shm")
-    (tmp_path / "shm").mkdir()
-    left = tmp_path / "shm" / f"{PREFIX}{2**22 + 1}-abc"  # no process has this number
-    left.mkdir()
-    with scratch_folder(room=10) as folder:
-        assert Path(folder).parent == tmp_path / "shm"
-        assert not left.exists()
-    assert not Path(folder).exists()
-
-
-def test_a_shared_folder_stays_while_a_process_holds_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("rolecall.runtime.scratch.MEMORY", tmp_path)
-    folder = tmp_path / f"{SHARED}run"
-    code = (
-        "import pathlib, sys\nfrom rolecall.runtime.scratch import hold\n"
-        "hold(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout.readline() == b"held\n"
-        (folder / "log").touch()
-        scratch_folder(room=1).cleanup()
-        assert (folder / "log").exists()
-        process.kill()
-        process.wait()
-        scratch_folder(room=1).cleanup()
-        assert not folder.exists()
 
 
 def test_a_part_of_a_shared_folder_is_empty_each_time(tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ from rolecall.models.cpu.fused_attention import Heads
 from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.call_tree import IdleBarrier
 
 MODEL = "tiny:math"
@@ -165,7 +166,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     for name, ways in found["devices"]["cpu"].get("products", {}).items():
         speeds = ", ".join(f"{way} {speed / 1e9:,.0f}" for way, speed in ways.items())
         console.print(f"product, {name}: {speeds} GFLOP/s", highlight=False, soft_wrap=True)
-    kept = product_trials.cache_folder() / "products.json"
+    kept = cache_folder() / "products.json"
     console.print(
         f"What is fastest for a model's weights is remembered in {kept}; delete it to try again",
         highlight=False, markup=False, soft_wrap=True,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from rolecall.cluster.session import at
-from rolecall.learners.ranks import wire
+from rolecall.runtime.keyed_sockets import Address, callers, connect, read_json, send_json
 
 CALL_S = 60.0  # in which the machine that fetches must call the other one
 PART = 2**24  # bytes that are read at once
@@ -31,7 +31,7 @@ def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     address, key, size = ray.get(next(told))
     here = to(size)
     try:
-        with Client(address, authkey=key) as connection:
+        with connect(address, key, timeout_s=CALL_S) as connection:
             _receive(connection, here)
     except (EOFError, ConnectionError):
         for more in told:
@@ -40,14 +40,14 @@ def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     return here
 
 
-def offered(folder: Path) -> Iterator[tuple[Any, bytes, int]]:
+def offered(folder: Path) -> Iterator[tuple[Address, bytes, int]]:
     """An address at which the files of a folder are sent to whoever has the key, and their size."""
     import ray
 
     size = sum(file.stat().st_size for file in folder.iterdir())
-    with wire.callers(ray.util.get_node_ip_address(), number=1) as callers:
-        yield callers.address, callers.key, size
-        with callers.next(timeout_s=CALL_S) as connection:
+    with callers(ray.util.get_node_ip_address(), number=1) as listening:
+        yield listening.address, listening.key, size
+        with listening.next(timeout_s=CALL_S) as connection:
             _send(connection, folder)
 
 
@@ -55,18 +55,24 @@ def _send(connection: Connection, folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            wire.send(connection, (path.name, size))
+            send_json(connection, (path.name, size))
             sent = 0
             while sent < size:
                 sent += os.sendfile(connection.fileno(), file.fileno(), sent, size - sent)
-    wire.send(connection, None)
+    send_json(connection, None)
 
 
 def _receive(connection: Connection, folder: Path) -> None:
-    """Raises EOFError where the other side ends before its last file has."""
+    """Write the files that come into a folder.
+
+    Raises EOFError where the other side ends before its last file has, and ValueError for a name
+    that leads out of the folder.
+    """
     part = memoryview(bytearray(PART))
-    while (told := wire.read(connection)) is not None:
+    while (told := read_json(connection)) is not None:
         name, left = told
+        if Path(name).name != name:
+            raise ValueError(f"a file for {folder} may not be called {name!r}")
         with (folder / name).open("wb") as file:
             while left:
                 read = os.readv(connection.fileno(), [part[: min(PART, left)]])

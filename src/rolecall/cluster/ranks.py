@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
 from rolecall.cluster.places import Place, settled
 from rolecall.cluster.pool import Seat, placed
 from rolecall.cluster.session import PARTS, RaySession
-from rolecall.learners.ranks import child, wire
+from rolecall.learners.ranks import child
+from rolecall.runtime.keyed_sockets import Address, callers, connect, read_json, send_json
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
 LOOK_S = 1.0  # after which it is looked whether ranks that have not called still live
@@ -31,16 +32,17 @@ class RankHost:
         """Its place, the address of its machine, and a port that is free there."""
         import ray
 
+        address = ray.util.get_node_ip_address()
         with socket.socket() as free:
-            free.bind(("", 0))
-            return self.place, ray.util.get_node_ip_address(), free.getsockname()[1]
+            free.bind((address, 0))
+            return self.place, address, free.getsockname()[1]
 
-    def serve(self, address: Any, key: bytes, rank: int, alone: bool) -> None:
+    def serve(self, address: Address, key: bytes, rank: int, alone: bool) -> None:
         """Until the trainer is gone. `alone`: all ranks are on one machine."""
         if alone:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        connection = Client(address, authkey=key)
-        wire.send(connection, rank)
+        connection = connect(address, key)
+        send_json(connection, rank)
         child.serve(connection, scratch=self.scratch.name)
 
     def ping(self) -> None:
@@ -80,15 +82,15 @@ class RankActors:
         self.places = [place for place, _, _ in told]
         here, alone = ray.util.get_node_ip_address(), len({address for _, address, _ in told}) == 1
         found: dict[int, Connection] = {}
-        with wire.callers(here, number=len(self.actors)) as callers:
+        with callers(here, number=len(self.actors)) as listening:
             self._serving = [
-                actor.serve.remote(callers.address, callers.key, rank, alone)
+                actor.serve.remote(listening.address, listening.key, rank, alone)
                 for rank, actor in enumerate(self.actors)
             ]
             while len(found) < len(self.actors):
                 try:
-                    connection = callers.next(timeout_s=LOOK_S)
-                    found[wire.read(connection)] = connection
+                    connection = listening.next(timeout_s=LOOK_S)
+                    found[read_json(connection)] = connection
                 except (TimeoutError, EOFError, OSError):
                     self._check_called(found, until)
         _, address, port = told[0]

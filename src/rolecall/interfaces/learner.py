@@ -44,6 +44,7 @@ class Rendezvous:
     port: int
     receivers: int
     shares_device: bool  # of each receiver with one of the sender's processes
+    secret: str = field(repr=False)  # by which they know what was written by one of them
 
 
 class Learner(Protocol):

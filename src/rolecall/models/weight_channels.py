@@ -22,10 +22,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
+from torch.distributed import BroadcastOptions, ProcessGroupGloo, Store
 
 from rolecall.interfaces.learner import Rendezvous
-from rolecall.runtime.scratch import scratch_folder
+from rolecall.runtime.bound_store import get_signed, set_signed
+from rolecall.runtime.scratch import open_scratch_file, scratch_folder
 
 HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 POLL_S = 2e-4
@@ -54,7 +55,7 @@ class Broadcast:
     """In a process group whose rank 0 sends."""
 
     def __init__(
-        self, store: TCPStore, at: Rendezvous, rank: int, device: torch.device, size: int
+        self, store: Store, at: Rendezvous, rank: int, device: torch.device, size: int
     ) -> None:
         """Waits for the others."""
         self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
@@ -129,7 +130,7 @@ class Shared:
     """In memory that sender and receivers have open."""
 
     def __init__(
-        self, store: TCPStore, at: Rendezvous, device: torch.device, *, size: int, sends: bool
+        self, store: Store, at: Rendezvous, device: torch.device, *, size: int, sends: bool
     ) -> None:
         """A receiver waits for the sender, which makes the memory."""
         self._store, self._at, self._device = store, at, device
@@ -141,23 +142,31 @@ class Shared:
             self._name = f"memory of {torch.cuda.get_device_properties(device).uuid}"
         if not sends:
             store.wait([self._name], LIMIT)
-            self.buffer = self._opened(json.loads(store.get(self._name)), size)
+            told = get_signed(store, self._name, secret=at.secret)
+            self.buffer = self._opened(json.loads(told), size)
         elif device.type == "cuda":
             self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
             handle = [
                 base64.b85encode(part).decode() if isinstance(part, bytes) else part
                 for part in self.buffer.untyped_storage()._share_cuda_()
             ]
-            store.set(self._name, json.dumps(handle))
+            set_signed(store, self._name, json.dumps(handle), secret=at.secret)
         else:
             self._folder = scratch_folder(room=size)
             file = str(Path(self._folder.name) / "weights")
             self.buffer = torch.from_file(file, shared=True, size=size, dtype=torch.uint8)
-            store.set(self._name, json.dumps([file]))
+            set_signed(store, self._name, json.dumps([file]), secret=at.secret)
 
     def _opened(self, handle: list[Any], size: int) -> Tensor:
+        """Open the sender's memory. Raises RuntimeError where its file is none of ours."""
         if self._device.type != "cuda":
-            return torch.from_file(handle[0], shared=True, size=size, dtype=torch.uint8)
+            try:
+                memory = open_scratch_file(Path(handle[0]), size=size)
+            except OSError as error:
+                raise RuntimeError(str(error)) from error
+            with memory:
+                file = f"/proc/self/fd/{memory.fileno()}"  # no other file takes its place meanwhile
+                return torch.from_file(file, shared=True, size=size, dtype=torch.uint8)
         _, *rest = handle
         parts = [base64.b85decode(part) if isinstance(part, str) else part for part in rest]
         storage = torch.UntypedStorage._new_shared_cuda(self._device.index or 0, *parts)

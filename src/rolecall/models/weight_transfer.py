@@ -1,8 +1,9 @@
 """Sends all weights of a model from the devices that train it to those that sample it.
 
 The sender packs as many weights as fit into a buffer, and the receivers read them there
-(`weight_channels.py` says how). They meet at a TCP store, through which no weight passes. Closing
-it ends whatever one side waits for.
+(`weight_channels.py` says how). They meet at a TCP store, through which no weight passes. It
+listens at one address, and what says where weights are is signed. Closing it ends whatever one side
+waits for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import secrets
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +19,11 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor
-from torch.distributed import TCPStore
+from torch.distributed import PrefixStore, TCPStore
 
 from rolecall.interfaces.learner import Rendezvous
 from rolecall.models.weight_channels import Broadcast, Channel, Shared
+from rolecall.runtime.bound_store import get_signed, serve_store, set_signed
 
 BUCKET = 2**28  # bytes of the buffer; a larger weight has one of its own size
 ALIGNED = 16  # bytes at which weights begin in it
@@ -46,9 +49,9 @@ class MeetingPoint:
 
     def __init__(self, host: str, direct: Direct, *, engines: int = 1) -> None:
         """`host`: the address by which the others reach this process."""
-        self._store: TCPStore | None = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        receivers = engines * direct.receivers
-        self.at = Rendezvous(host, self._store.port, receivers, direct.shares_device)
+        self._store: TCPStore | None = serve_store(host)
+        receivers, secret = engines * direct.receivers, secrets.token_hex(32)
+        self.at = Rendezvous(host, self._store.port, receivers, direct.shares_device, secret)
 
     async def met(self, sides: Iterable[Awaitable[None]]) -> list[Exception | None]:
         """What each side raised. When one does, the others get a TransferError where they wait."""
@@ -116,7 +119,8 @@ class _Side:
             self.close()
             limit = timedelta(seconds=CONNECT_S)
             with _told():
-                self._store = TCPStore(at.host, at.port, wait_for_workers=False, timeout=limit)
+                store = TCPStore(at.host, at.port, wait_for_workers=False, timeout=limit)
+            self._store = PrefixStore(at.secret, store)
             self._at, self._rounds = at, itertools.count()
         return next(self._rounds)
 
@@ -154,7 +158,7 @@ class Sender(_Side):
             self._store.wait([f"ready {number}"], UNTIL_READY)
             if self._channel is None:
                 told = {name: [str(dtype), list(shape)] for name, (dtype, shape) in shapes.items()}
-                self._store.set("shapes", json.dumps(told))
+                set_signed(self._store, "shapes", json.dumps(told), secret=at.secret)
                 self._channel = self._opened(at, shapes, rank=0)
         for bucket in self._buckets:
             mine = itertools.islice(weights, len(bucket))
@@ -187,7 +191,7 @@ class Receiver(_Side):
             self._store.set(f"ready {turn}", "")
         if self._channel is None:
             self._store.wait(["shapes"], UNTIL_READY)
-            told = json.loads(self._store.get("shapes"))
+            told = json.loads(get_signed(self._store, "shapes", secret=at.secret))
             shapes = {n: (_dtype(dtype), torch.Size(shape)) for n, (dtype, shape) in told.items()}
             self._channel = self._opened(at, shapes, rank=1 + number)
         for bucket in self._buckets:

@@ -8,7 +8,7 @@ beside Python's compiled ones, until a model file changes or something is instal
 from __future__ import annotations
 
 import importlib.metadata
-import marshal
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -89,18 +89,37 @@ def kept(file: Path, state: bytes, make: Callable[[], List]) -> List:
 
     Nothing is kept where Python keeps nothing, or may not write.
     """
-    with suppress(OSError, EOFError, ValueError, TypeError):
-        of, found = marshal.loads(file.read_bytes())
-        if of == state:
-            return dict(found)
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        of, found = json.loads(file.read_bytes())
+        if of == state.hex():
+            return dict(_with_sets(found))
     made = make()
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             written = file.with_name(f"{file.name}.{os.getpid()}")  # another process may write too
-            written.write_bytes(marshal.dumps((state, made)))
+            written.write_text(json.dumps((state.hex(), _as_json(made))))
             written.replace(file)
     return made
+
+
+def _as_json(value: Any) -> Any:
+    """JSON has no sets, and no keys but texts: each such value becomes an object with one key."""
+    if isinstance(value, dict):
+        return {"dict": [[_as_json(key), _as_json(each)] for key, each in value.items()]}
+    if isinstance(value, set | frozenset):
+        return {type(value).__name__: sorted(value)}
+    return value
+
+
+def _with_sets(value: Any) -> Any:
+    """The value of which `_as_json` made this one."""
+    if not isinstance(value, dict):
+        return value
+    [(kind, found)] = value.items()
+    if kind == "dict":
+        return {_with_sets(key): _with_sets(each) for key, each in found}
+    return {"set": set, "frozenset": frozenset}[kind](found)
 
 
 def state_of(folder: Path, *files: Path) -> bytes:

@@ -6,24 +6,39 @@ killed processes have left is removed when a next one needs room.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-PREFIX = "rolecall-"  # and the number of the process that owns the folder
+from rolecall.runtime.held_folders import PREFIX, HeldFolder, hold, sweep
+from rolecall.runtime.own_files import ForeignFileError, is_own_folder, open_own
+
 SHARED = f"{PREFIX}of-"  # and a name that several processes know
-LOCK = ".held"
 MEMORY = Path("/dev/shm")
-_held: set[Path] = set()  # by this process
 
 
-def scratch_folder(*, room: int) -> tempfile.TemporaryDirectory[str]:
+def scratch_folder(*, room: int) -> HeldFolder:
     """A folder that ends with its object; `room`: bytes that it must hold. Raises OSError."""
-    prefix = f"{PREFIX}{os.getpid()}-"
-    return tempfile.TemporaryDirectory(prefix=prefix, dir=_place_with(room))
+    return HeldFolder(_place_with(room))
+
+
+def open_scratch_file(file: Path, *, size: int) -> BinaryIO:
+    """Open a file of so many bytes that another process of ours has put into a scratch folder.
+
+    Raises OSError where the path leads anywhere else, or the file has another size.
+    """
+    folder = file.parent
+    if folder.parent not in _places() or not folder.name.startswith(PREFIX):
+        raise ForeignFileError(f"{file} is in no scratch folder")
+    if not is_own_folder(folder):
+        raise ForeignFileError(f"{folder} is no folder of this user")
+    opened = os.fdopen(open_own(file, os.O_RDWR), "r+b")
+    if (found := os.fstat(opened.fileno()).st_size) != size:
+        opened.close()
+        raise OSError(f"{file} has {found} bytes and not {size}")
+    return opened
 
 
 def shared_folder(name: str, part: str, *, room: int) -> Path:
@@ -34,23 +49,15 @@ def shared_folder(name: str, part: str, *, room: int) -> Path:
     remove_shared(name, part)
     folder = _place_with(room) / name
     hold(folder)
-    (folder / part).mkdir()
+    (folder / part).mkdir(mode=0o700)
     return folder / part
 
 
 def remove_shared(name: str, part: str = "") -> None:
     """All of it, or a part."""
     for place in _places():
-        shutil.rmtree(place / name / part, ignore_errors=True)
-
-
-def hold(folder: Path) -> None:
-    """Make a shared folder that stays at least until this process has ended."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder not in _held:
-        number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(number, fcntl.LOCK_SH)  # until the process ends
-        _held.add(folder)
+        if is_own_folder(place / name):
+            shutil.rmtree(place / name / part, ignore_errors=True)
 
 
 def _places() -> list[Path]:
@@ -60,22 +67,10 @@ def _places() -> list[Path]:
 
 def _place_with(room: int) -> Path:
     for place in _places():
-        _sweep(place)
+        sweep(place)
         if (free := shutil.disk_usage(place).free) > room:
             return place
     raise OSError(
         f"{place} has {free / 1e9:.1f} GB free and weights of {room / 1e9:.1f} GB are to be "
         "handed over there; free some, or point TMPDIR at another disk"
     )
-
-
-def _sweep(place: Path) -> None:
-    """Remove what processes left that have died."""
-    for lock in place.glob(f"{SHARED}*/{LOCK}"):
-        with suppress(OSError), lock.open() as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody holds it
-            shutil.rmtree(lock.parent, ignore_errors=True)
-    for folder in place.glob(f"{PREFIX}[0-9]*-*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(folder, ignore_errors=True)

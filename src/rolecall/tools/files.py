@@ -18,6 +18,7 @@ from typing import Literal
 
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool, ToolError, wrote
+from rolecall.runtime.held_folders import HeldFolder, sweep
 from rolecall.tools.functions import tool
 
 MAX_FILES = 1_000  # that are listed
@@ -52,6 +53,8 @@ class Files:
             raise ValueError(f"files: there is no folder {root}")
         if root is None and not writable:
             raise ValueError("files: writable=false has no effect without a root: nothing is there")
+        if root is None:
+            sweep(Path(tempfile.gettempdir()))
         self.root, self.writable, self.max_bytes = root, writable, max_bytes
         self.max_files, self.max_total_bytes = max_files, max_total_bytes
 
@@ -60,8 +63,10 @@ class Files:
         if self.root is not None:
             yield [self._tool(Path(self.root).expanduser())]
             return
-        with tempfile.TemporaryDirectory(prefix="rolecall-files-") as folder:
-            yield [self._tool(Path(folder))]
+        with HeldFolder(Path(tempfile.gettempdir()), "files-") as folder:
+            root = Path(folder) / "files"
+            root.mkdir()
+            yield [self._tool(root)]
 
     def _tool(self, root: Path) -> Tool:
         written = Written(self.max_files, self.max_total_bytes)

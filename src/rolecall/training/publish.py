@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 import numpy as np
@@ -22,6 +21,7 @@ from rolecall.interfaces.publisher import (
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.weight_transfer import Direct, MeetingPoint
 from rolecall.rollout.opponent_pool import OpponentPool
+from rolecall.runtime.held_folders import HeldFolder
 from rolecall.runtime.scratch import scratch_folder
 
 PROBE = 16  # tokens whose log-probs are compared after a publication
@@ -52,7 +52,7 @@ class WeightPublisher:
         self.vocabulary, self.apart, self.rounded = vocabulary, apart, rounded
         self.direct = direct
         self._meetings: dict[str, MeetingPoint] = {}  # for those, by policy
-        self._folders: dict[str, TemporaryDirectory[str]] = {}  # of each policy, the newest
+        self._folders: dict[str, HeldFolder] = {}  # of each policy, the newest
 
     async def publish(self, policy: str, version: int) -> None:
         if policy in self.pools:

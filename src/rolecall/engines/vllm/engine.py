@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from rolecall.interfaces.learner import Rendezvous
 from rolecall.interfaces.publisher import DirectEngine
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree
-from rolecall.runtime.scratch import PREFIX
+from rolecall.runtime.held_folders import HeldFolder, sweep
 from rolecall.types import Floats, Ids
 
 CHECK_S = 60.0  # until an answer to `check` must have come
@@ -60,7 +59,7 @@ class VllmEngine(DirectEngine):
             takes_turns=takes_turns, threads=threads,
         )  # fmt: skip
         self._process: VllmProcess | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: HeldFolder | None = None
         self._closed = False
         self._max_length = 0
         self._calls: dict[str, list[Call]] = {}  # request id -> its completions
@@ -74,9 +73,9 @@ class VllmEngine(DirectEngine):
         if self._closed:
             raise InfrastructureError("the vLLM engine was closed")
         if self._process is None:
-            # Named so that it is removed later, should this process be killed.
-            prefix = f"{PREFIX}{os.getpid()}-vllm-"
-            self._folder = tempfile.TemporaryDirectory(prefix=prefix)
+            disk = Path(tempfile.gettempdir())
+            sweep(disk)
+            self._folder = HeldFolder(disk, "vllm-")
             scratch = Path(self._folder.name)
             self._process = VllmProcess(
                 self._launch,

@@ -15,11 +15,14 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 
 from rolecall.learners.ranks import wire
+from rolecall.runtime.bound_store import serve_store
 from rolecall.runtime.memory import seldom_collected
 from rolecall.runtime.parent import end_with_parent
 
+PATIENCE = timedelta(days=7)  # a rank may wait as long as another one computes
 OF_OTHERS = ("closed by peer", "remote process exited", "connection reset", "broken pipe")
 
 
@@ -83,12 +86,28 @@ def join(start: wire.Start) -> None:
         torch.cuda.init()  # or the mesh of devices would choose one for this process
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method=start.rendezvous,
+        **_meeting(start),
         rank=start.rank,
         world_size=start.size,
-        timeout=timedelta(days=7),  # a rank may wait as long as another one computes
+        timeout=PATIENCE,
     )
     distributed.barrier()
+
+
+def _meeting(start: wire.Start) -> dict[str, Any]:
+    """Where the ranks find one another, as PyTorch takes it; a store of ours has one address."""
+    found = urlsplit(start.rendezvous)
+    if found.scheme != "tcp":
+        return {"init_method": start.rendezvous}
+    from torch.distributed import PrefixStore, TCPStore
+
+    assert found.hostname is not None, start.rendezvous
+    assert found.port is not None, start.rendezvous
+    if start.rank == 0:
+        store = serve_store(found.hostname, found.port, timeout=PATIENCE)
+    else:
+        store = TCPStore(found.hostname, found.port, is_master=False, timeout=PATIENCE)
+    return {"store": PrefixStore("ranks", store)}
 
 
 if __name__ == "__main__":

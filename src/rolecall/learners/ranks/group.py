@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any, Protocol
 
 from rolecall.errors import RunEndingError
 from rolecall.learners.ranks import torchrun, wire
+from rolecall.runtime.held_folders import HeldFolder, sweep
 from rolecall.runtime.logs import last_lines
 
 BLAME_S = 1.0  # in which a rank that died is found, after another one has said that it lost it
@@ -89,7 +90,9 @@ class RankGroup:
         that says nothing for `heartbeat_s` has failed. Raises RankError.
         """
         self.size, self._hosts, self._heartbeat_s = size, hosts, heartbeat_s
-        self._scratch = TemporaryDirectory(prefix="rolecall-ranks-")
+        disk = Path(gettempdir())
+        sweep(disk)
+        self._scratch = HeldFolder(disk, "ranks-")
         self._lock = threading.RLock()
         self._gone = ""  # why it answers nothing any more
         self._users: set[str] = set()

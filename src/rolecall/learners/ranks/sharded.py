@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.distributed import checkpoint
-from torch.distributed.checkpoint import FileSystemReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 
 from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member, nothing
+from rolecall.learners.ranks.shards import ShardReader
 from rolecall.learners.ranks.spec import SHARDS
 from rolecall.models.weight_stream import write_stream
 
@@ -131,9 +132,9 @@ class ShardedMember(Member):
         """Continue from `save` of any number of ranks: bit for bit the same weights and moments."""
         shards = folder / SHARDS
         rest = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
-        known = FileSystemReader(str(shards)).read_metadata().state_dict_metadata.keys()
+        known = ShardReader(str(shards)).read_metadata().state_dict_metadata.keys()
         self._make_moments({key.partition("/")[2] for key in known if not key.startswith("weight")})
-        checkpoint.load(self._state(), checkpoint_id=str(shards))
+        checkpoint.load(self._state(), storage_reader=ShardReader(str(shards)))
         self.stepper.num_steps = rest["num_steps"]
         self.version, self.num_skipped = rest["version"], rest["num_skipped"]
         if self.head is not None and self.head_stepper is not None:

@@ -1,21 +1,30 @@
 """Joins ranks that torchrun has started: its rank 0 runs the trainer, the others serve it.
 
 The trainer starts a process for rank 0 of the learner itself, as it does without torchrun. The
-address and the key of its socket lie in torchrun's store.
+address of its socket lies in torchrun's store as JSON, for whoever reaches that store may write
+there; the key of the socket does not (`shared_key.py`).
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Any
 
-from rolecall.learners.ranks import wire
+from rolecall.errors import RunEndingError
+from rolecall.learners.ranks.shared_key import VARIABLE, shared_key
+from rolecall.runtime.keyed_sockets import (
+    KeyRefusedError,
+    callers,
+    connect,
+    read_json,
+    send_json,
+)
 
 ADDRESS = "rolecall/trainer"  # key of the store
 STORE_S = 600.0  # until the trainer's address must be there
@@ -38,14 +47,31 @@ def local_rank() -> int:
 
 
 def serve_trainer(serve: Callable[[Connection], None]) -> None:
-    """Find the trainer and serve it until it ends; returns where it needs no ranks."""
-    told = pickle.loads(_store().get(ADDRESS))
-    if told is None:
+    """Find the trainer and serve it until it ends; returns where it needs no ranks.
+
+    Raises RunEndingError where what the store names is no trainer with this user's key.
+    """
+    address = _read_address(_store().get(ADDRESS))
+    if address is None:
         return
-    address, key = told
-    connection = Client(address, authkey=key)
-    wire.send(connection, (int(os.environ["RANK"]), local_rank()))
+    try:
+        connection = connect(address, shared_key())
+    except KeyRefusedError as error:
+        raise RunEndingError(
+            f"the trainer at {address[0]}:{address[1]}, which torchrun's store names, does not "
+            f"know this rank's key; set {VARIABLE} to the same text on every machine"
+        ) from error
+    send_json(connection, (int(os.environ["RANK"]), local_rank()))
     serve(connection)
+
+
+def _read_address(text: bytes) -> tuple[str, int] | None:
+    """Raises RunEndingError where no address stands there."""
+    try:
+        found = json.loads(text)
+        return None if found is None else (str(found[0]), int(found[1]))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise RunEndingError("no address of a trainer stands in torchrun's store") from error
 
 
 def is_taken() -> bool:
@@ -67,19 +93,20 @@ def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
     number = size()
     assert number is not None, "torchrun has started this process"
     found: dict[int, tuple[Connection, int]] = {}
-    with wire.callers(os.environ["MASTER_ADDR"], number=number) as callers:
-        _tell((callers.address, callers.key))
+    with callers(os.environ["MASTER_ADDR"], number=number, key=shared_key()) as listening:
+        _tell(listening.address)
         with suppress(TimeoutError):
             while len(found) < number - 1:
-                connection = callers.next(timeout_s=timeout_s)
-                rank, place = wire.read(connection)
-                found[rank] = (connection, place)
+                connection = listening.next(timeout_s=timeout_s)
+                with suppress(EOFError, OSError):  # it has gone: it will be missing
+                    rank, place = read_json(connection)
+                    found[rank] = (connection, place)
     return found
 
 
-def _tell(what: Any) -> None:
+def _tell(address: tuple[str, int] | None) -> None:
     _taken.set()
-    _store().set(ADDRESS, pickle.dumps(what))
+    _store().set(ADDRESS, json.dumps(address))
 
 
 def _store() -> Any:

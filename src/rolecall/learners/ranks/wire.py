@@ -1,21 +1,17 @@
 """Writes and reads the messages between the trainer and its ranks.
 
-To a rank: (method, arguments). From a rank: (whether it was done, result or failure). Both ends are
-ours, and the sockets have no name or ask for a key, so nobody else can send a pickle.
+To a rank: (method, arguments). From a rank: (whether it was done, result or failure). These are
+pickles, so a connection is either a socket without a name, which a child inherits, or one of
+`runtime/keyed_sockets.py`, both of whose ends have proved that they know a key.
 """
 
 from __future__ import annotations
 
 import pickle
-import secrets
 import sys
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
-from queue import Empty, SimpleQueue
+from multiprocessing.connection import Connection
 from typing import Any
 
 from rolecall.config.registry import imported
@@ -80,36 +76,3 @@ def read(connection: Connection) -> Any:
 def broadcast(connections: Iterable[Connection], messages: Iterable[Any]) -> None:
     for connection, message in zip(connections, messages, strict=True):
         send(connection, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Callers:
-    """Who calls an address of this process and knows its key."""
-
-    address: Any
-    key: bytes
-    came: SimpleQueue[Connection]
-
-    def next(self, *, timeout_s: float) -> Connection:
-        """Raises TimeoutError where nobody has called in time."""
-        try:
-            return self.came.get(timeout=max(0.0, timeout_s))
-        except Empty:
-            raise TimeoutError from None
-
-
-@contextmanager
-def callers(host: str, *, number: int) -> Iterator[Callers]:
-    """Inside, this machine is listened on at `host`, for about so many at once."""
-    key = secrets.token_bytes(32)
-    came: SimpleQueue[Connection] = SimpleQueue()
-    with Listener((host, 0), backlog=number, authkey=key) as listener:
-
-        def accept() -> None:
-            with suppress(OSError):  # the listener is closed
-                while True:
-                    with suppress(AuthenticationError, EOFError):
-                        came.put(listener.accept())
-
-        threading.Thread(target=accept, daemon=True).start()
-        yield Callers(listener.address, key, came)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from torch import Tensor
 from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiplied
 from rolecall.models.cpu.tiled_products import TiledProduct
+from rolecall.runtime.cache_folder import cache_folder
 
 log = logging.getLogger("rolecall")
 
@@ -169,12 +169,6 @@ def processor() -> str:
         if key in told
     ]
     return ", ".join([name, *parts])
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/rolecall, or ~/.cache/rolecall."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "rolecall"
 
 
 @contextmanager

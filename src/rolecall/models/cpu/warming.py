@@ -19,9 +19,9 @@ from torch import Tensor
 from rolecall.models.cpu import layer_loops
 from rolecall.models.cpu.compiled import is_kept
 from rolecall.models.cpu.fused_layers import RootMeanSquare
-from rolecall.models.cpu.product_trials import cache_folder
 from rolecall.models.cpu.trained_layer import Begin, Finish
 from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
+from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.parent import end_with_parent
 
 TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48
