@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -74,11 +73,3 @@ class Hosted:
     async def until_the_end(self) -> None:
         """It never answers, so that the caller learns of the actor's end at once."""
         await asyncio.Event().wait()
-
-
-def kill(pid: int) -> None:
-    """End a process of this machine that answers nothing any more."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

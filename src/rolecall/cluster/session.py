@@ -11,13 +11,13 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rolecall.cluster.places import kill
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.errors import first_line
 from rolecall.optional import optional
 from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
+from rolecall.runtime.signals import kill
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has

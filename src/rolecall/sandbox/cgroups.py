@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
-import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rolecall.runtime.own_files import is_own_folder
+from rolecall.runtime.signals import kill
+
 PREFIX = "rolecall"
 MOST_BUFFERS = 16 << 20  # bytes of TCP's, where they are counted apart
+TRIES = 100  # to make a group
 NUMBERS = itertools.count()  # of the groups that this process made
 
 
@@ -25,6 +30,7 @@ class MemoryGroup:
     """The processes and tmpfs files of one sandbox."""
 
     path: Path
+    lock: int | None = None  # that says to other processes that this one still needs the group
 
     def join(self, pid: int) -> None:
         (self.path / "cgroup.procs").write_text(str(pid))
@@ -61,6 +67,8 @@ class MemoryGroup:
                     raise
                 time.sleep(0.001)
             else:
+                if self.lock is not None:
+                    os.close(self.lock)
                 return
 
 
@@ -69,9 +77,15 @@ class MemoryGroups:
     parent: Path
 
     def new(self) -> MemoryGroup:
-        path = self.parent / f"{PREFIX}-{os.getpid()}-{next(NUMBERS)}"
-        path.mkdir()
-        return MemoryGroup(path)
+        """Raises OSError where none can be made."""
+        for _ in range(TRIES):
+            path = self.parent / f"{PREFIX}-{os.getpid()}-{next(NUMBERS)}"
+            with contextlib.suppress(FileExistsError):  # of a process in another namespace
+                path.mkdir()
+                if (lock := _lock(path, fcntl.LOCK_SH)) is not None:
+                    return MemoryGroup(path, lock)
+                # Another process takes it for one that was left, and removes it.
+        raise OSError(f"no control group can be made and locked in {self.parent}")
 
 
 def memory_groups(parent: Path | None = None) -> MemoryGroups:
@@ -128,12 +142,42 @@ def _accounts_for_memory(folder: Path) -> bool:
 def _sweep(parent: Path) -> None:
     """Remove groups of processes that were killed before they could, and what is left in them.
 
-    bwrap cannot end what it has just begun to make when it is killed itself at that moment.
+    bwrap cannot end what it has just begun to make when it is killed itself at that moment. Whether
+    the maker of a group lives is asked of its lock: the numbers of processes in another container
+    are not in our /proc, and those inside a group of one are shown as 0.
     """
     for path in parent.glob(f"{PREFIX}-*"):
-        pid = path.name.split("-")[1]
-        if not Path("/proc", pid).exists():
+        if is_own_folder(path) and (lock := _lock(path, fcntl.LOCK_EX)) is not None:
             with contextlib.suppress(OSError):
-                for left in (path / "cgroup.procs").read_text().split():
-                    os.kill(int(left), signal.SIGKILL)
-                MemoryGroup(path).remove()
+                if _all_ended(path):
+                    MemoryGroup(path).remove()
+            os.close(lock)
+
+
+def _all_ended(group: Path) -> bool:
+    """End the processes in a group; whether all could be."""
+    if (group / "cgroup.kill").exists():  # of version 2, also for those of other namespaces
+        (group / "cgroup.kill").write_text("1")
+        return True
+    ended = [kill(pid) for pid in _processes(group)]
+    return all(ended)
+
+
+def _processes(group: Path) -> Iterator[int]:
+    yield from map(int, (group / "cgroup.procs").read_text().split())
+
+
+def _lock(group: Path, how: int) -> int | None:
+    """Lock a group that is still there, until the number is closed; None: it is not to be had."""
+    try:
+        number = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(number, how | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(number), group.lstat()):
+            return number
+    except OSError:
+        pass
+    os.close(number)
+    return None

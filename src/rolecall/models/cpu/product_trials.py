@@ -8,7 +8,6 @@ the file everything is tried again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import platform
@@ -26,6 +25,7 @@ from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiplied
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.runtime.cache_folder import cache_folder
+from rolecall.runtime.file_locks import locked_file
 
 log = logging.getLogger("rolecall")
 
@@ -33,6 +33,7 @@ GAIN = 1.1  # a way is taken if it is so many times as fast as the plain one
 SAME = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}  # difference, as a share of the largest
 LARGEST = 4096  # outputs that are tried in training: of a head with more the ways are theirs
 TRAINED = "in training"
+WAIT_S = 60.0  # for another process that tries products
 ROUNDS = 5  # in which the ways take turns, so that other work on the machine slows all of them
 TRY_S = 0.001  # that a way is tried for in a round, at least once
 PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
@@ -176,8 +177,9 @@ def _locked() -> Iterator[Path]:
     """The file, while no other process reads or writes it. Raises OSError."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "products.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # Who has waited in vain once does not wait again for each size.
+    wait_s = 0.0 if _told else WAIT_S
+    with locked_file(folder / "products.lock", wait_s=wait_s, say=log.warning):
         yield folder / "products.json"
 
 

@@ -6,7 +6,6 @@ it compiles, so the first update of the run finds it there.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from rolecall.models.cpu.fused_layers import RootMeanSquare
 from rolecall.models.cpu.trained_layer import Begin, Finish
 from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
 from rolecall.runtime.cache_folder import cache_folder
+from rolecall.runtime.file_locks import LockHeldError, locked_file
 from rolecall.runtime.parent import end_with_parent
 
 TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48
@@ -71,11 +71,7 @@ def main() -> None:
         end_with_parent()
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "warming.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
+    with suppress(LockHeldError), locked_file(folder / "warming.lock", wait_s=0.0):
         compile_all()
 
 
