@@ -9,8 +9,9 @@ from rich.console import Console
 
 from rolecall.config.errors import ConfigError
 from rolecall.monitor import terminal
-from rolecall.monitor.dialogue import ending, safe
+from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import best
+from rolecall.runtime.visible_text import visible
 from tests.monitor.runs_for_tests import episode, evaluation_record, make_run, step_record
 
 
@@ -133,10 +134,10 @@ def test_an_evaluation_of_mixed_environments_is_shown_by_family_first():
 
 def test_control_characters_are_shown_and_not_sent(tmp_path):
     unseen = "\u200b\u200f\u061c\u2060\ufeff\u00ad\u2028\u3164\U000e0041\U000e0101\ud800"
-    assert safe(unseen) == "\ufffd" * len(unseen)
+    assert visible(unseen) == "\ufffd" * len(unseen)
     seen = "gr\u00fcn \u4e2d\u6587 \U0001f600\ufe0f \u05d0 e\u0301\n"
-    assert safe(seen) == seen
-    assert safe("a\x1b[2Jb\x9b\u202ec\n\td") == "a\u241b[2Jb\ufffd\ufffdc\n\td"
+    assert visible(seen) == seen
+    assert visible("a\x1b[2Jb\x9b\u202ec\n\td") == "a\u241b[2Jb\ufffd\ufffdc\n\td"
     console = plain()
     folder = make_run(tmp_path / "run", episodes=[episode("2+2\x1b", 0, text="\x1b]0;title\x07")])
     terminal.show(folder, console=console)

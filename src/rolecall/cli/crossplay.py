@@ -18,8 +18,8 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
-from rolecall.monitor.dialogue import safe
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.visible_text import visible
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.storage import checkpoint, run_folder
@@ -110,13 +110,13 @@ async def _played(runs: dict[str, Run], agents: list[str]) -> Any:
 def show(record: dict[str, Any], *, console: Console = console) -> None:
     """A table for each matrix."""
     for name, run in record["runs"].items():
-        told = f"{name}: {safe(run['path'])}, step {run['step']}"
+        told = f"{name}: {visible(run['path'])}, step {run['step']}"
         console.print(Text(told), soft_wrap=True)
     for matrix in record["matrices"]:
         whose = "the team's score" if matrix["of"] == "team" else f"{matrix['of']}'s own score"
         others = ", ".join(matrix["others"])
         title = f"\n{whose}: {matrix['agent']} of the row's run, {others} of the column's"
-        console.print(Text(safe(title)), soft_wrap=True)
+        console.print(Text(visible(title)), soft_wrap=True)
         table = Table(box=box.SIMPLE_HEAD)
         for name in ("", *matrix["runs"]):
             table.add_column(name, no_wrap=True)

@@ -10,6 +10,9 @@ from typing import Any
 
 import typer
 
+from rolecall.runtime.secret_texts import scrub
+from rolecall.runtime.visible_text import visible
+
 
 def people_on_stderr(json_file: str | None) -> AbstractContextManager[Any]:
     """Where JSON goes to the output, what people read goes to stderr."""
@@ -28,7 +31,7 @@ def emit(found: Any, json_file: str | None) -> None:
 
 
 def fail(*problems: str, status: int) -> None:
-    """A line on stderr for each problem."""
+    """A line on stderr for each problem; it may hold what a server or a file says."""
     for problem in problems:
-        print(f"rolecall: {' '.join(problem.split())}", file=sys.stderr)
+        print(f"rolecall: {visible(' '.join(scrub(problem).split()))}", file=sys.stderr)
     sys.exit(status)

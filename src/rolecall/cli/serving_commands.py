@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.secret_texts import remember_secret
 
 TokenEnv = Annotated[
     str | None,
@@ -91,4 +92,5 @@ def token_in(variable: str | None) -> str:
     token = "" if variable is None else os.environ.get(variable, "")
     if variable is not None and not token:
         raise ConfigError(f"--token-env: the environment variable {variable} is not set")
+    remember_secret(token)
     return token

@@ -10,11 +10,11 @@ import yaml
 from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load_stages
+from rolecall.config.references import as_written
 from rolecall.config.schema import Config, StageConfig
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_options import unknown_agents
-from rolecall.storage import run_folder
 from rolecall.storage.run_folder import STAGES
 
 
@@ -101,7 +101,7 @@ def declared(parts: list[Part]) -> str:
     """A file with these stages, each with all its keys, so that it stands for itself."""
     stages = []
     for part in parts:
-        config = run_folder.resolved(part.config)
+        config = as_written(part.config)
         del config["output"]
         stages.append(part.stage.model_dump(mode="json", exclude_none=True) | config)
     return yaml.safe_dump({"stages": stages}, sort_keys=False)

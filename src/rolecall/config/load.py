@@ -18,6 +18,7 @@ from rolecall.config import registry, stages
 from rolecall.config.errors import ConfigError, explain, wrong_entries
 from rolecall.config.merging import NAMED, over
 from rolecall.config.places import Places, places_of
+from rolecall.config.references import references_in
 from rolecall.config.schema import Config, StageConfig
 from rolecall.errors import first_line
 
@@ -87,6 +88,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
             rest=_without_wrong(error, plain, places),
         ) from error
     config._places = places
+    unresolved = OmegaConf.to_container(merged, resolve=False)
+    config._references = references_in(unresolved, config)
     return config
 
 

@@ -21,6 +21,7 @@ from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLe
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
 from rolecall.config.prices import PriceConfig
+from rolecall.config.references import References
 from rolecall.config.section import Section
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
@@ -354,6 +355,7 @@ class Config(Section):
     what differs in each. `stage=NAME` on a command line takes one, `stages.NAME.KEY=VALUE` is for
     one alone."""
     _places: Places = PrivateAttr(default_factory=Places)  # where its keys stand
+    _references: References = PrivateAttr(default_factory=dict)  # what it was written with
 
     @property
     def trained(self) -> set[str]:

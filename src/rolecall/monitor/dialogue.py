@@ -1,12 +1,6 @@
-"""Renders conversations for the terminal with rich.
-
-Model text may hold control characters that move a terminal's cursor or retitle its window: they
-are shown, not sent. It is never read as markup.
-"""
+"""Renders conversations for the terminal with rich. Model text is never read as markup."""
 
 from __future__ import annotations
-
-import unicodedata
 
 from rich import box
 from rich.cells import cell_len
@@ -17,43 +11,21 @@ from rich.text import Text
 
 from rolecall.monitor.colours import Colour
 from rolecall.monitor.reading import Talk, TalkTurn
+from rolecall.runtime.visible_text import visible
 
 NARROWEST = 28  # letters of a column in which an attempt can still be read
-# Control characters become their pictures; whatever else is not seen, or turns the direction of
-# what follows, becomes U+FFFD. Line ends and tabs stay.
-PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
-UNSEEN_KINDS = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # Unicode's categories
-FILLERS = (0x115F, 0x1160, 0x3164, 0xFFA0, 0x034F)  # letters and marks without a shape
-SELECTORS = (*range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0))  # of variants; not the emoji's
-
-
-class Signs(dict[int, int]):
-    """What each character is shown as, found when it is first met."""
-
-    def __missing__(self, code: int) -> int:
-        unseen = unicodedata.category(chr(code)) in UNSEEN_KINDS and chr(code) not in "\n\t"
-        self[code] = 0xFFFD if unseen else code
-        return self[code]
-
-
-SIGNS = Signs(PICTURES | dict.fromkeys((*FILLERS, *SELECTORS), 0xFFFD))
-
-
-def safe(text: str) -> str:
-    """What rich may print: escape (27) becomes U+241B, a zero-width space U+FFFD."""
-    return text.translate(SIGNS)
 
 
 def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
     """One conversation with its task and reference."""
     parts: list[RenderableType] = [
-        Text(safe(talk.question)),
-        Text.assemble(("reference: ", "dim"), (safe(talk.reference), "bold")),
+        Text(visible(talk.question)),
+        Text.assemble(("reference: ", "dim"), (visible(talk.reference), "bold")),
     ]
     parts += _said(talk, known=known)
     return Panel(
         Group(*parts),
-        title=Text.assemble(_score(talk), f"  {safe(talk.episode)}"),
+        title=Text.assemble(_score(talk), f"  {visible(talk.episode)}"),
         title_align="left",
         border_style="dim",
         box=box.ROUNDED,
@@ -67,8 +39,8 @@ def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Te
     if said:
         turn = said[-1]
         colour = known[turn.agent].terminal if turn.agent in known else "default"
-        line.append(f"{safe(turn.agent)}: ", style=colour)
-        line.append(_end(safe(" ".join(turn.spoken.split())), width - line.cell_len))
+        line.append(f"{visible(turn.agent)}: ", style=colour)
+        line.append(_end(visible(" ".join(turn.spoken.split())), width - line.cell_len))
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -102,20 +74,20 @@ def side_by_side(talks: list[Talk], *, known: dict[str, Colour], width: int) -> 
 
 def _said(talk: Talk, *, known: dict[str, Colour]) -> list[RenderableType]:
     lines: list[RenderableType] = [
-        Group("", _head(turn, known=known), Text(safe(turn.text))) for turn in talk.turns
+        Group("", _head(turn, known=known), Text(visible(turn.text))) for turn in talk.turns
     ]
     if talk.error is not None:
-        lines.append(Text(f"\n{safe(talk.error)}", style="red"))
+        lines.append(Text(f"\n{visible(talk.error)}", style="red"))
     return lines or [Text("\nnobody spoke", style="dim")]
 
 
 def _head(turn: TalkTurn, *, known: dict[str, Colour]) -> Text:
     colour = known[turn.agent].terminal if turn.agent in known else "default"
-    head = Text.assemble((safe(turn.agent), f"bold {colour}"))
+    head = Text.assemble((visible(turn.agent), f"bold {colour}"))
     if turn.advantage is not None:
         head.append(f"  advantage {turn.advantage:+.2f}", style=_sign(turn.advantage))
     for name, value in turn.rewards.items():
-        head.append(f"  {safe(name)} {value:+.2f}", style=_sign(value))
+        head.append(f"  {visible(name)} {value:+.2f}", style=_sign(value))
     flags = {
         "unreadable": not turn.valid,
         "cut off": turn.finish == "length",

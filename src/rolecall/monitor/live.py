@@ -24,8 +24,10 @@ from rich.text import Text
 
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
-from rolecall.monitor.dialogue import ending, safe
+from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import best, worst
+from rolecall.runtime.secret_texts import scrub
+from rolecall.runtime.visible_text import visible
 
 NUM_ROWS = 12
 PACE_OVER = 20  # newest steps whose mean duration the time left is estimated from
@@ -43,7 +45,9 @@ class _Notices(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.console.print(Text(f"! {safe(record.getMessage())}", style="yellow"), soft_wrap=True)
+        self.console.print(
+            Text(f"! {visible(scrub(record.getMessage()))}", style="yellow"), soft_wrap=True
+        )
 
 
 @contextmanager
@@ -102,10 +106,10 @@ class LiveTable:
             self._samples = self._sampled(record.get("step"))
             self._live.update(self._shown(), refresh=True)
         else:
-            self.console.print(Text(safe(self._line(record))), soft_wrap=True)
+            self.console.print(Text(visible(self._line(record))), soft_wrap=True)
 
     def evaluation(self, record: Record) -> None:
-        self.console.print(Text(safe(evaluation_line(record)), style="bold"), soft_wrap=True)
+        self.console.print(Text(visible(evaluation_line(record)), style="bold"), soft_wrap=True)
 
     def _shown(self) -> Group:
         return Group(self._table(), *self._samples)

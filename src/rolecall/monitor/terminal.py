@@ -12,9 +12,10 @@ from rich.text import Text
 from rolecall.config.errors import ConfigError
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
-from rolecall.monitor.dialogue import safe, side_by_side, talk_panel
+from rolecall.monitor.dialogue import side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
+from rolecall.runtime.visible_text import visible
 
 if TYPE_CHECKING:
     from rolecall.storage.run_folder import RunFolder
@@ -79,9 +80,9 @@ def show_group(
     if talks:
         first = talks[0]
         known = colours(turn.agent for talk in talks for turn in talk.turns)
-        console.print(Text(f"\n{safe(task)}, {file.stem}", style="bold"))
-        console.print(Text(safe(first.question)))
-        console.print(Text.assemble(("reference: ", "dim"), (safe(first.reference), "bold")))
+        console.print(Text(f"\n{visible(task)}, {file.stem}", style="bold"))
+        console.print(Text(visible(first.question)))
+        console.print(Text.assemble(("reference: ", "dim"), (visible(first.reference), "bold")))
         console.print(side_by_side(talks, known=known, width=console.width))
     return talks
 
@@ -91,18 +92,18 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
     the mean of the sources' means and one for each source and family.
     """
     console = console or Console()
-    console.print(Text(safe(evaluation_line(record))), soft_wrap=True)
+    console.print(Text(visible(evaluation_line(record))), soft_wrap=True)
     if OVER_SOURCES in record:
         over = record[OVER_SOURCES]
         line = evaluation_line({"when": f"mean over {over['num_sources']} sources", **over})
-        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+        console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **part})
-            console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+            console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     for line in _cost_lines(record):
-        console.print(Text(f"  {safe(line)}"), soft_wrap=True)
+        console.print(Text(f"  {visible(line)}"), soft_wrap=True)
 
 
 def _cost_lines(record: dict[str, Any]) -> list[str]:

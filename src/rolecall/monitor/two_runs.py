@@ -13,9 +13,9 @@ from rich.text import Text
 
 from rolecall.config.load import load
 from rolecall.monitor.comparison import Change, Measure, compare
-from rolecall.monitor.dialogue import safe
 from rolecall.monitor.paired_tasks import Paired, paired
-from rolecall.storage.run_folder import RunFolder, differences, resolved
+from rolecall.runtime.visible_text import visible
+from rolecall.storage.run_folder import RunFolder, changes_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) 
     Raises ConfigError where a config cannot be read.
     """
     console = console or Console()
-    keys = differences(*(resolved(load(run.config)) for run in (a, b)))
+    keys = changes_between(*(load(run.config) for run in (a, b)))
     rows = _rows(compare(a.read_metrics()), compare(b.read_metrics()))
     names = {"A": str(a.path), "B": str(b.path)}
     for name, path in names.items():
-        console.print(Text(f"{name}: {safe(path)}"), soft_wrap=True)
+        console.print(Text(f"{name}: {visible(path)}"), soft_wrap=True)
     console.print(_config_table(keys) if keys else Text("\nTheir configs are equal."))
     console.print(_evaluation_table(rows) if rows else Text("\nNeither was evaluated."))
     same = paired(a, b)
@@ -77,7 +77,7 @@ def _config_table(keys: dict[str, list[Any]]) -> Table:
     for name in ("key", "A", "B"):
         table.add_column(name, overflow="fold")
     for key, values in keys.items():
-        table.add_row(Text(safe(key)), *(Text(safe(str(value))) for value in values))
+        table.add_row(Text(visible(key)), *(Text(visible(str(value))) for value in values))
     return table
 
 
@@ -86,7 +86,7 @@ def _evaluation_table(rows: list[Row]) -> Table:
     for name in ("metric", "run", "before", "after", "gain"):
         table.add_column(name)
     for row in rows:
-        head = Text(safe(f"{row.metric} {row.part}".rstrip()))
+        head = Text(visible(f"{row.metric} {row.part}".rstrip()))
         for name, change in (("A", row.a), ("B", row.b)):
             measures = (None,) * 3 if change is None else (change.before, change.after, change.gain)
             table.add_row(head, name, *("-" if m is None else str(m) for m in measures))
@@ -106,7 +106,7 @@ def _paired_table(same: Paired) -> Table:
         table.add_column(name, overflow="fold")
     for pair in (*same.most_better, *reversed(same.most_worse)):
         question = " ".join(pair.question.split())[:60]
-        table.add_row(safe(pair.task), safe(question), f"{pair.a:.2f}", f"{pair.b:.2f}")
+        table.add_row(visible(pair.task), visible(question), f"{pair.a:.2f}", f"{pair.b:.2f}")
     return table
 
 

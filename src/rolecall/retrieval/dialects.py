@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from rolecall.retrieval.base import Hit, Passage, SearchError
 from rolecall.retrieval.corpus import parted, passage_of
+from rolecall.runtime.secret_texts import excerpt
 
 Dialect = Literal["batch", "single", "rerank"]
 RERANKED = 10  # documents that a reranker chooses from, if not more are asked for
@@ -46,7 +47,7 @@ def read_reply(reply: Any, *, num_queries: int, topk: int) -> list[list[Hit]]:
     """
     rows = reply.get("result") if isinstance(reply, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise SearchError(f"a reply without lists of results: {str(reply)[:200]}")
+        raise SearchError(f"a reply without lists of results: {excerpt(reply, 200)}")
     if len(rows) != num_queries:
         raise SearchError(f"{len(rows)} results for {num_queries} queries")
     return [[_hit(item) for item in row[:topk]] for row in rows]
@@ -58,7 +59,7 @@ def _hit(item: Any) -> Hit:
     try:
         found = parted(document) if isinstance(document, str) else _passage(document)
     except ValueError as error:
-        raise SearchError(f"a result that is no document: {str(item)[:200]}") from error
+        raise SearchError(f"a result that is no document: {excerpt(item, 200)}") from error
     told = float(score) if isinstance(score, (int, float)) else None
     if told is not None and not isfinite(told):
         raise SearchError(f"a score that is no number: {score}")

@@ -19,6 +19,7 @@ from rolecall.runtime.retrying import (
     RetryLimits,
     within,
 )
+from rolecall.runtime.secret_texts import excerpt, remember_secrets_of_url, scrub
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # of a server that failed
 TRIES_PER_DEADLINE = 3  # a try that takes longer than its share is given up
@@ -43,6 +44,8 @@ class Servers:
         if not urls:
             raise ValueError("no URL of a search server")
         self.servers = [Server(_endpoint(url)) for url in urls]
+        for url in urls:
+            remember_secrets_of_url(url)
         self.dialect, self.deadline_s = dialect, deadline_s
         self.identity = " ".join(server.url for server in self.servers)
         self.largest = 1 if dialect == "single" else 64  # queries in a request
@@ -63,7 +66,7 @@ class Servers:
         try:
             return await self._retrying.call(lambda: self._try(queries, topk))
         except GaveUpError as error:
-            told = self.trouble or self.identity
+            told = self.trouble or scrub(self.identity)
             raise SearchError(f"no answer in {error.limit}: {told}") from error
 
     async def close(self) -> None:
@@ -77,15 +80,17 @@ class Servers:
             async with within(self.deadline_s / TRIES_PER_DEADLINE):
                 content = await self._http.ask("POST", server.url, body=body, most_bytes=MOST_BYTES)
         except RetryableError as error:
-            self.trouble = f"{server.url}: {error}"
+            self.trouble = scrub(f"{server.url}: {error}")
             raise self._resting(server, error) from error
         except RefusedError as error:
-            raise SearchError(f"{server.url}: {error}") from error
+            raise SearchError(scrub(f"{server.url}: {error}")) from error
         server.failures, server.alone_until = 0, None
         try:
             reply = json.loads(content)
         except ValueError as error:
-            raise SearchError(f"{server.url}: no JSON in {content[:200]!r}") from error
+            raise SearchError(
+                scrub(f"{server.url}: no JSON in {excerpt(content, 200)!r}")
+            ) from error
         return read_reply(reply, num_queries=len(queries), topk=topk)
 
     def _next(self) -> Server:

@@ -17,6 +17,7 @@ from rolecall.runtime.retrying import (
     failure,
     in_words,
 )
+from rolecall.runtime.secret_texts import excerpt, remember_secret
 
 if TYPE_CHECKING:
     import httpx
@@ -38,6 +39,9 @@ class Http:
     ) -> None:
         """Raises ConfigError where httpx is not installed."""
         optional("httpx", extra=extra)
+        for name, value in (headers or {}).items():
+            if name.lower() == "authorization":
+                remember_secret(value.partition(" ")[2])
         self._headers, self._trust_env = {**HEADERS, **(headers or {})}, trust_env
         self._passing = passing
         self._clients = PerLoop(self._connect)
@@ -71,8 +75,7 @@ class Http:
         content = b"".join(parts)
         if response.status_code == 200:
             return content
-        said = content.decode(errors="replace")[:MOST_TOLD]
-        told = f"HTTP {response.status_code}: {said}"
+        told = f"HTTP {response.status_code}: {excerpt(content, MOST_TOLD)}"
         raise failure(response.status_code, told, headers=response.headers, passing=self._passing)
 
     async def close(self) -> None:

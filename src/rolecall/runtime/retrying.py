@@ -21,6 +21,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from rolecall.errors import InfrastructureError
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.secret_texts import excerpt
 
 Result = TypeVar("Result")
 
@@ -212,7 +213,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def in_words(error: BaseException, *, secret: str | None = None) -> str:
-    """An error with its type, without the secret, which a server may repeat in what it answers."""
+def in_words(error: BaseException) -> str:
+    """An error with its type, without keys, which a server may repeat in what it answers."""
     told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return (told.replace(secret, "(key)") if secret else told)[:MOST_TOLD]
+    return excerpt(told, MOST_TOLD)

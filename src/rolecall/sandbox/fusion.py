@@ -10,6 +10,7 @@ from typing import Any
 
 from rolecall.runtime.http import Http
 from rolecall.runtime.retrying import GaveUpError, RefusedError, Retrying, RetryLimits
+from rolecall.runtime.secret_texts import excerpt, remember_secrets_of_url, scrub
 from rolecall.sandbox.base import Ran, Run, SandboxError, SandboxRefusedError
 from rolecall.sandbox.drain import Drain, gap
 from rolecall.sandbox.inside import bundle, init
@@ -38,6 +39,7 @@ class Fusion:
         concurrency: int = 32,  # requests at once
         patience_s: float = 60.0,  # for queues and repeats, beside a run's own time
     ) -> None:
+        remember_secrets_of_url(url)
         self._url = url.rstrip("/").removesuffix("/run_code")
         limits = RetryLimits(
             deadline_s=COMPILE_S + patience_s,  # and the run's own time
@@ -57,7 +59,7 @@ class Fusion:
             return await self._retrying.call(lambda: self._run(run), deadline_s=allowed_s)
         except GaveUpError as error:
             raise SandboxError(
-                f"{self._url} gave no result in {error.limit}: {error.last}"
+                f"{scrub(self._url)} gave no result in {error.limit}: {error.last}"
             ) from error
 
     async def close(self) -> None:
@@ -87,18 +89,18 @@ class Fusion:
         optional: bool = False,
     ) -> dict[str, Any]:
         """The server's answer; {} where something optional is missing."""
-        url = f"{self._url}{path}"
+        url, told = f"{self._url}{path}", scrub(f"{self._url}{path}")
         try:
             content = await self._http.ask(method, url, body=body, most_bytes=most)
         except RefusedError as error:
             if optional and error.status == 404:
                 return {}
             if error.status in REFUSED:
-                raise SandboxRefusedError(f"{url} refuses any request, {error}") from error
+                raise SandboxRefusedError(f"{told} refuses any request, {error}") from error
             if 400 <= error.status < 500:
-                raise ValueError(f"{url} refuses the request, {error}") from error
-            raise SandboxError(f"{url} fails, {error}") from error
-        return _parsed(url, content)
+                raise ValueError(f"{told} refuses the request, {error}") from error
+            raise SandboxError(f"{told} fails, {error}") from error
+        return _parsed(told, content)
 
 
 def _parsed(url: str, content: bytes) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _parsed(url: str, content: bytes) -> dict[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise SandboxError(f"{url} is no sandbox server: it says {content[:100]!r}")
+        raise SandboxError(f"{url} is no sandbox server: it says {excerpt(content, 100)!r}")
     return answer
 
 
@@ -146,7 +148,7 @@ def _bundling(run: Run) -> dict[str, Any]:
 def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
     try:
         if answer["status"] == "SandboxError":
-            raise SandboxError(f"the sandbox server failed: {answer.get('message')}")
+            raise SandboxError(f"the sandbox server failed: {scrub(str(answer.get('message')))}")
         # What does not compile has no run.
         result = answer["run_result"] or answer["compile_result"]
         late = result["status"] == "TimeLimitExceeded"

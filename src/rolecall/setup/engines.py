@@ -26,6 +26,7 @@ from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.runtime.secret_texts import remember_secret
 from rolecall.runtime.spending import Account
 from rolecall.setup.plan import Plan
 from rolecall.setup.replicas import replicated
@@ -110,6 +111,7 @@ def _key(config: Config, policy: str, section: ServedEngineConfig) -> str | None
     if section.key_env is None:
         return None
     if key := os.environ.get(section.key_env, "").strip():
+        remember_secret(key)
         return key
     place = f"policies.{policy}.engine" if config.policies[policy].engine else "engine"
     raise ConfigError(f"{place}.key_env: the environment variable {section.key_env} is not set")

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rolecall.runtime.secret_texts import scrub
+
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -33,13 +35,20 @@ class _Others(logging.Handler):
             self.target.handle(record)
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Takes keys out of whatever anybody logs, tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return scrub(super().format(record))
+
+
 @contextmanager
 def logged(file: Path) -> Iterator[None]:
     """While inside, the file gets what `rolecall` logs from INFO on, and what others log."""
     ours, root = logging.getLogger("rolecall"), logging.getLogger()
     level, propagates, seen = ours.level, ours.propagate, ours.getEffectiveLevel()
     writes, upwards = logging.FileHandler(file), _Upwards(seen)
-    writes.setFormatter(logging.Formatter(FORMAT))
+    writes.setFormatter(_WithoutSecrets(FORMAT))
     others = _Others(writes)
     ours.addHandler(writes)
     root.addHandler(others)

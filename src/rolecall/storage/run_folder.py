@@ -19,6 +19,7 @@ import yaml
 from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
+from rolecall.config.references import as_written
 from rolecall.config.schema import Config
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.storage.numbered import numbered
@@ -177,7 +178,7 @@ class RunFolder:
 
         Raises ConfigError where its config.yaml cannot be read.
         """
-        return differences(resolved(load(self.config)), resolved(config))
+        return changes_between(load(self.config), config)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with self.metrics.open("a") as file:
@@ -353,6 +354,13 @@ def resolved(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
+def changes_between(old: Config, new: Config) -> dict[str, list[Any]]:
+    """{dotted key: [old value, new value]} of all values that differ, as they were written."""
+    found = differences(resolved(old), resolved(new))
+    written = differences(as_written(old), as_written(new))
+    return {key: written.get(key, values) for key, values in found.items()}
+
+
 def differences(
     old: dict[str, Any], new: dict[str, Any], *, prefix: str = ""
 ) -> dict[str, list[Any]]:
@@ -377,7 +385,7 @@ def is_part(key: str, of: tuple[str, ...]) -> bool:
 
 
 def _yaml(config: Config) -> str:
-    return yaml.safe_dump(resolved(config), sort_keys=False)
+    return yaml.safe_dump(as_written(config), sort_keys=False)
 
 
 def write_aside(path: Path, text: str) -> None:

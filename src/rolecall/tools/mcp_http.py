@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rolecall.runtime.http import bounded
+from rolecall.runtime.secret_texts import remember_secrets_of_url
 from rolecall.tools.mcp_stdio import MOST_LINE
 
 EVENTS = "text/event-stream"  # goes on for as long as the connection
@@ -21,6 +22,7 @@ async def reached(url: str) -> AsyncIterator[tuple[Any, Any]]:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
+    remember_secrets_of_url(url)
     # Of what is compressed, a few bytes could become any number.
     async with create_mcp_http_client(headers={"Accept-Encoding": "identity"}) as client:
         client.event_hooks = {"response": [_bound]}

@@ -1,12 +1,14 @@
 """Starts an MCP server by a command and connects to its two streams of messages.
 
 As the mcp package's own transport, with two differences: a line that the server writes is bounded,
-so that no result fills the memory, and what it says on stderr needs no file of ours to go to.
+so that no result fills the memory, and what it says on stderr reaches ours without control
+characters.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import signal
 import sys
@@ -15,6 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from rolecall.errors import TooLongError
+from rolecall.runtime.secret_texts import scrub
+from rolecall.runtime.visible_text import visible
 
 MOST_LINE = 4 << 20  # bytes of one message
 END_S = 2.0  # that a server has after its input has ended, and again after SIGTERM
@@ -30,7 +34,7 @@ async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=_errors(),
+        stderr=asyncio.subprocess.PIPE,
         env=get_default_environment(),
         limit=MOST_LINE,
         start_new_session=True,  # so that what the server starts ends with it
@@ -40,6 +44,7 @@ async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
     tasks = [
         asyncio.create_task(_read(process, to_session)),
         asyncio.create_task(_write(process, from_session, to_session)),
+        asyncio.create_task(_show_errors(process)),
     ]
     try:
         yield heard, said
@@ -52,12 +57,14 @@ async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
             stream.close()
 
 
-def _errors() -> int:
-    """Where the server's stderr goes: ours, or nowhere where ours is no file (notebooks)."""
-    try:
-        return sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):
-        return asyncio.subprocess.DEVNULL
+async def _show_errors(process: asyncio.subprocess.Process) -> None:
+    """Pass on what the server says on stderr, without keys and without control characters."""
+    assert process.stderr is not None
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    while chunk := await process.stderr.read(1 << 16):
+        with suppress(AttributeError, OSError, ValueError):  # a notebook has no stderr
+            sys.stderr.write(visible(scrub(decode(chunk))))
+            sys.stderr.flush()
 
 
 async def _read(process: asyncio.subprocess.Process, to_session: Any) -> None:
@@ -110,9 +117,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def _ends(process: asyncio.subprocess.Process) -> bool:
     """Whether it ends in time. What it wrote is thrown away: a full pipe must not keep it."""
     assert process.stdout is not None
+    assert process.stderr is not None
     with suppress(TimeoutError):
         async with asyncio.timeout(END_S):
-            while await process.stdout.read(1 << 16):
-                continue
+            await asyncio.gather(*map(_drained, (process.stdout, process.stderr)))
             await process.wait()
     return process.returncode is not None
+
+
+async def _drained(stream: asyncio.StreamReader) -> None:
+    while await stream.read(1 << 16):
+        continue

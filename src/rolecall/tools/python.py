@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool
+from rolecall.runtime.secret_texts import remember_secret
 from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
@@ -42,6 +43,7 @@ class Python:
         self._token = "" if token_env is None else os.environ.get(token_env, "")
         if token_env is not None and not self._token:
             raise ValueError(f"token_env: the environment variable {token_env} is not set")
+        remember_secret(self._token)
         self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
         self._url, self._packages, self._unenforced = url, packages, tuple(unenforced or ())
         self._sandbox: Sandbox | None = None

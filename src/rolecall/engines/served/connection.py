@@ -19,6 +19,7 @@ from rolecall.runtime.retrying import (
     Retrying,
     RetryLimits,
 )
+from rolecall.runtime.secret_texts import excerpt, scrub
 
 Result = TypeVar("Result")
 
@@ -177,9 +178,7 @@ class Connection:
 
     def _told(self, what: str, error: Exception) -> str:
         """One line without the key, which a server may repeat in what it answers."""
-        told = " ".join(str(error).split())
-        if self._key:
-            told = told.replace(self._key, "(key)")
+        told = " ".join(scrub(str(error)).split())
         return f"the server at {self.url} {what}: {told}"
 
 
@@ -187,7 +186,7 @@ def _json(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise MalformedError(f"no JSON: {content[:80].decode(errors='replace')!r}") from error
+        raise MalformedError(f"no JSON: {excerpt(content, 80)!r}") from error
 
 
 def dig(value: Any, *steps: str | int) -> Any:

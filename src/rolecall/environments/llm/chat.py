@@ -17,6 +17,7 @@ from rolecall.runtime.retrying import (
     failure,
     in_words,
 )
+from rolecall.runtime.secret_texts import excerpt, remember_secret
 from rolecall.tags import visible
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class FrozenLlm:
         self.key = os.environ.get(key_env, "") if key_env else ""
         if key_env and not self.key:
             raise ValueError(f"the environment variable {key_env} holds no key for {url}")
+        remember_secret(self.key)
         self.model, self.url, self.temperature = model, url, temperature
         self.max_tokens = max_tokens
         limits = RetryLimits(deadline_s=deadline_s, request_s=request_s, concurrency=concurrency)
@@ -91,10 +93,10 @@ class FrozenLlm:
                 **options,
             )
         except openai.APIStatusError as error:
-            told = in_words(error, secret=self.key)
+            told = in_words(error)
             raise failure(error.status_code, told, headers=error.response.headers) from None
         except (openai.APIError, ValueError) as error:  # no connection, or no JSON
-            raise RetryableError(in_words(error, secret=self.key)) from None
+            raise RetryableError(in_words(error)) from None
         return self._read(answer)
 
     def _read(self, answer: Any) -> str:
@@ -103,7 +105,7 @@ class FrozenLlm:
             [choice] = answer.choices
             text, finish = choice.message.content, choice.finish_reason
         except (AttributeError, TypeError, ValueError):
-            raise RetryableError(f"an answer without one choice: {str(answer)[:200]}") from None
+            raise RetryableError(f"an answer without one choice: {excerpt(answer, 200)}") from None
         if finish == "length":
             raise InfrastructureError(f"{self.url}: the reply exceeds {self.max_tokens} tokens")
         if not isinstance(text, str) or not (said := visible(text)):

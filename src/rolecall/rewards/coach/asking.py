@@ -78,7 +78,7 @@ async def _request(provider: Provider, prompt: Prompt) -> Reply:
     except CoachConfigError:
         raise
     except Exception as error:  # the boundary to an SDK
-        raise _meaning(error, in_words(error, secret=provider.access.key)) from None
+        raise _meaning(error, in_words(error)) from None
 
 
 def _meaning(error: Exception, told: str) -> Exception:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rolecall.config.registry import nearest
 from rolecall.rewards.coach.rendering import Prompt
+from rolecall.runtime.secret_texts import remember_secret
 
 # provider -> variable of its key; "local" needs none and is asked nothing
 KEYS = {
@@ -80,6 +81,7 @@ def find_key(provider: str, *, key_env: str | None, base_url: str | None) -> str
             f"the coach's provider {provider!r} needs a key: the environment variable {variable} "
             "is not set (key_env names another one)"
         )
+    remember_secret(key)
     return key
 
 

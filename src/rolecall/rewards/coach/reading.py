@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from rolecall.rewards.coach.scores import FormatError, Verdict
+from rolecall.runtime.secret_texts import excerpt
 from rolecall.tags import visible
 
 NUM_LAST_LINES = 5
@@ -110,7 +111,7 @@ def _decide(key: str, values: list[str]) -> float:
         raise FormatError(f"no {key} line at the end")
     numbers = [NUMBER.fullmatch(value) for value in values]
     if numbers[-1] is None:
-        raise FormatError(f"{key} is no number: {values[-1].strip()[:40]!r}")
+        raise FormatError(f"{key} is no number: {excerpt(values[-1].strip(), 40)!r}")
     said = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= 10}
     if len(said | {float(numbers[-1][1])}) > 1:
         raise FormatError(f"several {key} lines differ: {sorted(said)}")
@@ -121,7 +122,7 @@ def _check_request(given: object, nonce: str | None) -> None:
     """An answer that names a request must name this one."""
     if (nonce is not None or given is not None) and given != nonce:
         wanted = "none was asked for" if nonce is None else "it must be this request's"
-        raise FormatError(f"the request code is {str(given)[:40]!r}; {wanted}")
+        raise FormatError(f"the request code is {excerpt(given, 40)!r}; {wanted}")
 
 
 def _in_range(score: float) -> float:

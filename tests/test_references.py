@@ -1,0 +1,91 @@
+"""What a config refers to is written to disk as it was written, and read again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from rolecall.cli.stage_list import declared, read
+from rolecall.config.load import load
+from rolecall.config.references import as_written
+from rolecall.storage.run_folder import RunFolder, changes_between, resolved
+
+FILE = r"""
+extends: math
+trainer: {steps: 4, save_every: "${trainer.steps}"}
+team:
+  solver: {system: 'Write \${x} and \\\${y}: ${oc.env:STYLE}'}
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLE", "secret-style-1234")
+    path = tmp_path / "mine.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def started(path, config) -> RunFolder:
+    folder = RunFolder(path)
+    folder.start(config)
+    folder.release()
+    return folder
+
+
+def test_the_run_folder_holds_references_and_no_values_of_the_environment(file, tmp_path):
+    config = load(file)
+    assert config.team["solver"].system == r"Write ${x} and \${y}: secret-style-1234"
+    folder = started(tmp_path / "run", config)
+    text = folder.config.read_text()
+    assert "secret-style-1234" not in text
+    assert "${oc.env:STYLE}" in text
+    assert yaml.safe_load(text)["trainer"]["save_every"] == "${trainer.steps}"
+    assert resolved(load(folder.config)) == resolved(config)
+    assert folder.changes(config) == {}
+
+
+def test_a_run_goes_on_with_a_new_key_and_keeps_neither(file, tmp_path, monkeypatch):
+    folder = started(tmp_path / "run", load(file))
+    monkeypatch.setenv("STYLE", "secret-style-5678")
+    started(folder.path, load(file, ["trainer.steps=5", "trainer.save_every=4"]))
+    [chapter] = map(json.loads, folder.chapters.read_text().splitlines())
+    assert chapter["changes"] == {"trainer.steps": [4, 5]}
+    changes = changes_between(load(folder.config), load(file, ["team.solver.system=plain"]))
+    assert changes["team.solver.system"][1] == "plain"
+    assert "secret" not in json.dumps(changes)
+
+
+def test_a_value_that_was_changed_after_loading_is_written_as_it_is(file):
+    config = load(file)
+    config.team["solver"].system = "another ${z}"
+    assert as_written(config)["team"]["solver"]["system"] == r"another \${z}"
+
+
+@pytest.mark.parametrize("value", ["${x}", r"a\${x}", r"\\${oc.env:HOME}", "$x {y} \\"])
+def test_a_value_that_looks_like_a_reference_is_read_as_it_is(value, file, tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLE", value)
+    config = load(file)
+    config.team["verifier"].system = value
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(as_written(config)))
+    assert resolved(load(tmp_path / "again.yaml")) == resolved(config)
+
+
+def test_stages_are_declared_with_their_references(tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLE", "secret-style-1234")
+    file = tmp_path / "staged.yaml"
+    file.write_text(
+        "extends: math\nteam: {solver: {system: 'x ${oc.env:STYLE}'}}\nstages:\n"
+        "- {name: one, trainer: {steps: 1}}\n"
+        "- {name: two, trainer: {steps: 2, save_every: '${trainer.steps}'}}\n"
+    )
+    text = declared(read(file, []))
+    assert "secret-style-1234" not in text
+    (tmp_path / "stages.yaml").write_text(text)
+    again = read(tmp_path / "stages.yaml", [])
+    assert [resolved(part.config) for part in again] == [
+        resolved(part.config) for part in read(file, [])
+    ]
+    assert declared(again) == text
