@@ -7,12 +7,21 @@ from typing import Any
 
 from rolecall.config.schema import Config
 from rolecall.monitor import summary
+from rolecall.monitor.comparison import evaluations
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
 
 
 def is_finished(folder: RunFolder, config: Config) -> bool:
-    return folder.summary.is_file() and folder.num_steps() >= config.trainer.steps
+    """Whether all steps are done, the last one's team is tested, and there is a summary.
+
+    A run that was extended, and killed in its last evaluation, has the records of all its steps.
+    """
+    last = config.trainer.steps
+    if not folder.summary.is_file() or folder.num_steps() < last:
+        return False
+    tested = {record["step"] for record in evaluations(folder.read_metrics())}
+    return config.evaluation.tasks == 0 or last in tested
 
 
 def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:

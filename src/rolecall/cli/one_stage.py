@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,9 @@ class OneStage:
 
     def done(self) -> Found:
         """What it came to, in this process or in an earlier one."""
-        self.folder.check(self.config, allow_changes=self.allow_changes)
+        changes = self.folder.check(self.config, allow_changes=self.allow_changes)
         kind = self.stage.kind
-        if self._was_done():
+        if self._was_done(changes):
             console.print(f"{self.folder.path} is finished", soft_wrap=True)
             found: Found = json.loads(self.folder.summary.read_text())
         else:
@@ -78,10 +79,13 @@ class OneStage:
             self.carried.add(self.declared, self.stage.name, latest)
         return found
 
-    def _was_done(self) -> bool:
+    def _was_done(self, changes: Collection[str]) -> bool:
         if self.stage.kind == "train":
             return is_finished(self.folder, self.config)
-        return self.folder.summary.is_file()
+        is_other = self.stage.kind == "evaluate" and any(
+            run_folder.is_part(key, ("evaluation",)) for key in changes
+        )
+        return self.folder.summary.is_file() and not is_other
 
     def _refuse_if_later_ones_began(self) -> None:
         for name in self.later:

@@ -43,7 +43,7 @@ def train(
         raise ConfigError(f"there is no run with stages in {folder.path}")
     with folder.locked():
         _check_begun(folder.path, parts, allow_changes=allow_changes)
-        run_folder.write_aside(folder.path / STAGES, declared(parts))
+        _declare(folder, declared(parts))
         carried, found = Carried(), []
         for number, part in enumerate(parts):
             console.print(_told(part, number, len(parts)), soft_wrap=True, highlight=False)
@@ -56,6 +56,14 @@ def train(
             make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
     return {"stages": found}
+
+
+def _declare(folder: RunFolder, text: str) -> None:
+    """Write the list of stages; the summary of another list goes."""
+    file = folder.path / STAGES
+    if not file.is_file() or file.read_text() != text:
+        folder.summary.unlink(missing_ok=True)
+        run_folder.write_aside(file, text)
 
 
 def _write(folder: RunFolder, found: list[Found]) -> None:

@@ -168,8 +168,13 @@ class RunFolder:
         return changes
 
     def _begin_chapter(self, config: Config, changes: dict[str, list[Any]]) -> None:
-        with self.chapters.open("a") as file:
-            file.write(json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n")
+        line = json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n"
+        # A start that was killed before the config was written has said so already.
+        if not (self.chapters.exists() and self.chapters.read_text().endswith(line)):
+            _end_the_last_line(self.chapters)
+            with self.chapters.open("a") as file:
+                file.write(line)
+        self.summary.unlink(missing_ok=True)  # it is that of the run before
         write_aside(self.config, _yaml(config))
         notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
 
