@@ -102,7 +102,7 @@ def test_all_bad_rows_are_told_by_file_and_line_and_nothing_is_left(tmp_path):
     folder = tmp_path / "out"
     with pytest.raises(ValueError, match=r"train.jsonl:2: no truth .*train.jsonl:4: no question"):
         prepare(DATA_SETS["gsm8k"], {"train": [bad]}, folder)
-    assert list(folder.iterdir()) == []
+    assert not folder.exists()
     many = write(tmp_path / "train.jsonl", [{"question": "?"}] * 25)
     with pytest.raises(ValueError, match="and 15 more"):
         prepare(DATA_SETS["gsm8k"], {"train": [many]}, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rolecall.data_sets.known import DataSet
 from rolecall.errors import first_line
 from rolecall.rows.places import SUFFIXES
+from rolecall.runtime.written_folders import is_partial
 
 Files = dict[str, list[Path]]  # split -> files, in their order
 
@@ -92,7 +93,8 @@ def _by_pattern(data_set: DataSet, folder: Path) -> Files:
 
 
 def _there(folder: Path) -> list[str]:
-    names = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    inside = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    names = (p.as_posix() for p in inside if not is_partial(p))
     return sorted(name for name in names if name.endswith(SUFFIXES))
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.math.equivalence import MathJudge
 from rolecall.retrieval.corpus import passage_of
 from rolecall.rows.files import Row, read_rows
+from rolecall.runtime.written_folders import beside, put
 from rolecall.types import Task
 
 MOST_TOLD = 10  # bad rows, and references that are compared as text
@@ -69,20 +68,18 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
 
     Raises ValueError that names file and row of the bad ones.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     found = Prepared(data_set.name, data_set.kind, str(folder))
     tasks: dict[str, Sequence[Task]] = {}
-    with tempfile.TemporaryDirectory(dir=folder) as aside:
+    with beside(folder) as aside:
         for split, sources in files.items():
-            target = Path(aside) / f"{split}.jsonl"
+            target = aside / f"{split}.jsonl"
             found.rows[split] = _write(data_set, sources, target)
             for companion in {p for s in sources for p in s.parent.glob(COMPANION)}:
                 if data_set.kind == "data_science":
                     shutil.copy(companion, aside)
             if split != CORPUS:
                 tasks[split] = _read(data_set, target, sources)
-        for path in sorted(Path(aside).iterdir()):
-            os.replace(path, folder / path.name)
+        put(aside, folder)
     if data_set.kind == "math":
         found.as_text = _compared_as_text(tasks)
     if {"train", "test"} <= tasks.keys():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+
+from rolecall.runtime.written_folders import beside, put
 
 FORMAT = "rolecall-index-1"
 MANIFEST = "manifest.json"
@@ -39,14 +39,9 @@ def written_aside(folder: Path) -> Iterator[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty: an index needs a folder of its own")
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with beside(folder) as aside:
         yield aside
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        put(aside, folder)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

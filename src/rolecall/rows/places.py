@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from rolecall.errors import first_line
+from rolecall.runtime.written_folders import is_partial
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 NO_ROWS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
@@ -43,7 +44,8 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+        inside = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+        files = sorted(p.as_posix() for p in inside if not is_partial(p))
         return path / choose(files, name=name, split=split)
     if path.parts[:-1] == (PREPARED,) and not path.suffix:
         raise ValueError(f"there is no folder {name}: `rolecall data {path.name}` makes it")

@@ -8,6 +8,7 @@ container are not in /proc.
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -28,9 +29,9 @@ _held: dict[Path, int] = {}  # by this process
 class HeldFolder:
     """A new folder that is removed by `cleanup`, with its object, or after its process."""
 
-    def __init__(self, place: Path, label: str = "") -> None:
-        """`label`: of its name. Raises OSError where none can be made."""
-        self.name = tempfile.mkdtemp(prefix=f"{PREFIX}{label}", dir=place)
+    def __init__(self, place: Path, label: str = "", *, prefix: str = PREFIX) -> None:
+        """`prefix` and `label`: of its name. Raises OSError where none can be made."""
+        self.name = tempfile.mkdtemp(prefix=f"{prefix}{label}", dir=place)
         lock = _lock_shared(Path(self.name))
         self._end = weakref.finalize(self, _remove, self.name, lock)
 
@@ -62,9 +63,9 @@ def hold(folder: Path) -> None:
     _held[folder] = _lock_shared(folder)
 
 
-def sweep(place: Path) -> None:
+def sweep(place: Path, prefix: str = PREFIX) -> None:
     """Remove folders of this user that nobody holds any more."""
-    for folder in place.glob(f"{PREFIX}*"):
+    for folder in place.glob(f"{glob.escape(prefix)}*"):
         if is_own_folder(folder):
             with suppress(OSError):
                 _remove_unheld(folder)
