@@ -87,7 +87,7 @@ def _check_begun(top: Path, parts: list[Part], *, allow_changes: bool) -> None:
     if not top.is_dir():
         return
     if not (top / STAGES).is_file():
-        if any(entry.name != run_folder.LOCK for entry in top.iterdir()):
+        if run_folder.holds_other_things(top):
             raise ConfigError(f"{top} is not empty and holds no run with stages")
         return
     for number, old in enumerate(load_stages(top / STAGES)):
@@ -109,6 +109,8 @@ def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
     """`runs/NAME`, or the next number where another or a finished run is there."""
     folder, number = RunFolder(Path("runs") / name), 1
     while folder.path.exists() and not resume and not _continues(folder, parts):
+        if not (folder.path / STAGES).exists() and folder.is_blank():
+            break
         number += 1
         folder = RunFolder(Path("runs") / f"{name}-{number}")
     return folder

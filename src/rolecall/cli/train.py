@@ -85,7 +85,7 @@ def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> 
     folder, number = RunFolder(Path("runs") / name), 1
     if resume:
         return RunFolder.existing(folder.path)
-    while folder.path.exists() and not _continues(folder, config):
+    while folder.path.exists() and not (folder.is_blank() or _continues(folder, config)):
         number += 1
         folder = RunFolder(Path("runs") / f"{name}-{number}")
     return folder

@@ -41,6 +41,8 @@ MAY_CHANGE = (
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"
 MOST_UNSETTLED_S = 1.0  # for which a finished episode may be in memory only
+BEGUN_FOLDERS = ("journal", "episodes", "checkpoints")  # which a start makes before its config
+BEGUN_FILES = (LOCK, "config.yaml.tmp", "stages.yaml.tmp")
 STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
 
 
@@ -104,9 +106,9 @@ class RunFolder:
         changed after which step. Raises ConfigError naming the keys that differ otherwise, and
         where another process trains in the folder.
         """
-        if not self.config.exists() and self.path.exists() and self._holds_other_things():
+        if not self.config.exists() and self.path.exists() and holds_other_things(self.path):
             raise ConfigError(f"{self.path} is not empty and not a run folder")
-        for folder in (self.path, self.journal, self.episodes, self.checkpoints):
+        for folder in (self.path, *(self.path / name for name in BEGUN_FOLDERS)):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._locked()
         try:
@@ -118,6 +120,16 @@ class RunFolder:
             self.release()
             raise
 
+    def is_blank(self) -> bool:
+        """Whether a start that was killed made this folder, and wrote nothing of a run."""
+        if self.config.exists() or not self.path.is_dir() or holds_other_things(self.path):
+            return False
+        try:
+            self._locked().close()
+        except ConfigError:  # another process is making it just now
+            return False
+        return True
+
     def spent(self, policies: str) -> Path:
         """The file that says what a paid server's answers cost so far."""
         return self.path / f"spent-{policies}.json"
@@ -127,9 +139,6 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def _holds_other_things(self) -> bool:
-        return any(entry.name != LOCK for entry in self.path.iterdir())
 
     def _locked(self) -> TextIO:
         """The lock file: held until it is closed or the process ends, in whatever way."""
@@ -387,6 +396,17 @@ def is_part(key: str, of: tuple[str, ...]) -> bool:
     return any(
         len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
     )
+
+
+def holds_other_things(folder: Path) -> bool:
+    """Whether a folder holds anything but what a start leaves that is killed while it makes it."""
+
+    def is_ours(entry: Path) -> bool:
+        if entry.name in BEGUN_FOLDERS:
+            return entry.is_dir() and not any(entry.iterdir())
+        return entry.name in BEGUN_FILES
+
+    return not all(map(is_ours, folder.iterdir()))
 
 
 def _yaml(config: Config) -> str:
