@@ -3,7 +3,7 @@
 numba counts the references to each array where a function is entered and left, by atomic additions
 that threads wait for: rotating a head of 32 numbers took 200 nanoseconds instead of 20 (measured,
 two threads). And it keeps a loop on disk until the loop's own file changes, although it is made of
-others, also of those in other files: a stale one can crash a process.
+others, also of those in other files: a stale one can crash a process (`loop_cache.py` has ours).
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from numba import types
+from numba.core.ccallback import CFunc
+
 from rolecall.models.cpu.lean_numba import njit
+from rolecall.models.cpu.loop_cache import LoopCache, loop_cache
 
 
 def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -26,14 +30,31 @@ def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 def kept(loop: Callable[..., Any]) -> Any:
     """A loop that Python calls. It is kept until a source file of this folder changes."""
-    compiled = njit(cache=True)(loop)
-    compiled._cache._cache_file._source_stamp = _sources()
+    compiled = njit(loop)
+    cache = loop_cache(loop, stamp=_sources())
+    if cache is not None:
+        compiled._cache = cache  # as `enable_caching` does with numba's own
     return compiled
+
+
+def kept_callback(loop: Callable[..., Any], arguments: tuple[Any, ...], **options: Any) -> Any:
+    """A loop that compiled code calls by its `address`, and that returns nothing; it is kept."""
+    compiled: Any = CFunc(loop, (arguments, types.void), locals={}, options=options)
+    cache = loop_cache(loop, stamp=_sources())
+    if cache is not None:
+        compiled._cache = cache
+    compiled.compile()
+    return compiled
+
+
+def can_be_kept(loop: Any) -> bool:
+    """Whether there is a place where it is kept."""
+    return isinstance(loop._cache, LoopCache)
 
 
 def is_kept(loop: Any) -> bool:
     """Whether it has been compiled here before, and not changed since."""
-    return bool(loop._cache._cache_file._load_index())
+    return can_be_kept(loop) and loop._cache.has_entries()
 
 
 @cache

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import add_symbol
-from numba import cfunc, prange, types
+from numba import prange, types
 from numba.core import cgutils, compiler
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
+
+from rolecall.models.cpu.compiled import kept_callback
 
 _WORD, _FLAG = ir.IntType(64), ir.IntType(8)
 _TASK = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])  # of its arguments' address, and an index
@@ -43,7 +45,7 @@ def _loop(task: Any, arguments: Any, count: Any) -> None:
 @cache
 def provide_loop() -> Any:
     """Compile the loop over calls, and tell LLVM where it is: before code that calls it is run."""
-    compiled = cfunc(types.void(*[types.uintp] * 3), parallel=True, cache=True)(_loop)
+    compiled = kept_callback(_loop, (types.uintp,) * 3, parallel=True)
     add_symbol(_LOOP, compiled.address)
     return compiled  # kept for as long as the process lives
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu import layer_loops
-from rolecall.models.cpu.compiled import is_kept
+from rolecall.models.cpu.compiled import can_be_kept, is_kept
 from rolecall.models.cpu.fused_layers import RootMeanSquare
 from rolecall.models.cpu.trained_layer import Begin, Finish
 from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
@@ -31,7 +31,8 @@ EPS = 1e-6
 @cache
 def begin() -> subprocess.Popen[bytes] | None:
     """Start that process, if the loops have not been compiled here since they changed."""
-    if torch.cuda.is_available() or is_kept(layer_loops.finish_backward):
+    loop = layer_loops.finish_backward
+    if torch.cuda.is_available() or is_kept(loop) or not can_be_kept(loop):
         return None
     with suppress(OSError):  # the run compiles them itself
         return subprocess.Popen(
