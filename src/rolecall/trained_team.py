@@ -111,5 +111,6 @@ class Team(BoundTeam):
         """
         folder = RunFolder.existing(Path(run))
         built = build(load_plan(folder.config))
-        built.restore(checkpoint.named(folder, step))
+        with checkpoint.held(folder, step) as saved:
+            built.restore(saved)
         return TrainedTeam(built)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,14 @@ def collect(
         if folder is None:
             raise ConfigError(f"--played: {source} has played nothing; name a run folder")
         return write(plan.config, stored(folder, played), options, output)
-    saved = checkpoint.named(folder, checkpoint_name) if folder else None
-    run = build(plan)
-    with running(run):
-        if saved:
-            run.restore(saved)
-        rollout = asyncio.run(played_now(run))
+    with ExitStack() as stack:
+        saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
+        run = build(plan)
+        with running(run):
+            if saved:
+                run.restore(saved)
+                stack.close()
+            rollout = asyncio.run(played_now(run))
     return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
 
 

@@ -49,14 +49,18 @@ def crossplay(
     named = {f"{name} ({folders[name].path})": plan.config for name, plan in plans.items()}
     if problem := check_fit(named):
         raise ConfigError(f"crossplay: {problem}")
-    saved = {name: checkpoint.named(folder, checkpoint_name) for name, folder in folders.items()}
-    with ExitStack() as stack:
+    with ExitStack() as stack, ExitStack() as until_read:
+        saved = {
+            name: until_read.enter_context(checkpoint.held(folder, checkpoint_name))
+            for name, folder in folders.items()
+        }
         stack.enter_context(terminal.notices(console))
         runs: dict[str, Run] = {}
         for name, plan in plans.items():
             runs[name] = build(plan)
             stack.enter_context(running(runs[name]))
             runs[name].restore(saved[name])
+        until_read.close()
         agents = list(runs["A"].context.agents)
         found = asyncio.run(_played(runs, agents))
     record = {

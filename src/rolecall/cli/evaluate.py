@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,17 @@ def evaluate(
         plan = load_plan(file, bases)
     if plan.config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
-    run = build(plan)
-    saved = checkpoint.named(folder, checkpoint_name) if folder else None
-    if folder is not None:
-        output = output or folder.evaluated
-    kept = None if output is None else _kept(run, output, saved)
-    with running(run), terminal.notices(console):
-        if saved:
-            run.restore(saved)
-        found = _evaluated(run, kept)
+    with ExitStack() as stack:
+        saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
+        run = build(plan)
+        if folder is not None:
+            output = output or folder.evaluated
+        kept = None if output is None else _kept(run, output, saved)
+        with running(run), terminal.notices(console):
+            if saved:
+                run.restore(saved)
+                stack.close()
+            found = _evaluated(run, kept)
     found = {"split": TEST, **found}
     if kept is not None:
         of = {"step": kept.step} if folder else {"source": source}

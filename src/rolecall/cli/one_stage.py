@@ -75,8 +75,8 @@ class OneStage:
             )()
         if kind == "train":
             summary.check_trained(found, self.folder.read_metrics())
-            latest = checkpoint.named(self.folder, checkpoint.LATEST)
-            self.carried.add(self.declared, self.stage.name, latest)
+            with checkpoint.held(self.folder, checkpoint.LATEST) as latest:
+                self.carried.add(self.declared, self.stage.name, latest)
         return found
 
     def _was_done(self, changes: Collection[str]) -> bool:

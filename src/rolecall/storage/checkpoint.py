@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from rolecall.config.errors import ConfigError
 from rolecall.errors import RunEndingError, first_line
+from rolecall.storage.folder_locks import reading, removing
 from rolecall.storage.run_folder import RunFolder, write_aside
+
+notices = logging.getLogger("rolecall.notices")
 
 LATEST, BEST = "latest", "best"  # pointer files
 MANIFEST = "manifest.json"
 STATE = "state.json"
 CRITIC = "critic."  # what folders of critics begin with
+ASIDE = ".tmp-"  # what names of unfinished folders begin with
+TRIES = 20  # to find a checkpoint before it is removed
 STEP = re.compile(r"step-(\d+)", re.ASCII)
 
 
@@ -48,8 +55,8 @@ def save(
     Raises CheckpointError (a full disk, say) with the previous checkpoint untouched.
     """
     final = folder / f"step-{step}"
-    aside = folder / f".tmp-step-{step}"
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = folder / f"{ASIDE}step-{step}"
+    _clear_aside(folder)
     try:
         for name, part in parts.items():
             (aside / name).mkdir(parents=True)
@@ -67,7 +74,9 @@ def save(
         raise CheckpointError(
             f"checkpoint {final} cannot be written: {error}; the previous one is untouched"
         ) from error
-    if final.exists():  # left by a crash between renaming and pointing
+    if final.is_symlink():
+        final.unlink()
+    elif final.exists():  # left by a crash between renaming and pointing
         shutil.rmtree(final)
     os.replace(aside, final)
     _flush_folder(folder)
@@ -122,17 +131,30 @@ def damage(checkpoint: Path) -> str:
     return ""
 
 
-def named(folder: RunFolder, name: str) -> Path:
-    """Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged."""
-    found = (
-        pointed(folder.checkpoints, name) if name in (LATEST, BEST) else folder.checkpoints / name
-    )
-    if found not in saved(folder.checkpoints):
-        there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
-        raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
-    if wrong := damage(found):
-        raise CheckpointError(f"{found}: {wrong}")
-    return found
+@contextmanager
+def held(folder: RunFolder, name: str) -> Iterator[Path]:
+    """A checkpoint that a training run beside this process does not remove meanwhile.
+
+    Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged.
+    """
+    for _ in range(TRIES):
+        found = _named(folder.checkpoints, name)
+        if found is None:
+            continue  # what `latest` named may be removed since, and it names a newer one by now
+        with reading(found) as is_there:
+            if is_there:
+                if wrong := damage(found):
+                    raise CheckpointError(f"{found}: {wrong}")
+                yield found
+                return
+    there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
+    raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
+
+
+def _named(folder: Path, name: str) -> Path | None:
+    if name in (LATEST, BEST):
+        return pointed(folder, name)
+    return folder / name if STEP.fullmatch(name) and (folder / name).is_dir() else None
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
@@ -158,6 +180,8 @@ def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
 def set_aside(checkpoint: Path) -> Path:
     """Rename a damaged checkpoint, so that no whole one is dropped in its favour."""
     aside = checkpoint.with_name(f"damaged-{checkpoint.name}")
+    if aside.is_symlink():
+        aside.unlink()
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(checkpoint, aside)
     return aside
@@ -198,7 +222,29 @@ def _drop_old(folder: Path, *, keep: int) -> None:
     kept = {pointed(folder, LATEST), pointed(folder, BEST)}
     for path in saved(folder)[keep:]:
         if path not in kept:
-            shutil.rmtree(path)
+            try:
+                _drop(path)
+            except OSError as error:  # the new one is whole, and the run goes on
+                notices.warning("the old checkpoint %s cannot be removed: %s", path, error)
+
+
+def _drop(checkpoint: Path) -> None:
+    """Remove a checkpoint, of a link only the link; one that is being read stays for now."""
+    if checkpoint.is_symlink():
+        checkpoint.unlink()
+        return
+    with removing(checkpoint) as is_free:
+        if is_free:
+            aside = checkpoint.with_name(f"{ASIDE}old-{checkpoint.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(checkpoint, aside)  # so that whoever is killed now leaves no half of one
+            shutil.rmtree(aside)
+
+
+def _clear_aside(folder: Path) -> None:
+    """Remove what saves that were killed have left."""
+    for left in folder.glob(f"{ASIDE}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _checksums(folder: Path) -> dict[str, str]:
