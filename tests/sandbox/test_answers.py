@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits
-from rolecall.sandbox.inside.calls import Strange, decode
+from rolecall.sandbox.inside.calls import Strange, decode, encode
 
 
 def asked(sandbox, program, *calls, wall_s=10.0):
@@ -90,3 +91,47 @@ def test_an_equal_of_everything_crosses_as_a_plain_number(sandbox):
 def test_arguments_that_are_not_plain_are_the_askers_error(sandbox):
     with pytest.raises(Strange, match="ellipsis"):
         asked(sandbox, "def f(a): return a", [...])
+
+
+SPAN = 2**61 - 1  # numbers that are so far apart have one hash
+
+
+def nested_sets(depth: int, *, wide: int) -> dict:
+    """Sets of one hash, in which are sets of one hash, and so on: each pair is compared deeply."""
+
+    def level(depth: int, first: int) -> dict:
+        if depth == 0:
+            return {"frozenset": [first * SPAN + k for k in range(wide)]}
+        return {"frozenset": [level(depth - 1, first * wide + k) for k in range(wide)]}
+
+    return {"set": [level(depth, first) for first in range(wide)]}
+
+
+def wide_tuples(number: int, *, size: int) -> dict:
+    """Tuples of one hash that differ at their end."""
+    return {"set": [{"tuple": [0] * size + [k * SPAN]} for k in range(number)]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nested_sets(1, wide=90), nested_sets(2, wide=30), nested_sets(3, wide=12),
+     wide_tuples(100, size=20_000)],
+)  # fmt: skip
+def test_no_answer_holds_the_host_while_it_is_built(value):
+    """Its interpreter runs no other thread meanwhile, and no limit of the sandbox holds there."""
+    began = time.process_time()
+    with pytest.raises(Strange, match="same hash"):
+        decode(value)
+    assert time.process_time() - began < 2.0
+
+
+def test_sets_and_tuples_that_tests_have_are_right():
+    grid = {(x, y, z) for x in range(-5, 5) for y in range(-5, 5) for z in range(-5, 5)}
+    for value in (
+        grid,  # -1 and -2 have one hash
+        {frozenset({k, k + 1}) for k in range(-300, 300)},
+        {frozenset({frozenset({a, b}), frozenset({b})}) for a in range(9) for b in range(9)},
+        {frozenset(range(k)): (k, {k}) for k in range(200)},
+        {(): [set(), frozenset(), {}]},
+    ):
+        assert decode(encode(value)) == value

@@ -18,6 +18,7 @@ from typing import Any
 
 MOST_WORDS = 2000  # characters of an error's text
 MOST_ALIKE = 100  # elements of a set, or keys, of one hash; each is compared with all before it
+MOST_COMPARED = 2_000_000  # values while one answer is decoded: some hundredths of a second
 
 
 class Ended(BaseException):
@@ -156,34 +157,68 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
+    """The value of such JSON. Raises Strange for one that would take long to build."""
+    return _decoded(value, Comparisons(MOST_COMPARED))
+
+
+class Comparisons:
+    """How many values may still be compared while sets and dictionaries are built.
+
+    Values of one hash are compared with one another, sets in them element by element, and so on:
+    a few nested sets of a megabyte take seconds, in which no other thread of the process runs.
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def allow(self, values: list[Any]) -> None:
+        """Raise Strange if a collection of these values would need too many of them."""
+        hashes = list(map(hash, values))
+        if len(set(hashes)) == len(hashes):
+            return  # nothing is compared
+        alike: dict[int, list[Any]] = {}
+        for value, code in zip(values, hashes, strict=True):
+            alike.setdefault(code, []).append(value)
+        for group in alike.values():
+            if len(group) > MOST_ALIKE:
+                raise Strange(f"more than {MOST_ALIKE} values of one collection have the same hash")
+            if len(group) > 1:
+                most = max(self.cost(value) for value in group)
+                self.spend(most * len(group) * (len(group) - 1) // 2)
+
+    def cost(self, value: Any) -> int:
+        """Of comparing a value with another one of its hash, at the worst."""
+        self.spend(1)
+        if isinstance(value, tuple):
+            return 1 + sum(map(self.cost, value))
+        if isinstance(value, frozenset):
+            return 1 + MOST_ALIKE * sum(map(self.cost, value))
+        return 1
+
+    def spend(self, number: int) -> None:
+        self.left -= number
+        if self.left < 0:
+            raise Strange("too many values of the same hash are in one another")
+
+
+def _decoded(value: Any, comparisons: Comparisons) -> Any:
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [_decoded(item, comparisons) for item in value]
     if not isinstance(value, dict):
         return value
     [(name, content)] = value.items()
     if name == "dict":
-        pairs = [(decode(key), decode(item)) for key, item in content]
-        check_hashes([key for key, _ in pairs])
+        pairs = [(_decoded(key, comparisons), _decoded(item, comparisons)) for key, item in content]
+        comparisons.allow([key for key, _ in pairs])
         return dict(pairs)
     if name == "bytes":
         return bytes.fromhex(content)
     if name == "complex":
         return complex(*content)
-    values = [decode(item) for item in content]
+    values = [_decoded(item, comparisons) for item in content]
     if name != "tuple":
-        check_hashes(values)
+        comparisons.allow(values)
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[name](values)
-
-
-def check_hashes(values: list[Any]) -> None:
-    """Raise Strange if many values have one hash, as all multiples of 2**61 - 1 have.
-
-    A set of them takes quadratic time to build, and is no answer that anybody asked for.
-    """
-    hashes = sorted(map(hash, values))
-    for first, last in zip(hashes, hashes[MOST_ALIKE:], strict=False):
-        if first == last:
-            raise Strange(f"more than {MOST_ALIKE} values of one collection have the same hash")
 
 
 if __name__ == "__main__":
