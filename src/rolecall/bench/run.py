@@ -16,6 +16,7 @@ from rolecall.bench.all import BENCHMARKS
 from rolecall.bench.machine import header
 from rolecall.bench.pairs import run_pairs
 from rolecall.bench.records import Record, record
+from rolecall.runtime.consoles import PlainConsole
 
 # Peer -> the module that it needs.
 NEEDS = {"transformers": "transformers", "vllm": "vllm", "trl": "trl", "padded": "torch"}
@@ -39,7 +40,7 @@ def bench(
         raise ValueError(f"pairs: at least 1 is needed, not {pairs}")
     if unknown := sorted(set(peers) - NEEDS.keys()):
         raise ValueError(f"no peer {unknown[0]!r}; there are {', '.join(NEEDS)}")
-    console = console or Console()
+    console = console or PlainConsole()
     chosen = _chosen(names or list(BENCHMARKS), peers=peers)
     missing = missing_peers(chosen)
     for peer in missing:

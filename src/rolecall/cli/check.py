@@ -16,6 +16,7 @@ from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.interfaces.environment import ENDLESS
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
@@ -48,7 +49,7 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
     """Each stage with what its own config would do."""
     found = {}
     for part in read(file, overrides):
-        Console().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
+        PlainConsole().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
         if part.stage.source is not None:
             part.config.rollout.data = None  # its file is not there yet
         found[part.name] = described(part.plan, open_parts(part.plan))
@@ -96,7 +97,7 @@ def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
 
 def show(found: dict[str, Any], console: Console | None = None) -> None:
     """Tables of what `described` found."""
-    console = console or Console()
+    console = console or PlainConsole()
     flow, step = found["workflow"], found["step"]
     roles = ", then ".join(flow["roles"]) or "agents by name"
     console.print(f"Workflow {flow['name']}: {roles}. {flow['about']}", highlight=False)

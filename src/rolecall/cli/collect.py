@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
 from rolecall.config.collecting import CollectConfig
@@ -22,6 +20,7 @@ from rolecall.rollout.episodes import Rollout
 from rolecall.rollout.offline_data import fingerprint
 from rolecall.rows.writing import check_name, write_rows
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
 from rolecall.setup.validate_options import unknown_agents
@@ -35,7 +34,7 @@ from rolecall.training import train_step
 from rolecall.training.run import Run
 from rolecall.types import Episode
 
-console = Console()
+console = PlainConsole()
 
 
 def collect(

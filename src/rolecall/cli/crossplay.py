@@ -19,6 +19,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, load_plan
@@ -28,7 +29,7 @@ from rolecall.training import train_step
 from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
 from rolecall.training.run import Run
 
-console = Console()
+console = PlainConsole()
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FILE = "crossplay.json"
 

@@ -28,6 +28,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.runtime.consoles import PlainConsole
 
 MODEL = "tiny:math"
 COPIED = 2**28  # bytes
@@ -144,7 +145,7 @@ def _is_there(name: str) -> bool:
 
 
 def show(found: dict[str, Any], console: Console | None = None) -> None:
-    console = console or Console()
+    console = console or PlainConsole()
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     console.print(versions, highlight=False, soft_wrap=True)
     table = Table("", *found["devices"], title="Devices", title_justify="left")

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rolecall.cli.given_models import with_models
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
@@ -19,6 +17,7 @@ from rolecall.config.load import find
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
 from rolecall.storage import checkpoint, run_folder
@@ -28,7 +27,7 @@ from rolecall.training import train_step
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
 
-console = Console()
+console = PlainConsole()
 
 
 def evaluate(

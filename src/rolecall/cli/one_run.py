@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from rolecall.cli.finished import summarised
 from rolecall.cli.services import running
@@ -22,6 +21,7 @@ from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, validate
 from rolecall.storage import checkpoint
@@ -30,7 +30,7 @@ from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
 from rolecall.training.trainer import Trainer
 
-console = Console()
+console = PlainConsole()
 Begin = Callable[[Run], None]  # what a run does before its first step
 
 

@@ -8,8 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rolecall.cli.collect import played_now, stored
 from rolecall.cli.collect import write as write_rows
 from rolecall.cli.finished import is_finished, summarised
@@ -22,6 +20,7 @@ from rolecall.config.stages import DATA
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate
@@ -33,7 +32,7 @@ from rolecall.training import train_step
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
 
-console = Console()
+console = PlainConsole()
 Found = dict[str, Any]
 
 

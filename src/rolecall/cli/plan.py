@@ -15,6 +15,7 @@ from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.devices import has_seats, is_gpu
 from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
@@ -92,7 +93,7 @@ def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
 
 def show(found: dict[str, Any], console: Console | None = None) -> None:
     """Tables of what `plan` found."""
-    console = console or Console()
+    console = console or PlainConsole()
     parts = Table("whose", "what", "device", "when", "GB", title="Memory", title_justify="left")
     for device, need in _alike(found["parts"]):
         size = need["num_bytes"]

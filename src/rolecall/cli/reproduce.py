@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
@@ -29,13 +28,14 @@ from rolecall.reproduce.found import MOST_SEEDS, RunFound
 from rolecall.reproduce.papers import PAPERS
 from rolecall.reproduce.report import report
 from rolecall.reproduce.settings import Setting
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import load_plan
 from rolecall.setup.room import check_room
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
 
-console = Console()
+console = PlainConsole()
 TABLES, FIGURES = (1, 2, 3), (1, 3, 4)
 DRMAS = "drmas"
 Found = dict[str, list[RunFound]]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.simulate.costs import Cores
 from rolecall.simulate.measured import read_measured
 from rolecall.simulate.sizes import sizes
@@ -40,7 +41,7 @@ def simulate(
     """
     numbers = None if gpus is None else sizes(gpus)
     wide = WIDTH + (FAULTS_WIDTH if mtbf_hours is not None else 0)
-    console = Console(width=max(wide, Console().width))
+    console = PlainConsole(width=max(wide, PlainConsole().width))
     what = _what(
         source, overrides, measured=measured, environment_s=environment_s, cores=cores,
         console=console,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
-
 from rolecall.cli.one_run import make_room
 from rolecall.cli.one_stage import Found, OneStage
 from rolecall.cli.stage_list import Part, declared, read
@@ -14,12 +12,13 @@ from rolecall.cli.stop import Stop
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load_stages
 from rolecall.monitor import stages_page
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import STAGES, RunFolder
 
-console = Console()
+console = PlainConsole()
 
 
 def train(

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rich.console import Console
-
 from rolecall.agents.agent import Policy
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.episodes import RolloutContext
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.agents import make_agents, make_tools
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.tiny.build import Size
 from rolecall.tiny.build import build as build_model
 from rolecall.tiny.tokenizer import fit
 
-console = Console()
+console = PlainConsole()
 
 
 def build_tiny(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rolecall.cli.agents_table import agents_of, agents_table
 from rolecall.cli.finished import is_finished, summarised
 from rolecall.cli.run_paths import is_run
@@ -16,12 +14,13 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.monitor import summary, terminal
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.memory import importing
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
 
-console = Console()
+console = PlainConsole()
 
 
 def train(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import NAMED
@@ -17,6 +16,7 @@ from rolecall.config.schema import Config
 from rolecall.importers.keys import Framework, Tree, at, put
 from rolecall.importers.reading import guess, read_text, read_values, value_of
 from rolecall.importers.translating import FRAMEWORKS, Translation, count_rows, edits_of, translate
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.plan import load_plan
 
 # What stands for values that are still to be given while the rest is checked, by last part.
@@ -137,7 +137,7 @@ def render(found: Translation, files: list[Path]) -> str:
 
 def print_table(found: Translation) -> None:
     """A line for each key, to stderr: the YAML may go to the output."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     for line in found.lines:
         said = line.said if line.fate == "becomes" else f"{line.fate}: {line.said}"
         value = _short(line.value) + ("" if line.given else " (default)")

@@ -26,6 +26,7 @@ from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
 from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import best, worst
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
 
@@ -76,7 +77,7 @@ class LiveTable:
         self.agents, self.total_steps = list(agents), total_steps
         self._episodes = episodes
         self._samples: list[Text] = []
-        self.console = console or Console()
+        self.console = console or PlainConsole()
         self._rows: deque[Record] = deque(maxlen=NUM_ROWS)
         self._seconds: deque[float] = deque(maxlen=PACE_OVER)
         self._live: Live | None = None

@@ -15,6 +15,7 @@ from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def show(
     `shown_as`: attempt, best or worst; `quiet` prints nothing. Raises ConfigError where there is
     no such step or task.
     """
-    console = Console(quiet=True) if quiet else console or Console()
+    console = PlainConsole(quiet=True) if quiet else console or PlainConsole()
     files = _held_out(folder, step=step) if evaluation else _files(folder, step=step)
     if task is None:
         file = files[0]
@@ -61,7 +62,7 @@ def show_conversations(
     file: Path, *, number: int = 3, console: Console | None = None
 ) -> tuple[list[Talk], list[Talk]]:
     """Print, and return, the best and the worst conversations of one Parquet file."""
-    console = console or Console()
+    console = console or PlainConsole()
     good, bad = best(file, number), worst(file, number)
     known = colours(turn.agent for talk in (*good, *bad) for turn in talk.turns)
     for name, talks in (("Best", good), ("Worst", bad)):
@@ -75,7 +76,7 @@ def show_group(
     file: Path, task: str, *, source: str | None = None, console: Console | None = None
 ) -> list[Talk]:
     """Print, and return, every attempt at one task, side by side; nothing if it has none."""
-    console = console or Console()
+    console = console or PlainConsole()
     talks = attempts(file, task, source=source)
     if talks:
         first = talks[0]
@@ -91,7 +92,7 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
     """One line for the mean over all tasks; where there are several sources or families, one for
     the mean of the sources' means and one for each source and family.
     """
-    console = console or Console()
+    console = console or PlainConsole()
     console.print(Text(visible(evaluation_line(record))), soft_wrap=True)
     if OVER_SOURCES in record:
         over = record[OVER_SOURCES]

@@ -14,6 +14,7 @@ from rich.text import Text
 from rolecall.config.load import load
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.monitor.paired_tasks import Paired, paired
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.storage.run_folder import RunFolder, changes_between
 
@@ -45,7 +46,7 @@ def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) 
 
     Raises ConfigError where a config cannot be read.
     """
-    console = console or Console()
+    console = console or PlainConsole()
     keys = changes_between(*(load(run.config) for run in (a, b)))
     rows = _rows(compare(a.read_metrics()), compare(b.read_metrics()))
     names = {"A": str(a.path), "B": str(b.path)}

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.proofs import Claim
+from rolecall.runtime.consoles import PlainConsole
 
 
 def show_claims(claims: Iterable[Claim], *, console: Console | None = None) -> list[dict[str, Any]]:
     """Print each claim with what is expected beside what came out; returns them all."""
-    console = console or Console()
+    console = console or PlainConsole()
     found = []
     for claim in claims:
         found.append(asdict(claim))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rolecall.runtime.consoles import PlainConsole
 
 T = TypeVar("T")
 STRIDE = 1000  # items between two updates: an update costs as much as reading a passage
@@ -14,7 +15,7 @@ STRIDE = 1000  # items between two updates: an update costs as much as reading a
 
 def counted(items: Iterable[T], what: str, *, show: bool, total: int | None = None) -> Iterator[T]:
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show) as progress:
+    with Progress(*columns, console=PlainConsole(stderr=True), disable=not show) as progress:
         task = progress.add_task(what, total=total)
         number = 0
         for number, item in enumerate(items, start=1):
