@@ -1,6 +1,6 @@
-"""Runs `rolecall eval` and kills its own process, as a power cut would, as an attempt is kept.
+"""Runs `rolecall eval` or `collect` and kills its own process as an attempt is kept.
 
-python killed_evaluation.py COUNT ROUND ARGUMENT...
+python -m tests.killed_evaluation COMMAND COUNT ROUND ARGUMENT...
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rolecall.storage.run_folder import Journal
 from tests.killed_run import kill_at
 
 if __name__ == "__main__":
-    count, size, *arguments = sys.argv[1:]
+    command, count, size, *arguments = sys.argv[1:]
     evaluation.ROUND = int(size)
     Journal.append = kill_at(int(count), Journal.append)
-    sys.argv = ["rolecall", "eval", *arguments]
+    sys.argv = ["rolecall", command, *arguments]
     main.main()

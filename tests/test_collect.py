@@ -264,7 +264,7 @@ def test_episodes_of_a_parquet_file_give_the_rows_that_they_gave_before(model_fo
     )
     from rolecall.cli.collect import played_now
 
-    played = asyncio.run(played_now(trainer.run)).episodes
+    played = asyncio.run(played_now(trainer.run, tmp_path)).episodes
     write_parquet(tmp_path / "e.parquet", played, step=1)
     again = read_parquet(tmp_path / "e.parquet")
     prints = defaultdict(lambda: "print")

@@ -68,7 +68,15 @@ def test_an_evaluation_that_was_killed_comes_to_the_same(
     monkeypatch.setattr(evaluation, "ROUND", SIZE)
     wanted = found_by(trained, *options)
     assert not list((trained / "evaluated").glob("unfinished-*"))
-    script = [sys.executable, "-m", "tests.killed_evaluation", "11", str(SIZE), str(trained)]
+    script = [
+        sys.executable,
+        "-m",
+        "tests.killed_evaluation",
+        "eval",
+        "11",
+        str(SIZE),
+        str(trained),
+    ]
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     killed = subprocess.run([*script, *options], env={**os.environ, **path}, cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -56,4 +56,4 @@ def code_of(text: str) -> str | None:
 
 def encodable(text: str) -> str:
     """Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes `?`."""
-    return text.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()

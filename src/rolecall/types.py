@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.tags import find_tag, visible
+from rolecall.tags import encodable, find_tag, visible
 
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -29,6 +29,13 @@ class Task:
     prompt: str  # what the team is told
     answer: Any = None  # reference answer; a list means that any element is correct
     info: dict[str, Any] = field(default_factory=dict)  # `source` and whatever the row held
+
+    def __post_init__(self) -> None:
+        """What UTF-8 cannot hold becomes `?`, also of an environment of the user's own."""
+        for name in ("id", "prompt"):
+            text = getattr(self, name)
+            if isinstance(text, str) and (readable := encodable(text)) != text:
+                object.__setattr__(self, name, readable)
 
     @property
     def source(self) -> str:

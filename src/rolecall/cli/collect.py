@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +16,21 @@ from rolecall.config.collecting import CollectConfig
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
-from rolecall.rollout.collection import collect as play
+from rolecall.rollout.collection import Collection
 from rolecall.rollout.data_set import COLUMNS, rows_of
 from rolecall.rollout.episodes import Rollout
 from rolecall.rollout.offline_data import fingerprint
 from rolecall.rows.writing import check_name, write_rows
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.file_locks import LockHeldError, locked_file
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
 from rolecall.setup.validate_options import unknown_agents
 from rolecall.setup.weights import load_tokenizers
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import read_parquet
+from rolecall.storage.evaluation_journal import evaluation_journal
 from rolecall.storage.loaded_run import FILES
 from rolecall.storage.numbered import numbered
 from rolecall.storage.run_folder import RunFolder
@@ -68,26 +72,71 @@ def collect(
         if folder is None:
             raise ConfigError(f"--played: {source} has played nothing; name a run folder")
         return write(plan.config, stored(folder, played), options, output)
-    with ExitStack() as stack:
+    with _writing(output) as place, ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
         run = build(plan)
         with running(run):
             if saved:
                 run.restore(saved)
                 stack.close()
-            rollout = asyncio.run(played_now(run))
-    return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
+            weights = checkpoint.identity(saved) if saved else ""
+            try:
+                rollout = asyncio.run(played_now(run, place, weights=weights))
+            except KeyboardInterrupt:
+                told = "Stopped. The same command goes on with what has been played"
+                console.print(told, soft_wrap=True, highlight=False)
+                raise
+        return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
 
 
-async def played_now(run: Run) -> Rollout:
+@contextmanager
+def _writing(output: Path) -> Iterator[Path]:
+    """A folder beside a file that this process writes alone; it goes when the file is there.
+
+    Raises ConfigError where another process writes the file.
+    """
+    place = output.with_name(f".{output.name}.unfinished")
+    while True:
+        place.mkdir(exist_ok=True)
+        try:
+            with locked_file(place / ".lock", wait_s=0.0):
+                yield place
+                shutil.rmtree(place, ignore_errors=True)
+                return
+        except LockHeldError as error:
+            raise ConfigError(
+                f"--output: another process writes {output}; wait for it, or name another file"
+            ) from error
+        except FileNotFoundError:  # the other one has just ended
+            if place.exists():
+                raise
+
+
+async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
     """Every attempt at the tasks of one step, with the weights that the learners have.
 
-    Raises RuntimeError where every episode failed.
+    What is played is kept in `place`, where the next start finds it that has the same keys, tasks
+    and `weights`. Raises RuntimeError where every episode failed.
     """
     asyncio.get_running_loop().set_task_factory(task_factory)
     await train_step.publish(run, list(run.learners))
-    size = run.config.rollout.group_size
-    rollout = await play(run.context, run.sampler.sample(1), step="collect", group_size=size)
+    tasks, size = run.sampler.sample(1), run.config.rollout.group_size
+    with evaluation_journal(place, run.config, tasks, of=f"collect {weights}") as kept:
+        journal = kept.round(1)
+        names = {task.id for task in tasks}
+        played = [episode for episode in journal.read() if episode.task.id in names]
+        finished = [episode for episode in played if episode.error is None]
+        if run.config.deterministic and len(finished) < len(tasks) * size:
+            finished = []  # a batch depends on which episodes share it, so all are played again
+        journal.drop([episode for episode in played if episode not in finished])
+        collection = Collection(
+            run.context, tasks, step="collect", group_size=size, journal=journal, finished=finished
+        )
+        try:
+            await collection.ended()
+            rollout = collection.take()
+        finally:
+            journal.close()
     if not rollout.groups:
         raise RuntimeError(f"every episode failed; the first: {rollout.first_error}")
     return rollout

@@ -118,7 +118,7 @@ class OneStage:
                 run = build(validate(self.config))
                 with running(run):
                     self._begin(run)
-                    rollout = asyncio.run(played_now(run))
+                    rollout = asyncio.run(played_now(run, self.folder.journal))
                 episodes = [*rollout.episodes, *rollout.unused]
                 write_parquet(self.folder.episode_file(0), episodes, step=0)
             found = write_rows(self.config, episodes, options, self.folder.path / DATA)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from rolecall.errors import first_line
+from rolecall.tags import encodable
 
 Row = dict[str, Any]
 
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a surrogate pair, maybe without its other half
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -78,12 +81,24 @@ def _array(text: bytes, path: Path) -> Iterator[tuple[int, Row]]:
 
 def _parse(text: bytes, path: Path, *, line: int) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        return _repaired(found) if HALF.search(text) else found
     except json.JSONDecodeError as error:
         at = line + error.lineno - 1
         raise ValueError(f"{path}:{at}: not JSON: {error.msg}, column {error.colno}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}:{line}: not UTF-8: {error.reason}") from error
+
+
+def _repaired(value: Any) -> Any:
+    """Text that UTF-8 cannot hold would end the run where it is written down."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_repaired(each) for each in value]
+    if isinstance(value, dict):
+        return {encodable(key): _repaired(each) for key, each in value.items()}
+    return value
 
 
 def _row(row: object, path: Path, *, number: int) -> Row:

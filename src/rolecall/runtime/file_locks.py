@@ -28,12 +28,23 @@ def locked_file(
     Raises LockHeldError where the lock is not free within `wait_s`, and OSError where the file
     cannot be opened or is not a regular file of this user.
     """
-    number = open_own(file, os.O_RDWR | os.O_CREAT)
+    while True:
+        number = open_own(file, os.O_RDWR | os.O_CREAT)
+        try:
+            _take(number, file, wait_s, say)
+            if not _is_still(file, number):
+                continue  # whoever held it has removed it
+            yield
+            return
+        finally:
+            os.close(number)
+
+
+def _is_still(file: Path, number: int) -> bool:
     try:
-        _take(number, file, wait_s, say)
-        yield
-    finally:
-        os.close(number)
+        return os.path.samestat(file.lstat(), os.fstat(number))
+    except FileNotFoundError:
+        return False
 
 
 def _take(number: int, file: Path, wait_s: float, say: Callable[[str], None]) -> None:

@@ -7,11 +7,15 @@ under way at once.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+notices = logging.getLogger("rolecall.notices")
+UNSETTLED_S = 1.0  # for which the newest answers may be counted in memory only
 MOST_PARTS = 64  # of which an account knows what was spent; steps under way are fewer
 
 
@@ -101,14 +105,25 @@ class Account:
         self.spent = Spent()
         self.parts: dict[str, Spent] = {}  # the newest ones, those last added to at the end
         self._file: Path | None = None
+        self._settled_at = 0.0  # when the file was last on disk
 
     def keep(self, file: Path) -> None:
         """Add what the file says that the run has spent before, and keep it up to date."""
         if file.exists():
-            record = json.loads(file.read_text(encoding="utf-8"))
-            for part, spent in record.pop("parts", {}).items():
-                self.of(part).add(**spent)
-            self.spent.add(**record)
+            try:
+                record = json.loads(file.read_text(encoding="utf-8"))
+                parts = {part: Spent(**spent) for part, spent in record.pop("parts", {}).items()}
+                before = Spent(**record)
+                before.add(0.0, 0)  # raises where these are no numbers
+            except (ValueError, TypeError, AttributeError):
+                notices.warning(
+                    "%s is damaged: what the run has spent before is not counted; write "
+                    '{"usd": 1.5, "tokens": 1000} there if a budget must hold', file,
+                )  # fmt: skip
+            else:
+                self.spent.add(**asdict(before))
+                for part, spent in parts.items():
+                    self.of(part).add(**asdict(spent))
         self._file = file
         if self.spent.tokens:
             self._write()
@@ -136,5 +151,10 @@ class Account:
             if self.parts:
                 record["parts"] = {part: asdict(spent) for part, spent in self.parts.items()}
             aside = self._file.with_suffix(".tmp")
-            aside.write_text(json.dumps(record), encoding="utf-8")
+            with aside.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(record))
+                if time.monotonic() - self._settled_at >= UNSETTLED_S:
+                    file.flush()
+                    os.fsync(file.fileno())  # or a machine that loses its power has an empty one
+                    self._settled_at = time.monotonic()
             os.replace(aside, self._file)
