@@ -16,6 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from rolecall.agents.control_tokens import controls
+from rolecall.agents.plain_frames import warn_of_plain_frame
 from rolecall.errors import first_line
 from rolecall.interfaces.environment import World
 from rolecall.runtime.lean_import import (
@@ -96,6 +98,13 @@ class RewardModel:
             return [self.times * score for score in found.tolist()]
 
     def _ids(self, tokenizer: Any, chat: Chat) -> list[int]:
+        """The prompt, in which no answer and no task can open a message of its own."""
+        known = controls(tokenizer)
+        chat = [
+            message
+            | {"content": known.broken(message["content"], framed=message["role"] == "tool")}
+            for message in chat
+        ]
         if tokenizer.chat_template:
             text = tokenizer.apply_chat_template(chat, tokenize=False)
             return list(tokenizer(text, add_special_tokens=False).input_ids)
@@ -104,6 +113,7 @@ class RewardModel:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(self.path)
+        warn_of_plain_frame(tokenizer, key=f"reward model {self.path}")
         model = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id

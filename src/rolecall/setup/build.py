@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rolecall.agents.plain_frames import warn_of_plain_frame
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
@@ -84,6 +85,8 @@ def _connected(
 ) -> Run:
     config = plan.config
     tokenizers = load_tokenizers(config)
+    for name, tokenizer in tokenizers.items():
+        warn_of_plain_frame(tokenizer, key=f"policies.{name}.base")
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
     engines = make_engines(plan, models, tokenizers, barrier, session, gpus)
