@@ -175,3 +175,62 @@ def test_the_public_corpus_sample_is_found_by_its_titles(shared, tmp_path):
     index = open_index(tmp_path / "index", path)
     titles = [index.passages[n].title for n in range(10)]
     assert [hits[0].title for hits in index.search(titles, 3)] == titles
+
+
+DAMAGES = {
+    "indices": ("indices.csc.index.npy", lambda a: np.full_like(a, 2**30), "passages that are not"),
+    "negative indices": ("indices.csc.index.npy", lambda a: a - 5, "passages that are not there"),
+    "falling ends": ("indptr.csc.index.npy", lambda a: a[::-1].copy(), "words begin nowhere"),
+    "far ends": ("indptr.csc.index.npy", lambda a: a * 1000, "words begin nowhere"),
+    "fewer ends": ("indptr.csc.index.npy", lambda a: a[[0, -1]], "words have no numbers"),
+    "fewer scores": ("data.csc.index.npy", lambda a: a[:-1], "scores have no order"),
+    "other scores": ("data.csc.index.npy", lambda a: a.astype("S4"), "no list of numbers"),
+}
+
+
+def retouched(folder, name: str) -> None:
+    """What whoever changes a file does too: the manifest has its new size."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"] = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST
+    }  # fmt: skip
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_tampered_index_is_refused_before_compiled_code_reads_it(damage, tmp_path, monkeypatch):
+    """With numba a number that is out of range ended the process."""
+    monkeypatch.setattr(bm25, "COMPILED_FROM", 1)
+    build_bm25(PASSAGES, tmp_path / "index", corpus="c")
+    name, change, told = DAMAGES[damage]
+    file = tmp_path / "index" / bm25.FOLDER / name
+    np.save(file, change(np.load(file)))
+    retouched(tmp_path / "index", name)
+    with pytest.raises(ValueError, match=told):
+        Bm25.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [("vocab.index.json", "ada", 10**6), ("vocab.index.json", "ada", -1),
+     ("vocab.index.json", "ada", "1"), ("params.index.json", "num_docs", 10**6),
+     ("params.index.json", "method", "bm25+"), ("params.index.json", "dtype", "float64")],
+)  # fmt: skip
+def test_tampered_words_and_settings_are_refused(name, key, value, tmp_path):
+    build_bm25(PASSAGES, tmp_path / "index", corpus="c")
+    file = tmp_path / "index" / bm25.FOLDER / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    retouched(tmp_path / "index", name)
+    with pytest.raises(ValueError, match=r"is damaged|cannot be read"):
+        Bm25.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("change", [lambda a: a - 1, lambda a: a[::-1].copy(), lambda a: a * 2.0])
+def test_tampered_offsets_of_passages_are_refused(change, tmp_path):
+    build_bm25(PASSAGES, tmp_path / "index", corpus="c")
+    file = tmp_path / "index" / "offsets.npy"
+    np.save(file, change(np.load(file)))
+    retouched(tmp_path / "index", file.name)
+    with pytest.raises(ValueError, match=r"passages in .* are damaged"):
+        Bm25.open(tmp_path / "index")

@@ -11,7 +11,7 @@ import pytest
 
 from rolecall.runtime.held_folders import LOCK, PREFIX, hold
 from rolecall.runtime.own_files import ForeignFileError
-from rolecall.runtime.scratch import SHARED, open_scratch_file, scratch_folder
+from rolecall.runtime.scratch import SHARED, open_scratch_file, scratch_folder, shared_folder
 from tests.limits import within
 
 HOLDER = (
@@ -95,3 +95,11 @@ def test_a_file_is_opened_only_in_a_scratch_folder_of_ours(tmp_path, monkeypatch
                 open_scratch_file(wrong, size=size)
     assert outside.read_bytes() == b"12345678"
     assert issubclass(ForeignFileError, OSError)
+
+
+def test_nobody_else_reads_weights_in_shared_folders_and_folders_of_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr("rolecall.runtime.scratch.MEMORY", tmp_path)
+    shared = shared_folder(f"{SHARED}run", "a", room=1)
+    with scratch_folder(room=1) as scratch:
+        for folder in (shared, shared.parent, Path(scratch)):
+            assert folder.stat().st_mode & 0o077 == 0

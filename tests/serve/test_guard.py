@@ -283,3 +283,47 @@ def test_a_request_whose_client_leaves_is_cancelled_and_has_ended():
     with pytest.raises(guard.Refused, match="has left"):
         asyncio.run(guard.while_connected(leaves, work()))
     assert ended
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "[::1"}, {"Origin": "http://["}, {"Host": "[]"}, {"Origin": "//[x]:y]"},
+     {"Host": "127.0.0.1:x"}, {"Origin": "http://\u00e9".encode("latin-1")}],
+)  # fmt: skip
+def test_headers_that_are_no_addresses_are_refused_and_no_fault_of_the_server(port, headers):
+    assert ask(port, headers).status_code in (200, 400, 403)
+
+
+def answered(rules: Rules, headers: dict[str, str]) -> list[dict]:
+    """What a WebSocket with these headers is sent; the inner application accepts all."""
+    sent = []
+
+    async def inner(scope, receive, send):
+        await receive()
+        await send({"type": "websocket.accept"})
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "websocket", "path": "/ws", "headers": raw}
+    asyncio.run(Guard(inner, rules)(scope, receive, send))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_served"),
+    [({"Host": "127.0.0.1:80", "Authorization": "Bearer s3cret"}, True),
+     ({"Host": "127.0.0.1:80"}, False),
+     ({"Host": "127.0.0.1:80", "Authorization": "Bearer other"}, False),
+     ({"Host": "127.0.0.1:80", "Authorization": "Bearer s3cret", "Origin": "http://evil"}, False),
+     ({"Host": "evil.example", "Authorization": "Bearer s3cret"}, False),
+     ({"Host": "[::1", "Authorization": "Bearer s3cret"}, False)],
+)  # fmt: skip
+def test_a_websocket_is_asked_for_what_a_request_is_asked_for(headers, is_served):
+    [message] = answered(Rules(token="s3cret"), headers)
+    accepted, closed = {"type": "websocket.accept"}, {"type": "websocket.close", "code": 1008}
+    assert message == (accepted if is_served else closed)

@@ -17,6 +17,7 @@ from typing import Any
 
 from rolecall.optional import optional
 from rolecall.retrieval.base import Hit, Passage
+from rolecall.retrieval.bm25_check import check_arrays
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, stored
 from rolecall.retrieval.progress import counted
@@ -50,8 +51,18 @@ class Bm25:
         manifest = read_manifest(folder, kind="bm25")
         if manifest.options != OPTIONS:
             raise ValueError(f"{folder} was indexed in another way: {manifest.options}")
-        index = optional("bm25s", extra="search").BM25.load(folder / FOLDER, mmap=True)
+        bm25s = optional("bm25s", extra="search")
+        try:
+            index = bm25s.BM25.load(folder / FOLDER, mmap=True)
+        except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+            raise ValueError(f"the index in {folder} cannot be read: {error}") from error
+        check_arrays(index, folder, num_passages=manifest.num_passages)
         opened = cls(index, PassageFile(folder), identity=manifest.identity)
+        if len(opened.passages) != manifest.num_passages:
+            raise ValueError(
+                f"{folder} holds {len(opened.passages)} passages, and not as many as "
+                f"its index ({manifest.num_passages}); build it anew"
+            )
         if manifest.num_passages >= COMPILED_FROM:
             index.backend = "numba"
             opened.search([next(iter(index.vocab_dict))], 1)  # compiles now, not in a first query

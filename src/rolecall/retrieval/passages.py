@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rolecall.retrieval.base import Passage
+from rolecall.retrieval.bm25_check import check_offsets
 
 LINES = "passages.jsonl"
 OFFSETS = "offsets.npy"
@@ -36,8 +37,10 @@ class PassageFile:
     """The passages that `stored` wrote to a folder; safe in any thread."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises ValueError where its offsets are not those of its lines."""
         self.offsets = np.load(folder / OFFSETS, mmap_mode="r")  # [N + 1]
         self.file = (folder / LINES).open("rb")
+        check_offsets(self.offsets, os.fstat(self.file.fileno()).st_size, folder)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -54,6 +54,10 @@ def settings(app: FastAPI, **options: Any) -> Config:
             self._idle = True
             self._timer = self.loop.call_later(HEAD_S, self._look)
 
+        def handle_websocket_upgrade(self, event: Any) -> None:
+            self._timer.cancel()  # from here on the connection is another protocol's
+            super().handle_websocket_upgrade(event)
+
         def connection_lost(self, error: Exception | None) -> None:
             self._timer.cancel()
             super().connection_lost(error)

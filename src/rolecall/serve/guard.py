@@ -24,6 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_S = 60.0  # from a request's head to the end of its body
+POLICY_VIOLATION = 1008  # why a WebSocket is closed
 HELD = 4  # bodies of the largest size that may be in memory at once
 
 
@@ -56,8 +57,11 @@ class Guard:
         self._bytes = 0  # of bodies that are held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self.inner(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await self._socket(scope, receive, send)
             return
         started = False
 
@@ -74,12 +78,27 @@ class Guard:
             if not started:
                 await _answer(send, Refused(503, "the server ends"))
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket, and whatever else ASGI may have: by the same rules, or closed."""
+        try:
+            self._check(scope)
+        except Refused:
+            await receive()  # that it wants to connect
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            return
+        await self.inner(scope, receive, send)
+
+    def _check(self, scope: Scope) -> dict[str, str]:
+        """The headers of one who may ask. Raises Refused."""
         headers = {name.decode("latin-1"): value for name, value in reversed(scope["headers"])}
         said = {name: value.decode("latin-1") for name, value in headers.items()}
         _check_page(said, local=self.rules.local)
         if scope["path"] not in self.rules.open_paths:
             _check_token(said.get("authorization", ""), self.rules.token)
+        return said
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        said = self._check(scope)
         if scope["method"] not in ("POST", "PUT", "PATCH"):
             await self.inner(scope, receive, send)
             return
@@ -152,14 +171,22 @@ def _check_page(said: dict[str, str], *, local: bool) -> None:
     A page of any site can send requests to loopback. Its own name, or one that its owner lets
     point to loopback for that moment, then stands in the request's head.
     """
-    host = urlsplit(f"//{said.get('host', '')}").hostname or ""
+    host = _part_of(f"//{said.get('host', '')}", "hostname")
     if local and host and not is_local(host):
         raise Refused(403, f"this server is local and does not answer to the name {host!r}")
     origin = said.get("origin")
-    if origin is not None and urlsplit(origin).netloc != said.get("host"):
+    if origin is not None and _part_of(origin, "netloc") != said.get("host"):
         raise Refused(403, "pages of other sites may not ask this server")
     if said.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise Refused(403, "pages of other sites may not ask this server")
+
+
+def _part_of(address: str, name: str) -> str:
+    """Raises Refused for what is no address, such as `[::1`."""
+    try:
+        return getattr(urlsplit(address), name) or ""
+    except ValueError as error:
+        raise Refused(400, "Host and Origin must be addresses") from error
 
 
 def _check_token(authorization: str, token: str) -> None:
