@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rolecall.config.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
+from rolecall.importers.reading import read_values
 from rolecall.importers.shell import training_words
+from rolecall.importers.translating import FRAMEWORKS
 
 PROGRAMS = ("verl.trainer.",)
 
@@ -73,3 +76,27 @@ def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
 @pytest.mark.parametrize("broken", ["'", '"', "$(", "${", "if", "if [ a", "fi", "`", "(", "a=("])
 def test_a_broken_script_ends(broken):
     assert words(f"{broken}") is None
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["a=xxxxxxxxxx\n" + "a=$a$a$a$a\n" * 14, "a=xxxxxxxxxx\n" + 'a="$a$a$a$a"\n' * 14,
+     "a=x\n" + "a=${b:-$a$a$a$a}\n" * 20],
+)  # fmt: skip
+def test_variables_that_double_one_another_end_in_one_line(script):
+    with pytest.raises(ConfigError, match="characters"):
+        training_words(f"{script}python -m verl.trainer.main_ppo a=$a", PROGRAMS)
+
+
+@pytest.mark.parametrize("text", ["${" * 5000, "x=$(" * 5000, 'a="' + "$(" * 5000])
+def test_texts_that_are_nested_deeply_end_in_one_line(text):
+    with pytest.raises(ConfigError):
+        read_values(f"{text}\npython -m verl.trainer.main_ppo", FRAMEWORKS["drmas"])
+
+
+def test_references_of_yaml_that_double_one_another_end_in_one_line():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(ConfigError, match="references"):
+        read_values("\n".join(lines), FRAMEWORKS["drmas"])
+    assert read_values("a: &a [1, 2]\nb: *a", FRAMEWORKS["drmas"])["b"] == [1, 2]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -16,6 +17,7 @@ from rolecall.errors import first_line
 from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
+MOST_VALUES = 100_000  # of a file, with what its references stand for
 PROGRAMS = ("verl.trainer.", "openrlhf.cli.", "marti.cli.", "mrlm.cli")
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
@@ -44,14 +46,17 @@ def read_values(text: str, framework: Framework) -> dict[str, Any]:
 
     Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
     """
-    words = training_words(text, PROGRAMS)
-    if words is not None:
-        found = _of_words(words)
-    elif _is_lines(text):
-        found = _of_words([word for command in split(text) for word in command])
-    else:
-        found = flat(_of_yaml(text), framework.keys)
-    return framework.tidy(found)
+    try:
+        words = training_words(text, PROGRAMS)
+        if words is not None:
+            found = _of_words(words)
+        elif _is_lines(text):
+            found = _of_words([word for command in split(text) for word in command])
+        else:
+            found = flat(_of_yaml(text), framework.keys)
+        return framework.tidy(found)
+    except RecursionError as error:
+        raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
 
 
 def flat(tree: dict[str, Any], keys: dict[str, Key], *, prefix: str = "") -> dict[str, Any]:
@@ -77,7 +82,7 @@ def _is_lines(text: str) -> bool:
 
 def _of_yaml(text: str) -> dict[str, Any]:
     try:
-        found = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+        found = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(
             f"neither YAML nor a script with a training command: {first_line(error)}"
@@ -116,6 +121,29 @@ def _of_words(words: list[str]) -> dict[str, Any]:
     return found
 
 
+def _loaded(text: str) -> Any:
+    """What a text of YAML holds; anchors and references to them may not make it large.
+
+    Raises ConfigError, and what YAML and OmegaConf raise.
+    """
+    if "&" in text and "*" in text:
+        counts: dict[int, int] = {}
+        if _count(yaml.safe_load(text), counts) > MOST_VALUES:
+            raise ConfigError(f"its references (*) make it more than {MOST_VALUES:,} values")
+    return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+
+
+def _count(value: Any, counts: dict[int, int]) -> int:
+    """How many values there are where each reference stands for a copy; each is looked at once."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = MOST_VALUES + 1  # inside of itself
+        inner = value.values() if isinstance(value, dict) else value
+        counts[id(value)] = 1 + sum(_count(each, counts) for each in inner)
+    return counts[id(value)]
+
+
 def value_of(text: str) -> Any:
     """1e-6 -> a float, [1,2] -> a list, {"a": 1} -> a mapping; what is no YAML is text."""
     if UNKNOWN in text and not text.lstrip().startswith("{"):
@@ -126,6 +154,6 @@ def value_of(text: str) -> Any:
         except ValueError as error:
             raise ConfigError(f"not JSON: {text[:60]!r}: {error}") from error
     try:
-        return OmegaConf.to_container(OmegaConf.create(f"value: {text}"), resolve=False)["value"]  # type: ignore[index, call-overload]
+        return _loaded(f"value: {text}")["value"]
     except (YAMLError, OmegaConfBaseException, KeyError, TypeError):
         return text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from rolecall.config.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -15,6 +16,7 @@ VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d|@)(?::?-([^}]*))?\}|([A-Za-z_]\w
 REDIRECTION = re.compile(r"\d*[<>]")
 OPENING, CLOSING = ("if", "for", "while", "until", "case", "("), ("fi", "done", "esac", ")")
 WORDS = ("then", "else", "elif", "do", "!", "{", "}", *OPENING, *CLOSING)
+MOST_TEXT = 100_000  # characters of a word with what its variables hold
 Truth = bool | None  # None: it cannot be told
 Command = list[str]  # raw words, quotes and all
 
@@ -219,6 +221,11 @@ class _Script:
                     end = name.end() if name else end
                 out += self._expanded(raw[i:end], escapes="")
             i = end
+            if len(out) > MOST_TEXT:
+                raise ConfigError(
+                    f"a word of the script has more than {MOST_TEXT:,} characters with what its "
+                    "variables hold"
+                )
         return out
 
     def _expanded(self, text: str, *, escapes: str) -> str:
@@ -234,6 +241,11 @@ class _Script:
                 out, i = out + self._variable(name), name.end()
             else:
                 out, i = out + text[i], i + 1
+            if len(out) > MOST_TEXT:
+                raise ConfigError(
+                    f"a variable of the script holds more than {MOST_TEXT:,} characters; write its "
+                    "value out, or leave the variable away"
+                )
         return out
 
     def _variable(self, name: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from rolecall.errors import InfrastructureError, RunEndingError
 
+OWN_FILES = "__program__"  # how the names of the sandbox's own files begin
 Limit = Literal["", "wall", "cpu", "memory", "disk"]
 
 
@@ -92,6 +93,16 @@ def check_path(path: str) -> None:
         raise ValueError(
             f"a file's path must be relative to the working directory and stay in it, got {path!r}"
         )
+
+
+def can_be_placed(path: str) -> bool:
+    """Whether a file that one run left may be a file of the next one."""
+    try:
+        check_path(path)
+        path.encode()
+    except (ValueError, UnicodeEncodeError):
+        return False
+    return not PurePosixPath(path).parts[0].startswith(OWN_FILES)
 
 
 async def try_out(sandbox: Sandbox, limits: Limits) -> None:

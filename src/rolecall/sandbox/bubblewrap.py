@@ -14,13 +14,13 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 from weakref import WeakSet
 
-from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
+from rolecall.sandbox.base import OWN_FILES, Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import draw
 from rolecall.sandbox.box import Box
 from rolecall.sandbox.pool import Pool
 
 Result = TypeVar("Result")
-PROGRAM = "__program__"  # how the names of the sandbox's own files begin
+PROGRAM = OWN_FILES
 BASH = "/usr/bin/bash"
 # A script that names its encoding must be a file that can be read twice.
 OPEN: WeakSet[Bubblewrap] = WeakSet()  # what nobody closes is closed as the process ends

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from rolecall.interfaces.environment import World
 from rolecall.interfaces.tool import Tool
 from rolecall.runtime.secret_texts import remember_secret
-from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, try_out
+from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, can_be_placed, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
+from rolecall.tags import encodable
 from rolecall.tools.functions import tool
 
 
@@ -82,8 +84,10 @@ class Python:
             run = Run(code=code, files=dict(files), fetch=("**",), limits=self.limits)
             ran = await self.sandbox.run(run)
             if ran.status != "timeout":  # else what is there may be half written
+                kept = {path for path in ran.files if can_be_placed(path)}
                 files.clear()
-                files.update(ran.files)
+                files.update((path, ran.files[path]) for path in kept)
+                ran = replace(ran, left_out=(*ran.left_out, *sorted(ran.files.keys() - kept)))
             return said(ran)
 
         yield [python]
@@ -93,7 +97,8 @@ def said(ran: Ran) -> str:
     """What a program printed and, in the last line, how it ended, as an agent reads it."""
     parts = [part for part in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if part]
     if ran.left_out:
-        parts.append(f"[too large or too many to be kept: {', '.join(ran.left_out)}]")
+        names = encodable(", ".join(ran.left_out))
+        parts.append(f"[not kept, for their sizes, their number or their names: {names}]")
     if ran.status == "timeout":
         parts.append(f"[stopped after {ran.wall_s:.0f} s]")
     elif ran.limit:

@@ -17,7 +17,7 @@ JOB, WALK, BUNDLE = "__program__job.json", "__program__walk.py", "__program__bun
 
 def main() -> None:
     sys.path.insert(0, os.getcwd())
-    from __program__walk import matches, regular_files  # type: ignore[import-not-found]
+    from __program__walk import is_text, matches, regular_files  # type: ignore[import-not-found]
 
     with open(JOB) as file:
         job = json.load(file)
@@ -27,7 +27,7 @@ def main() -> None:
     bundle: dict[str, str] = {}
     room = job["num_bytes"]
     for path in regular_files():
-        wanted = any(matches(path.split("/"), pattern) for pattern in patterns)
+        wanted = is_text(path) and any(matches(path.split("/"), pattern) for pattern in patterns)
         if wanted and len(bundle) < job["num_files"] and os.path.getsize(path) <= room:
             room -= os.path.getsize(path)
             with open(path, "rb") as content:

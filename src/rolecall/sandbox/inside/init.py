@@ -241,7 +241,7 @@ def collect(control: int, patterns: list[str], num_files: int, num_bytes: int) -
         except OSError:  # the program took away its own right to read it
             continue
         size = os.fstat(file).st_size
-        if not num_files or size > num_bytes:
+        if not num_files or size > num_bytes or not is_text(path):
             send(control, b"left out")
             send(control, os.fsencode(path))
         else:
@@ -250,6 +250,15 @@ def collect(control: int, patterns: list[str], num_files: int, num_bytes: int) -
             send(control, os.fsencode(path))
             send_file(control, file, size)
         os.close(file)
+
+
+def is_text(path: str) -> bool:
+    """Whether a path can be said in UTF-8, as where the file is placed again it must be."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def send_file(control: int, file: int, size: int) -> None:
@@ -264,7 +273,7 @@ def regular_files() -> Iterator[str]:
     """Paths below the working directory, sorted; no link is followed."""
     seen = 0
     for folder, folders, names in os.walk("."):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("__program__"))
         for name in sorted(names):
             path = os.path.join(folder, name)[2:]
             seen += 1
@@ -278,11 +287,15 @@ def matches(parts: list[str], pattern: list[str]) -> bool:
     """As globs do: * stays within one part of a path, ** is any number of parts."""
     from fnmatch import fnmatchcase
 
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and matches(parts[1:], pattern[1:])
+    reached = {0}  # how many parts what is behind us of the pattern may have taken
+    for wanted in pattern:
+        if wanted == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            reached = {n + 1 for n in reached if n < len(parts) and fnmatchcase(parts[n], wanted)}
+        if not reached:
+            return False
+    return len(parts) in reached
 
 
 if __name__ == "__main__":
