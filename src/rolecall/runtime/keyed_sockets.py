@@ -24,6 +24,7 @@ from typing import Any
 log = logging.getLogger("rolecall")
 
 HANDSHAKE_S = 10.0  # in which a caller must have proved that it knows the key
+CALL_S = 60.0  # that a caller waits, behind strangers too, each of whom has HANDSHAKE_S
 MOST_UNPROVED = 64  # callers that may be at it at once
 NONCE = 32  # bytes
 LARGEST_JSON = 2**20
@@ -68,7 +69,7 @@ def callers(host: str, *, number: int, key: bytes | None = None) -> Iterator[Cal
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
 
 
-def connect(address: Address, key: bytes, *, timeout_s: float = HANDSHAKE_S) -> Connection:
+def connect(address: Address, key: bytes, *, timeout_s: float = CALL_S) -> Connection:
     """Call a process that listens with `callers`.
 
     Raises KeyRefusedError where it does not know the key, and OSError where nobody answers.
