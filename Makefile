@@ -13,7 +13,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: gpu gpu-needs gpu-archive demo system-packages test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: gpu gpu-needs gpu-archive demo system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,6 +31,10 @@ demo: $(VENV)/demo
 # Installs what tests need of the system, or says how; tests that need what is missing are skipped.
 system-packages:
 	.ci/system-packages
+
+# Tokenizers of real models, kept in the user's cache; tests of those that cannot be had are skipped.
+real-tokenizers: $(VENV)/dev
+	$(BIN)/python -m tests.real.fetch
 
 # One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.

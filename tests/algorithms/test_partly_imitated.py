@@ -13,6 +13,7 @@ from tokenizers import pre_tokenizers, processors
 from transformers import AutoModelForCausalLM
 
 from rolecall.agents.agent import Policy
+from rolecall.agents.written_turn import WrittenTurn
 from rolecall.algorithms.sft import Sft
 from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
@@ -20,7 +21,7 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.rollout.offline_data import demonstrations, experts
-from rolecall.rollout.parts import parts_of, tokenised
+from rolecall.rollout.parts import join_parts, parts_of, tokenise_parts
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.tiny.tokenizer import fit
 from tests.algorithms.test_sft import imitating, loss_of
@@ -57,6 +58,13 @@ def wanted(tokenizer, ids, parts):
     return [*found, float(parts[-1]["weight"])]
 
 
+def tokenise(tokenizer, parts):
+    """Tokens and weights of an answer around which a template writes the end token alone."""
+    read = parts_of(parts, "r:1")
+    turn = WrittenTurn("", join_parts(tokenizer, read, "r:1"), tokenizer.eos_token)
+    return tokenise_parts(tokenizer, read, turn, "r:1")
+
+
 def as_parts(*texts):
     """Texts in which a leading - says that they are wrong."""
     return [{"text": text.lstrip("-"), "weight": int(text[0] != "-")} for text in texts]
@@ -74,7 +82,7 @@ def test_a_token_on_a_boundary_is_imitated_only_if_both_sides_are_right(merging)
             ((" ", "-a", " "), [1, 0, 1, 1]),
         ):
             parts = as_parts(*texts)
-            ids, found = tokenised(tokenizer, parts_of(parts, "r:1"), "r:1")
+            ids, found = tokenise(tokenizer, parts)
             whole = "".join(part["text"] for part in parts)
             assert ids[:-1].tolist() == tokenizer(whole)["input_ids"]
             assert ids[-1] == tokenizer.eos_token_id
@@ -91,11 +99,11 @@ def test_tokens_and_parts_agree_byte_by_byte(merging, data):
         ids = tokenizer("".join(one["text"] for one in parts))["input_ids"]
         weights = wanted(tokenizer, ids, parts)
         if any(weights):
-            found = tokenised(tokenizer, parts_of(parts, "r:1"), "r:1")[1]
+            found = tokenise(tokenizer, parts)[1]
             assert found.tolist() == weights
         else:
             with pytest.raises(ValueError, match="no token of the answer lies wholly"):
-                tokenised(tokenizer, parts_of(parts, "r:1"), "r:1")
+                tokenise(tokenizer, parts)
 
 
 @pytest.fixture
@@ -225,7 +233,7 @@ def test_a_weight_stands_on_a_message_or_on_its_parts(pair, tmp_path):
 
 def test_a_part_shorter_than_its_token_cannot_be_imitated(merging):
     with pytest.raises(ValueError, match="r:1: no token of the answer lies wholly in parts"):
-        tokenised(merging[0], parts_of(as_parts("-wr", "on", "-g"), "r:1"), "r:1")
+        tokenise(merging[0], as_parts("-wr", "on", "-g"))
 
 
 def test_preferences_and_experts_are_whole_answers(pair, model_folder, tmp_path):

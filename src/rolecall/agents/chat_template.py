@@ -1,9 +1,10 @@
 """Renders messages to prompt tokens with the model's own chat template.
 
-An agent's own earlier turn enters the next prompt as the very tokens that were sampled: the
-template is rendered with a marker in its place, the text is cut there, and the tokens are put in
-between. Whatever else enters it (tasks, other agents, tools, their schemas) is foreign text, and
-holds no control token of the layout when it gets there.
+An agent's own earlier turn enters the next prompt as the very tokens that were sampled, behind the
+very prompt that it answered: the template is rendered with a marker in the turn's place, and what
+it writes behind the marker follows the tokens. Whatever else enters the prompt (tasks, other
+agents, tools, their schemas) is foreign text, and holds no control token of the layout when it gets
+there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rolecall.agents.control_tokens import SOUGHT, TEMPLATE_DATE, Controls, controls, emptied_schema
+from rolecall.agents.control_tokens import SOUGHT, Controls, controls, emptied_schema
+from rolecall.agents.turn_form import render, turn_form
 from rolecall.types import Ids, Message
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ else:
 OPENED = re.compile(r"<think>\s*\Z")
 MOST_OPENING = 16  # tokens that `<think>` and the space behind it may be
 KEPT = 256  # texts and prompts whose tokens are remembered
-NO_THOUGHT = re.compile(r"<think>\s*</think>\s*\Z")  # what some templates write of it later
 
 
 def prompt_ids(
@@ -79,9 +80,9 @@ def _listed(tokens: Ids | None) -> tuple[int, ...] | None:
 @lru_cache(maxsize=KEPT)
 def _prompt_ids(tokenizer: Tokenizer, asked: _Asked) -> Ids:
     """Remembered, because members of a group begin with the same prompt."""
-    messages, options, known = asked.messages, asked.options, controls(tokenizer)
-    shown = [_shown(message, known) for message in messages]
-    schemas = known.broken_schema(asked.tools)
+    messages, options = asked.messages, asked.options
+    shown = show(tokenizer, messages)
+    schemas = controls(tokenizer).broken_schema(asked.tools)
     pieces = _pieces(tokenizer, messages, shown, options=options, tools=schemas)
     _check(tokenizer, messages, pieces, options=options, tools=schemas)
     return np.concatenate(pieces).astype(np.int32)
@@ -96,36 +97,63 @@ def _pieces(
     tools: list[dict[str, Any]],
 ) -> list[Ids]:
     """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
-    spliced = [message.tokens for message in messages if message.tokens is not None]
-    marks = _marks(len(spliced), absent_from=json.dumps([shown, tools], default=str))
-    names = iter(marks)
-    marked = [
-        entry | {"content": next(names)} if message.tokens is not None else entry
-        for message, entry in zip(messages, shown, strict=True)
-    ]
-    text = tokenizer.apply_chat_template(
-        marked, tools=tools or None, tokenize=False, add_generation_prompt=True,
-        date_string=TEMPLATE_DATE, **options,
-    )  # fmt: skip
-    opened = _opened(tokenizer, options) if spliced else ""
-    pieces = []
-    for mark, tokens in zip(marks, spliced, strict=True):
-        if text.count(mark) > 1:
-            raise ValueError(
-                "the chat template writes an earlier assistant message twice; use a base whose "
-                "template writes each message once"
-            )
-        before, found, text = text.partition(mark)
-        if not found:
-            raise ValueError(
-                "the chat template leaves out an earlier assistant message; use a base whose "
-                "template writes each message once"
-            )
-        if opened:
-            before = NO_THOUGHT.sub("", before) + opened
-        pieces += [encode(tokenizer, before), tokens]
-        text = _without_end(tokenizer, text, tokens)
-    return [*pieces, encode(tokenizer, text)]
+    places = [place for place, message in enumerate(messages) if message.tokens is not None]
+    marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
+    marked = list(shown)
+    for place, mark in zip(places, marks, strict=True):
+        marked[place] = shown[place] | {"content": mark}
+    pieces: list[Ids] = []
+    # Each text is cut from the prompt that its turn answered, so that this prompt begins with that
+    # one and what was sampled, however the template writes earlier turns.
+    for number, place in enumerate([*places, len(messages)]):
+        text = render(tokenizer, marked[:place], asks=True, options=options, tools=tools)
+        if number == 0:
+            pieces.append(encode(tokenizer, text))
+        else:
+            tokens = pieces[-1]
+            text = _text_after(text, marks[number - 1])
+            pieces.append(_encode_after(tokenizer, text, tokens))
+        if place < len(messages):
+            sampled = messages[place].tokens
+            assert sampled is not None, "places are those of sampled turns"
+            pieces.append(sampled)
+    return pieces
+
+
+def _text_after(text: str, mark: str) -> str:
+    """Return what a template writes behind a turn. Raises ValueError where that is not clear."""
+    if text.count(mark) > 1:
+        raise ValueError(
+            "the chat template writes an earlier assistant message twice; use a base whose "
+            "template writes each message once"
+        )
+    _, found, after = text.partition(mark)
+    if not found:
+        raise ValueError(
+            "the chat template leaves out an earlier assistant message; use a base whose "
+            "template writes each message once"
+        )
+    return after
+
+
+def _encode_after(tokenizer: Tokenizer, text: str, tokens: Ids) -> Ids:
+    """Return the tokens of a template's text behind a sampled turn, whose end stands once.
+
+    It is tokenised behind a control token: SentencePiece puts a space before a text of its own.
+    """
+    last = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
+    return encode_in_context(tokenizer, turn_form(tokenizer).strip_end(text, last=last))
+
+
+def encode_in_context(tokenizer: Tokenizer, text: str) -> Ids:
+    """Return the tokens [N] that a text has behind a control token."""
+    anchor = turn_form(tokenizer).end
+    if not anchor or not text:
+        return encode(tokenizer, text)
+    before, both = encode(tokenizer, anchor), encode(tokenizer, anchor + text)
+    if len(both) <= len(before) or both[: len(before)].tolist() != before.tolist():
+        return encode(tokenizer, text)
+    return both[len(before) :]
 
 
 def _marks(number: int, *, absent_from: str) -> list[str]:
@@ -134,6 +162,12 @@ def _marks(number: int, *, absent_from: str) -> list[str]:
         base = f"turn{secrets.token_hex(16)}n"
         if base not in absent_from:
             return [f"{base}{ordinal}e" for ordinal in range(number)]
+
+
+def show(tokenizer: Tokenizer, messages: list[Message]) -> list[dict[str, str]]:
+    """Return messages for the template, in which foreign text forges nothing."""
+    known = controls(tokenizer)
+    return [_shown(message, known) for message in messages]
 
 
 def _shown(message: Message, known: Controls) -> dict[str, str]:
@@ -202,18 +236,6 @@ def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
     return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces[::2])
 
 
-def _opened(tokenizer: Tokenizer, options: dict[str, object]) -> str:
-    """`<think>` where the template itself opens the thinking: an agent's words begin inside it."""
-    if "<think>" not in str(tokenizer.chat_template):
-        return ""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True,
-        date_string=TEMPLATE_DATE, **options,
-    )  # fmt: skip
-    found = OPENED.search(text)
-    return found[0] if found else ""
-
-
 def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
     """`<think>` if that is how a prompt ends: the words that follow it are thinking."""
     if "<think>" not in str(tokenizer.chat_template):
@@ -227,10 +249,3 @@ def encode(tokenizer: Tokenizer, text: str) -> Ids:
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
     ids.flags.writeable = False
     return ids
-
-
-def _without_end(tokenizer: Tokenizer, text: str, tokens: Ids) -> str:
-    """The template ends the message itself; if the agent already did, once is enough."""
-    end = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
-    is_control = end in controls(tokenizer).special
-    return text.removeprefix(end) if is_control and text.startswith(end) else text

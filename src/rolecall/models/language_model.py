@@ -16,6 +16,7 @@ from torch import Tensor, float32
 from torch.nn import Module, ModuleList, Parameter
 
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.agents.turn_form import stop_ids
 from rolecall.models.attention import layouts
 from rolecall.models.separate_rows import read_rows
 from rolecall.runtime.lean_import import AutoModelForCausalLM
@@ -81,9 +82,7 @@ class LanguageModel:
     def end_ids(self) -> list[int]:
         """Ids after which an assistant message is over."""
         generation = getattr(self.model, "generation_config", None)
-        ends = getattr(generation, "eos_token_id", None) or []
-        ends = [ends] if isinstance(ends, int) else list(ends)
-        return sorted({*ends, self.tokenizer.eos_token_id})
+        return stop_ids(self.tokenizer, getattr(generation, "eos_token_id", None) or [])
 
     def logits(
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor

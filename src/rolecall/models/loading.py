@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.agents.turn_form import stop_ids
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
 from rolecall.models import embedded, foreign_attention
@@ -25,9 +26,9 @@ from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
 from rolecall.models.quantized import Quantization, check_device, quantize
+from rolecall.models.tokenizers import read_tokenizer
 from rolecall.runtime.lean_import import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
     transformers_logging,
@@ -38,12 +39,8 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
 def load_tokenizer(base: str) -> Tokenizer:
-    """The tokenizer of a base. Raises ValueError where it or its chat template is missing."""
-    path = locate(base)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"base {base!r} has no usable tokenizer: {first_line(error)}") from error
+    """Return the tokenizer of a base. Raises ValueError if it or its chat template is missing."""
+    tokenizer = read_tokenizer(locate(base))
     if not tokenizer.chat_template:
         raise ValueError(
             f"base {base!r} has no chat template, so its agents cannot be prompted; "
@@ -158,12 +155,12 @@ def with_adapters(
 
 
 def end_ids_of(base: str, tokenizer: Tokenizer) -> list[int]:
-    """As `LanguageModel.end_ids`, for a base that this process does not load."""
+    """Return `LanguageModel.end_ids` of a base that this process does not load."""
     try:
         ends = GenerationConfig.from_pretrained(locate(base)).eos_token_id or []
     except OSError:  # the base has none
         ends = []
-    return sorted({*([ends] if isinstance(ends, int) else ends), tokenizer.eos_token_id})
+    return stop_ids(tokenizer, ends)
 
 
 def locate(base: str) -> str:

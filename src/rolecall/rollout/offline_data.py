@@ -27,7 +27,8 @@ from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
-from rolecall.rollout.parts import OWN, Part, is_parts, parts_of, tokenised
+from rolecall.agents.written_turn import write_ids, write_turn
+from rolecall.rollout.parts import OWN, Part, is_parts, join_parts, parts_of, tokenise_parts
 from rolecall.rollout.row_messages import answer_of, check_asked, is_imitated, messages_of
 from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
@@ -165,13 +166,16 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
     policy, prompt, tokens, imitated = agent.policy, said.prompt, said.tokens, None
     assert policy.tokenizer is not None, "checked as the row was read"
     if prompt is None or tokens is None:
+        tokenizer, options = policy.tokenizer, policy.template
+        prompt = chat_template.prompt_ids(tokenizer, messages, options=options)
         if said.parts:
-            tokens, imitated = tokenised(policy.tokenizer, list(said.parts), place)
+            words = join_parts(tokenizer, said.parts, place)
+            written = write_turn(tokenizer, messages, words, options=options)
+            tokens, imitated = tokenise_parts(tokenizer, said.parts, written, place)
         else:
-            known = controls(policy.tokenizer)
-            words = chat_template.encode(policy.tokenizer, known.broken(said.text, own=OWN))
-            tokens = np.append(words, policy.tokenizer.eos_token_id).astype(np.int32)
-        prompt = chat_template.prompt_ids(policy.tokenizer, messages, options=policy.template)
+            words = controls(tokenizer).broken(said.text, own=OWN)
+            written = write_turn(tokenizer, messages, words, options=options)
+            tokens = write_ids(tokenizer, prompt, written)
     return Turn(
         id=f"{episode}/{index}",
         task=task.id,

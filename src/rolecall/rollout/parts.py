@@ -7,6 +7,7 @@ only if it lies wholly in parts of weight 1. The end token belongs to the last p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
+from rolecall.agents.turn_form import turn_form
+from rolecall.agents.written_turn import WrittenTurn
 from rolecall.tags import THINK_END, THINK_START
 from rolecall.types import Floats, Ids
 
@@ -57,22 +60,41 @@ def _is_text(given: Any) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def tokenised(tokenizer: Tokenizer, parts: list[Part], place: str) -> tuple[Ids, Floats]:
-    """Tokens [T] of an answer, its end token included, and 1 for those that are imitated [T].
-
-    ["ab" 0, "cd" 1] with tokens "a", "bc", "d" and the end -> [0, 0, 1, 1]. Raises ValueError where
-    no token can be imitated, or where two parts together forge a control token of the layout.
-    """
+def join_parts(tokenizer: Tokenizer, parts: Sequence[Part], place: str) -> str:
+    """Return the words of an answer. Raises ValueError where two parts forge a control token."""
     known = controls(tokenizer)
-    texts = [known.broken(part.text, own=OWN) for part in parts]
-    whole = "".join(texts)
+    whole = "".join(known.broken(part.text, own=OWN) for part in parts)
     if known.broken(whole, own=OWN) != whole:
         raise ValueError(f"{place}: two parts of an answer meet within a control token: {whole!r}")
+    return whole
+
+
+def tokenise_parts(
+    tokenizer: Tokenizer, parts: Sequence[Part], written: WrittenTurn, place: str
+) -> tuple[Ids, Floats]:
+    """Tokens [T] of an answer, its end token included, and 1 for those that are imitated [T].
+
+    ["ab" 0, "cd" 1] with tokens "a", "bc", "d" and the end -> [0, 0, 1, 1]. What the template
+    writes before the words belongs to the first part, what it writes after them to the last one.
+    Raises ValueError where no token can be imitated, and where the template changes the words.
+    """
     if not tokenizer.is_fast:
-        raise ValueError(f"{place}: this model's tokenizer cannot say where tokens begin; no parts")
-    found = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+        raise ValueError(
+            f"{place}: answers with weights need a fast tokenizer (one with offset mapping)"
+        )
+    known = controls(tokenizer)
+    texts = [known.broken(part.text, own=OWN) for part in parts]
+    if "".join(texts) != written.words:
+        raise ValueError(
+            f"{place}: the chat template changes the words of this answer; write it without parts"
+        )
+    anchor = turn_form(tokenizer).end
+    skipped = len(tokenizer(anchor, add_special_tokens=False)["input_ids"])
+    found = tokenizer(anchor + written.text, add_special_tokens=False, return_offsets_mapping=True)
+    lengths = [len(anchor) + len(written.before), *map(len, texts), len(written.after)]
+    weighted = [parts[0], *parts, parts[-1]]
     imitated = np.concatenate(
-        [np.full(len(text), part.imitated) for text, part in zip(texts, parts, strict=True)]
+        [np.full(size, part.imitated) for size, part in zip(lengths, weighted, strict=True)]
     )
     weights, before = [], 0
     for token, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
@@ -83,8 +105,7 @@ def tokenised(tokenizer: Tokenizer, parts: list[Part], place: str) -> tuple[Ids,
         start = min(start, before)
         weights.append(float(imitated[start:end].all()))
         before = max(before, end)
-    weights.append(float(parts[-1].imitated))
-    if not any(weights):
+    ids = np.array(found["input_ids"][skipped:], dtype=np.int32)
+    if not any(weights[skipped:]):
         raise ValueError(f"{place}: no token of the answer lies wholly in parts of weight 1")
-    ids = np.append(found["input_ids"], tokenizer.eos_token_id).astype(np.int32)
-    return ids, np.array(weights, dtype=np.float32)
+    return ids, np.array(weights[skipped:], dtype=np.float32)
