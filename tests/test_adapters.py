@@ -45,8 +45,7 @@ def test_an_adapters_update_reaches_the_sampler_and_only_its_own(model_folder, t
         assert before["a"] == pytest.approx(before["b"]), "LoRA starts at the base"
         rollout = await Collector(run, folder).collect(1)
         await train_step.credit(run, rollout.episodes)
-        part = run.group_of("a")
-        await train_step._update_policy(run, part, "a", rollout.episodes, 1)
+        await train_step._update_policy(run, "a", rollout.episodes, 1)
         if copy:
             assert np.array_equal(await says(run, "a"), before["a"]), "not published yet"
         await train_step.publish(run, ["a"])

@@ -178,7 +178,7 @@ def test_two_ranks_equal_one_for_every_kind_of_update(name, ranks, model_folder,
         policy.setdefault("optimizer", {})["eps"] = 1e-4
     trainer = trainer_of(config, tmp_path / "run", Display())
     run, inner = trainer.run, trainer.run.learners["a"]
-    section, algorithm = run.config.policies["a"], run.group_of("a").algorithm
+    section, algorithm = run.config.policies["a"], run.algorithm_of("a")
     spec = spec_of(
         model_folder, "replicated", adapter=section.adapter, optimizer=section.optimizer,
         seed=seed_of(run.config.trainer.seed, "adapters") % 2**31,

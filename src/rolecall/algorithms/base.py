@@ -30,6 +30,11 @@ from rolecall.interfaces.critic import Chooser, Critic, Discriminator, Judge
 from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
+# Settings of the loss and of the optimizer steps: credit is the same whatever they are.
+OUTSIDE_CREDIT = frozenset(
+    {"clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl_form",
+     "entropy", "per_family", "epochs", "minibatches", "target_kl"}
+)  # fmt: skip
 # Settings that losses of another kind, such as those of dpo and sft, do not read.
 OF_CLIPPED_LOSS = (
     "clip_low", "clip_high", "dual_clip", "anchor", "correction", "agg", "turn_length", "kl",
@@ -71,6 +76,10 @@ class Algorithm(BaseModel, ABC):
     in_credit: ClassVar[frozenset[str]] = frozenset()
     """Fields that credit alone reads: agents that share a policy may differ in them. In all others
     they must be equal, for the policy has one loss."""
+    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT
+    """Fields that credit never reads. Agents that differ in these alone are credited together, by
+    one object; each has its own values of them in the loss. `kl` is one of them while the KL is a
+    loss."""
     without_effect: ClassVar[tuple[str, ...]] = ()
     """Fields below that its loss does not read."""
 
@@ -139,6 +148,16 @@ class Algorithm(BaseModel, ABC):
         return self
 
     # --- what the trainer asks ---
+
+    def shares_credit(self, other: Algorithm) -> bool:
+        """Return whether both assign the same credit, so that one object can do it for both."""
+        return self._credit_settings() == other._credit_settings()
+
+    def _credit_settings(self) -> tuple[type[Algorithm], dict[str, Any]]:
+        kind = type(self)
+        outside = kind.outside_credit | ({"kl"} if self.kl_in == "loss" else set())
+        names = sorted(kind.model_fields.keys() - outside)
+        return kind, {name: getattr(self, name) for name in names}
 
     @property
     def moves_policies(self) -> bool:

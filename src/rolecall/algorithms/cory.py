@@ -25,6 +25,7 @@ class Cory(Ppo):
     """PPO with the KL in the reward of each token, and a coefficient that follows a target."""
 
     in_credit: ClassVar[frozenset[str]] = Ppo.in_credit | {"kl_target", "horizon"}
+    outside_credit: ClassVar[frozenset[str]] = Ppo.outside_credit | {"most_ratio"}
 
     kl: float = Field(0.4, gt=0, le=1000)
     """Coefficient of the KL to the reference as the run begins."""

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
+from rolecall.algorithms.base import OF_CLIPPED_LOSS, OUTSIDE_CREDIT, Algorithm, Rows
 from rolecall.algorithms.groups import prompt_of
 from rolecall.algorithms.losses import per_turn
 from rolecall.interfaces.algorithm import Loss, Outputs
@@ -32,6 +32,9 @@ class Dpo(Algorithm):
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"pair_up"})
+    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT | {
+        "beta", "loss_type", "reference_free", "smoothing",
+    }  # fmt: skip
 
     beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""

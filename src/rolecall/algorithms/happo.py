@@ -20,6 +20,7 @@ class Happo(Mappo):
     """MAPPO with the sequential factor M in `turn.weight`."""
 
     one_policy_at_a_time: ClassVar[bool] = True
+    outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit - {"anchor"}
 
     factor: Literal["round", "before", "episode"] = "round"
     """Which updated turns count: those of the same `index` (the joint step of the paper), all that
@@ -59,7 +60,7 @@ class Happo(Mappo):
         return float(np.clip(found, -20.0, 20.0))
 
     def _moved(self, turn: Turn) -> bool:
-        return turn.policy in self._updated and turn.new_logprobs is not None
+        return turn.policy in self._updated and turn.chosen and turn.new_logprobs is not None
 
     def _counts(self, updated: Turn, waiting: Turn, episode: Episode) -> bool:
         if self.factor == "round":

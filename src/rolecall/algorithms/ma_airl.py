@@ -12,6 +12,7 @@ Degenerate: an agent without turns of an expert is an error before the run begin
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, model_validator
@@ -94,15 +95,27 @@ class MaAirl(Imitating, DrMas):
         return _joined(kind, given | {"experts": self.experts, "reward": self.reward})
 
 
-def _joined(kind: type[Algorithm], given: dict[str, Any]) -> Algorithm:
-    """An algorithm of a class that is made here, so it says itself how it is pickled for ranks."""
+def _joined(kind: type[Algorithm], options: dict[str, Any]) -> Algorithm:
+    """Return the algorithm of class `kind` with these options, paid by a discriminator."""
+    return _class_around(kind)(**options)
+
+
+@cache
+def _class_around(kind: type[Algorithm]) -> type[Algorithm]:
+    """Return the one class that adds the discriminator to `kind`.
+
+    It cannot be imported by name, so its objects are pickled for ranks by kind and options.
+    """
+
+    def reduce(self: Algorithm) -> tuple[Any, ...]:
+        return _joined, (kind, {name: getattr(self, name) for name in self.model_fields_set})
+
     body = {
         "__module__": kind.__module__,
         "in_credit": kind.in_credit | OWN,
-        "__reduce__": lambda self: (_joined, (kind, given)),
+        "__reduce__": reduce,
     }
-    made: type[Algorithm] = type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
-    return made(**given)
+    return type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
 
 
 def _unpaid(episodes: list[Episode]) -> list[Episode]:

@@ -32,6 +32,7 @@ class Marft(RoundRobin, Mappo):
 
     steps_of: ClassVar[StepsOf] = staticmethod(one_by_one)
     in_credit: ClassVar[frozenset[str]] = Mappo.in_credit | {"round_robin"}
+    outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit | {"ratio"}
     without_effect: ClassVar[tuple[str, ...]] = ("agg", "turn_length")
 
     ratio: Literal["none", "token", "word"] = "none"

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
 from rolecall.algorithms.groups import mean_of
 from rolecall.types import Episode, Turn, calls, group_by, spread
 
@@ -22,6 +22,7 @@ class MGrpo(Algorithm):
     """Mean, spread and loss in which a rollout counts the same however often it called."""
 
     min_group: ClassVar[int] = 2
+    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT - {"agg"}  # weights depend on it
 
     clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rolecall.algorithms import gae
-from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
 from rolecall.interfaces.algorithm import Outputs
@@ -28,6 +28,7 @@ class Ppo(Algorithm):
     critic: ClassVar[str | None] = "agent"
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "gamma_turn", "lam", "whiten"})
+    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT | {"clip_value", "value_coef"}
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token of a turn to the next."""

@@ -22,7 +22,8 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
             named = agent.algorithm or config.algorithm
             key = "algorithm" if agent.algorithm is None else f"team.{name}.algorithm"
             if repr(named) not in made:
-                made[repr(named)] = attempts.of(_make_algorithm, config, named, key)
+                new = attempts.of(_make_algorithm, config, named, key)
+                made[repr(named)] = next((old for old in made.values() if old == new), new)
             found[name] = made[repr(named)]
         elif agent.algorithm is not None:
             attempts.note([f"team.{name}.algorithm has no effect: it is not trainable"])

@@ -33,7 +33,7 @@ from rolecall.setup.weights import (
     make_learner,
 )
 from rolecall.setup.workers import make_workers
-from rolecall.training.algorithm_group import AlgorithmGroup
+from rolecall.training.algorithm_group import AlgorithmGroup, group_agents
 from rolecall.training.publish import WeightPublisher
 from rolecall.training.run import Run
 from rolecall.types import Group
@@ -119,6 +119,7 @@ def _connected(
         ),
         learners=learners,
         opponent_pools=pools,
+        algorithms=plan.algorithms,
         algorithm_groups=algorithm_groups,
         accounts=accounts_of(engines) | accounts_of_rewards(opened.rewards),
         data=_data(config, plan.algorithms, context),
@@ -148,15 +149,12 @@ def _opponent_pools(config: Config, models: dict[str, LanguageModel]) -> dict[st
 def _algorithm_groups(
     plan: Plan, models: dict[str, LanguageModel], context: RolloutContext
 ) -> list[AlgorithmGroup]:
-    algorithm_groups: list[AlgorithmGroup] = []
-    for name, algorithm in plan.algorithms.items():
-        same = next((part for part in algorithm_groups if part.algorithm is algorithm), None)
-        if same is not None:
-            same.agents |= {name}
-        else:
-            made = make_critics(plan.config, algorithm, models, context.agents)
-            algorithm_groups.append(AlgorithmGroup(algorithm, frozenset({name}), *made))
-    return algorithm_groups
+    groups = group_agents(plan.algorithms)
+    for group in groups:
+        group.critic, group.discriminator = make_critics(
+            plan.config, group.algorithm, models, context.agents
+        )
+    return groups
 
 
 def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutContext) -> list[Group]:

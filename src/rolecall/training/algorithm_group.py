@@ -1,4 +1,4 @@
-"""Holds an algorithm, the agents whose turns it trains, and its critics."""
+"""Holds an algorithm, the agents that it assigns credit to together, and its critics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from rolecall.types import Episode
 
 @dataclass(slots=True)
 class AlgorithmGroup:
-    """An algorithm and the agents whose turns it trains."""
+    """Agents whose settings of credit are equal, and the one algorithm that assigns it to them.
+
+    Their losses may still differ: `Run.algorithms` has each agent's own settings.
+    """
 
     algorithm: Algorithm
     agents: frozenset[str]
@@ -27,3 +30,15 @@ class AlgorithmGroup:
             self.algorithm.discriminator: self.discriminator,
         }
         return {name: one for name, one in found.items() if name is not None and one is not None}
+
+
+def group_agents(algorithms: dict[str, Algorithm]) -> list[AlgorithmGroup]:
+    """Group agents whose algorithms assign the same credit; `algorithms` by trainable agent."""
+    groups: list[AlgorithmGroup] = []
+    for agent, algorithm in algorithms.items():
+        same = next((g for g in groups if g.algorithm.shares_credit(algorithm)), None)
+        if same is None:
+            groups.append(AlgorithmGroup(algorithm, frozenset({agent})))
+        else:
+            same.agents |= {agent}
+    return groups

@@ -36,7 +36,8 @@ class Run:
     publisher: Publisher
     learners: dict[str, Learner]  # by policy; policies that nobody trains have none
     opponent_pools: dict[str, OpponentPool]  # by the policy that plays them
-    algorithm_groups: list[AlgorithmGroup]
+    algorithms: dict[str, Algorithm]  # by trainable agent, with the settings of its loss
+    algorithm_groups: list[AlgorithmGroup]  # of agents that are credited together
     accounts: dict[str, Account]  # what paid servers cost, by their policies or rewards
     data: list[Group]  # what is trained on instead of episodes, if anything
     session: RaySession | None = None  # the cluster, which is left when all else is closed
@@ -51,20 +52,16 @@ class Run:
         return {name: learner.version for name, learner in self.learners.items()}
 
     def algorithms_of(self, policy: str) -> dict[str, Algorithm]:
-        """Of the agents that a policy's updates train."""
-        return {
-            name: part.algorithm
-            for part in self.algorithm_groups
-            for name in sorted(part.agents)
-            if self.config.team[name].policy == policy
-        }
+        """Return the algorithms of the agents that a policy's updates train."""
+        team = self.config.team
+        return {name: a for name, a in self.algorithms.items() if team[name].policy == policy}
 
-    def group_of(self, policy: str) -> AlgorithmGroup:
-        """Agents that share a policy have one loss, so any of their algorithms will do for all but
-        its settings.
+    def algorithm_of(self, policy: str) -> Algorithm:
+        """Return the algorithm that decides about a policy's optimizer steps.
+
+        Agents that share a policy agree on these settings, so it is that of any of them.
         """
-        agents = {name for name, agent in self.config.team.items() if agent.policy == policy}
-        return next(part for part in self.algorithm_groups if part.agents & agents)
+        return next(iter(self.algorithms_of(policy).values()))
 
     @property
     def parts(self) -> dict[str, checkpoint.Saved]:

@@ -24,7 +24,7 @@ from rolecall.rollout.episodes import Rollout, staleness_of
 from rolecall.seeding import seed_of
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
-from rolecall.types import Batch, Episode, Turn
+from rolecall.types import Batch, Episode, Pair, Turn
 
 
 async def refresh_references(run: Run, step: int) -> None:
@@ -40,11 +40,6 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
     for part in run.algorithm_groups:
         seen = view(episodes, part, run)
         algorithm = part.algorithm
-        noted: set[Annotation] = set()
-        if algorithm.critic == "agent":
-            noted.add("values")
-            if algorithm.needs_prox:  # the same pass over the same weights gives both
-                noted.add("prox_logprobs")
         for policy, learner in run.learners.items():
             turns = [
                 turn
@@ -55,7 +50,11 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
             ]
             compared = any(a.needs_reference for a in run.algorithms_of(policy).values())
             what: set[Annotation] = {"ref_logprobs"} if compared else set()
-            await annotate(learner, turns, what | noted, budget=_budget(run, policy))
+            if algorithm.critic == "agent":
+                what.add("values")
+                if run.algorithm_of(policy).needs_prox:  # the same pass gives both
+                    what.add("prox_logprobs")
+            await annotate(learner, turns, what, budget=_budget(run, policy))
         for critic in (part.discriminator, part.critic):
             if critic is not None:
                 await critic.annotate(seen)
@@ -63,7 +62,7 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
-        algorithm = run.group_of(policy).algorithm
+        algorithm = run.algorithm_of(policy)
         turns = trained_turns(episodes, policy, algorithm)
         if algorithm.per_family and turns:
             whiten_families(turns, families)
@@ -96,15 +95,15 @@ async def update(
 
     async def one_by_one(policies: list[str]) -> None:
         for policy in policies:
-            part = run.group_of(policy)
-            done = await _in_thread(_update_policy(run, part, policy, episodes, step), apart)
+            done = await _in_thread(_update_policy(run, policy, episodes, step), apart)
             if done is not None:
                 updates[policy] = done
-            if part.algorithm.one_policy_at_a_time:
+            for part in sequential:  # whoever waits must know what any policy changed
                 part.algorithm.after_update(policy, view(episodes, part, run))
 
     order = sorted(run.learners)
-    if any(part.algorithm.one_policy_at_a_time for part in run.algorithm_groups):
+    sequential = [part for part in run.algorithm_groups if part.algorithm.one_policy_at_a_time]
+    if sequential:
         np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
         await one_by_one(order)
     else:
@@ -132,15 +131,19 @@ async def update(
 
 
 async def _update_policy(
-    run: Run, part: AlgorithmGroup, policy: str, episodes: list[Episode], step: int
+    run: Run, policy: str, episodes: list[Episode], step: int
 ) -> Update | None:
-    algorithm, learner = part.algorithm, run.learners[policy]
+    algorithm, learner = run.algorithm_of(policy), run.learners[policy]
     budget = _budget(run, policy)
     turns = trained_turns(episodes, policy, algorithm)
     if not turns:
         return None
-    if algorithm.needs_prox and algorithm.critic != "agent":  # else `credit` has noted them
-        await annotate(learner, turns, {"prox_logprobs"}, budget=budget)
+    measured = _turns_that_move(run, policy, episodes)
+    if measured or algorithm.needs_prox:
+        read = {turn.id: turn for turn in (*turns, *measured)}
+        if algorithm.needs_prox and algorithm.critic == "agent":  # `credit` has noted those
+            read = {name: turn for name, turn in read.items() if turn.advantages is None}
+        await annotate(learner, list(read.values()), {"prox_logprobs"}, budget=budget)
     algorithms = run.algorithms_of(policy)
     per_agent = run.config.metrics.grad_norms_in(step)
     seed = seed_of(policy, step)
@@ -148,15 +151,30 @@ async def _update_policy(
     await learner.load_back()
     done = await learner.update(steps, objective_of({**algorithms}), per_agent=per_agent)
     await learner.offload()
-    if algorithm.one_policy_at_a_time:
-        await annotate(learner, turns, {"new_logprobs"}, budget=budget)
     if not done:
         return None
+    await annotate(learner, measured, {"new_logprobs"}, budget=budget)
     merged_update = merged(done)
     if merged_update.agent_grad_norms:  # agents without advantages are in no batch
         silent = {turn.agent: 0.0 for turn in turns}
         merged_update.agent_grad_norms = silent | merged_update.agent_grad_norms
     return merged_update
+
+
+def _turns_that_move(run: Run, policy: str, episodes: list[Episode]) -> list[Turn]:
+    """Return the played turns whose probabilities a sequential update of this policy changes.
+
+    They are all that the policy said, also what its loss leaves out: turns that were cut by
+    length, that are stale, or whose agent is frozen.
+    """
+    if not any(part.algorithm.one_policy_at_a_time for part in run.algorithm_groups):
+        return []
+    return [
+        turn
+        for episode in episodes
+        for turn in episode.turns
+        if turn.policy == policy and turn.chosen and turn.tokens is not None
+    ]
 
 
 def _budget(run: Run, policy: str) -> int:
@@ -189,7 +207,7 @@ def optimizer_steps(
     """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
     config = run.config.learner_of(policy)
     random = np.random.default_rng(seed_of(run.config.trainer.seed, seed))
-    pairs = algorithm.pairs(turns) if algorithm.keep_together else None
+    pairs = _pairs(run, turns) if algorithm.keep_together else None
     if pairs == []:
         return []
     shares = config.share_prefixes and run.learners[turns[0].policy].shares_prefixes
@@ -207,6 +225,15 @@ def optimizer_steps(
             if batches:
                 steps.append(batches)
     return steps
+
+
+def _pairs(run: Run, turns: list[Turn]) -> list[Pair]:
+    """Return the pairs of these turns, each agent's found as its own settings say."""
+    found: list[Pair] = []
+    for part in run.algorithm_groups:
+        mine = [turn for turn in turns if turn.agent in part.agents]
+        found += part.algorithm.pairs(mine)
+    return found
 
 
 async def publish(run: Run, policies: list[str]) -> None:
