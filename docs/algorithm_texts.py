@@ -32,8 +32,8 @@ TEXTS: dict[str, Said] = {
         "attempts at the task",
         """
 A_t = (R(e,i) - mean) / (std + 1e-6)      mean and std of R over the attempts at the task
-one trained agent:      s_t in place of R
-several trained agents: A_t += r_t - (mean of r over the agent's turns of the task)
+team of one trained agent: s_t in place of R
+of several trained agents: A_t += r_t - (mean of r over the agent's turns of the task)
 """,
         "The paper's 64 attempts and its KL of 0.04 are not defaults: write `kl: 0.04`. How "
         "rewards of single actions enter a team's statistics is ours, because a penalty on one "
@@ -126,15 +126,18 @@ token form: sigma_l = stop(sigma_t) exp(lp_l - stop(lp_l)), in C(sigma_l, A_l)
     ),
     "gigpo": Said(
         ("2505.10978",),
-        "attempts at the task, turns in the same state",
+        "the agent's attempts at the task, turns in the same state",
         """
 G_t = r_t + gamma G_next                  over the agent's turns; the last also earns R
-A_t = [sum r + R - mean over attempts]
+A_t = [sum r + R - mean over the agent's attempts]
       + omega [G_t - mean over turns of the same (task, agent, state)]
 std: task divides each bracket by its group's std + 1e-6
 """,
-        "A state is what the world showed the agent, as its `Observation.key` or text says. "
-        "An agent that is shown no world has the first part alone.",
+        "The paper has one agent, and each trajectory is one sample of the first part. In a team "
+        "each agent's trajectories are compared with each other in both parts, so that a teammate "
+        "changes nothing; the paper does not say what to do there. A state is what the world "
+        "showed the agent, as its `Observation.key` or text says, and in a tool loop what the "
+        "tools returned. A turn without a new observation has the first part alone.",
         (
             "The whole transcript as the state: no state is ever met twice, and the second part is "
             "0.",

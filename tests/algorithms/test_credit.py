@@ -173,6 +173,25 @@ def test_in_a_team_of_one_trainable_agent_statistics_run_over_whole_scores():
     assert said(episodes, "solver") == pytest.approx([0.707106, -0.707106], abs=1.5e-6)
 
 
+@pytest.mark.parametrize(
+    ("team", "expected"),
+    [
+        (["solver"], [1.3175, 0.1464, -0.4392, -1.0247]),
+        (["solver", "verifier"], [0.9285, 0.4285, -0.5535, -0.8035]),
+    ],
+)
+def test_the_team_decides_the_formula_and_not_who_spoke_in_the_step(team, expected):
+    """Outcomes 1, 1, 0, 0 and own rewards 0, -.5, .25, 0; another task is there or not."""
+    for others in ([], pairs([5.0, 9.0], [7.0, 1.0])):
+        episodes = singles([1, 1, 0, 0], task="z")
+        for e, own in zip(episodes, [0.0, -0.5, 0.25, 0.0], strict=True):
+            e.turns[0].rewards = {"own": own}
+        rule = Grpo()
+        rule.join_team(team)
+        rule.credit([*episodes, *others])
+        assert said(episodes, "solver") == pytest.approx(expected, abs=1e-4)
+
+
 def test_compare_takes_any_baseline_any_count_and_any_own_reward():
     """Against the other episodes, every turn a sample, own reward 10 for the second turn."""
     episodes = [
@@ -183,12 +202,15 @@ def test_compare_takes_any_baseline_any_count_and_any_own_reward():
         e.turns[1].index = 1
     both = [(e, t) for e in episodes for t in e.turns]
     compare(
-        both, mean="agent", std="none", count="turn", baseline=left_out,
+        both, mean="agent", std="none", count="turn", baseline=left_out, several=True,
         own=lambda e, t: 10.0 * t.index,
     )  # fmt: skip
     expected = [3 - 6.5, 13 - 6.5, 1 - 7.5, 11 - 7.5, 2 - 7.0, 12 - 7.0]
     assert [float(t.advantages[0]) for _, t in both] == expected
-    compare(both, mean="task", std="task", count="episode_agent", own=lambda e, t: t.index)
+    compare(
+        both, mean="task", std="task", count="episode_agent", several=False,
+        own=lambda e, t: t.index,
+    )  # fmt: skip
     # samples 3.5, 1.5, 2.5: mean 2.5, spread 1
     expected = [0.5, 1.5, -1.5, -0.5, -0.5, 0.5]
     assert [float(t.advantages[0]) for _, t in both] == pytest.approx(expected, abs=2e-6)
@@ -196,7 +218,10 @@ def test_compare_takes_any_baseline_any_count_and_any_own_reward():
 
 def test_scores_count_within_a_limit():
     both = [(e, t) for e in singles([3, 1, -9]) for t in e.turns]
-    compare(both, mean="task", std="none", count="turn", own=lambda e, t: 0.0, limit=2.0)
+    compare(
+        both, mean="task", std="none", count="turn", several=False, limit=2.0,
+        own=lambda e, t: 0.0,
+    )  # fmt: skip
     assert [float(t.advantages[0]) for _, t in both] == pytest.approx([5 / 3, 2 / 3, -7 / 3])
 
 

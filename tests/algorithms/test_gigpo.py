@@ -63,30 +63,36 @@ def test_ragged_walks_of_two_agents_by_hand():
                 returns[one.id] = sum(0.9**k * r for k, r in enumerate(later)) + outcome * 0.9 ** (
                     len(later) - 1
                 )
-    totals = {
-        (e.id, agent): sum(t.score for t in e.turns if t.agent == agent)
+    whole = {  # of a trajectory: each is one sample, however many turns it has
+        (e.id, agent): e.rewards["team"] + sum(t.score for t in e.turns if t.agent == agent)
         for e in made
         for agent in ("walker", "other")
     }
     for e in made:
         for one in e.turns:
             same = [t for o in made for t in o.turns if t.agent == one.agent]
-            usual = statistics.fmean(totals[t.episode_id] for t in map(_named(made), same))
-            part = e.rewards["team"] - 0.5 + totals[e.id, one.agent] - usual
+            part = whole[e.id, one.agent] - statistics.fmean(whole[o.id, one.agent] for o in made)
             group = [returns[t.id] for t in same if t.state == one.state]
             step = returns[one.id] - statistics.fmean(group)
             assert float(one.advantages[0]) == pytest.approx(part + 0.5 * step, abs=1e-6)
 
 
-def _named(made):
-    """A turn with the key of its total."""
-
-    class Named:
-        def __init__(self, one):
-            e = next(e for e in made if one in e.turns)
-            self.episode_id = (e.id, one.agent)
-
-    return Named
+@pytest.mark.parametrize(("std", "expected"), [("none", 0.5), ("task", 0.707106)])
+@pytest.mark.parametrize("omega", [0.0, 1.0])
+def test_a_teammate_changes_nothing_of_an_agents_credit(std, expected, omega):
+    """The episode's part of the known answer, with a second agent that speaks unevenly often."""
+    alone, beside = two_walks(), two_walks()
+    for number, e in enumerate(beside):
+        for place in range(3 - number):
+            other = turn("other", episode=f"{number}", path=(place, 9), rewards={"step": 4.0})
+            e.turns.append(other)
+    rule = Gigpo(std=std, omega=omega)
+    rule.join_team(["walker", "other"])
+    rule.credit(alone)
+    rule.credit(beside)
+    assert said(beside, "walker") == said(alone, "walker")
+    if omega == 0.0:
+        assert said(beside, "walker") == pytest.approx([expected] * 2 + [-expected] * 2, abs=2e-6)
 
 
 def test_states_met_once_leave_grpo_without_a_spread():
@@ -102,7 +108,7 @@ def test_states_met_once_leave_grpo_without_a_spread():
         }
         for one in e.turns:
             one.rewards = {"own": totals[one.agent]}
-    Grpo(std="none").credit(plain)
+    Grpo(mean="agent", std="none").credit(plain)
     for e, other in zip(episodes, plain, strict=True):
         for one, there in zip(e.turns, other.turns, strict=True):
             assert one.advantages == pytest.approx(there.advantages, abs=1e-6)

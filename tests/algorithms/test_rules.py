@@ -136,6 +136,25 @@ def test_another_tasks_rewards_change_nothing_where_groups_are_of_a_task(name):
     np.testing.assert_equal(credited(beside), credited(alone))
 
 
+@pytest.mark.parametrize("name", OF_A_TASK)
+@pytest.mark.parametrize("silent", ["solver", "verifier"])
+def test_who_speaks_at_another_task_changes_nothing(name, silent):
+    """One agent is silent at this task, and speaks at another one of the step."""
+
+    def attempts():
+        made = team_step(tasks=["x"])
+        for e in made:
+            e.turns = [t for t in e.turns if t.agent != silent]
+        return made
+
+    alone, beside = attempts(), attempts()
+    rule = algorithm(name, scale=False)
+    rule.join_team(["solver", "verifier"])
+    rule.credit(alone)
+    rule.credit([*beside, *team_step(tasks=["y"])])
+    np.testing.assert_equal(credited(beside), credited(alone))
+
+
 @pytest.mark.parametrize(
     "name", [*RELATIVE, "reinforce_pp", "reinforce_baseline", "ppo", "counterfactual", "dpo"]
 )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from rolecall.algorithms.corrections import REJECTS, Correction, correct
@@ -121,6 +121,8 @@ class Algorithm(BaseModel, ABC):
     """Leave out the rest of a step's optimizer steps once the policy is further from where they
     began: mean of ratio - 1 - log ratio over the tokens of one of them, in nats."""
 
+    _team: frozenset[str] = PrivateAttr(frozenset())
+
     @model_validator(mode="after")
     def _check_effects(self) -> Algorithm:
         given = self.model_fields_set
@@ -148,6 +150,17 @@ class Algorithm(BaseModel, ABC):
         return self
 
     # --- what the trainer asks ---
+
+    def join_team(self, agents: Iterable[str]) -> None:
+        """Take note of all agents that the run trains, also those with another algorithm."""
+        self._team = frozenset(agents)
+
+    def trained_agents(self, turns: Iterable[CreditedTurn]) -> list[str]:
+        """Return all agents that the run trains, sorted.
+
+        Outside of a run no team is known, and these are the agents of the turns.
+        """
+        return sorted(self._team or {turn.agent for _, turn in turns})
 
     def shares_credit(self, other: Algorithm) -> bool:
         """Return whether both assign the same credit, so that one object can do it for both."""

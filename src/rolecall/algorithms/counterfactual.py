@@ -73,7 +73,7 @@ class Counterfactual(Algorithm):
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
         said = self.credited_turns(episodes)
         compare(
-            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            said, mean="agent", std="none", count="episode_agent", own=self.own_reward, several=True,
             baseline=left_out,
         )  # fmt: skip
         self._variances, self._failed = [], 0

@@ -1,8 +1,10 @@
 """GiGPO (2505.10978): credit of the episode, plus credit among turns that met the same state.
 
-A state is what the world showed (`turn.state`); an agent that no world shows anything meets no
-state twice and has the episode's credit alone. Degenerate: a state met once adds 0; equal episodes
-leave the states' part.
+The paper compares trajectories of one agent: in a team each agent's trajectories are compared with
+each other. What a trajectory earned is its outcome and its own rewards, one sample however many
+turns it has. A state is what the world or a tool showed (`turn.state`); an agent that is shown
+nothing meets no state twice and has the episode's credit alone. Degenerate: a state met once adds
+0; equal episodes leave the states' part.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ class Gigpo(Algorithm):
             total = sum(self.own_reward(episode, turn) for turn in chain)
             earned |= {turn.id: total for turn in chain}
         compare(
-            said, mean="task", std=self.std, count="episode_agent",
-            own=lambda episode, turn: earned[turn.id],
+            said, mean="agent", std="none" if self.std == "none" else "agent",
+            count="episode_agent", own=lambda episode, turn: earned[turn.id], several=True,
         )  # fmt: skip
         met = group_by([t for _, t in said if t.state], "task", "agent", "state")
         for group in met:

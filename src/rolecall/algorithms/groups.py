@@ -84,19 +84,22 @@ def compare(
     std: Level | Literal["none"],
     count: Count,
     own: OwnReward,
+    several: bool,
     baseline: Baseline = average,
     limit: float = math.inf,
 ) -> None:
     """Write the advantages of turns: scores less the baseline of the turns of one `mean`, divided
     by the spread of the turns of one `std`.
 
-    Where agents are compared with themselves (or only one is trained) the statistics run over
-    s_t, outcome plus own reward. Where one of them is pooled both run over outcomes, and an agent's
-    own reward is added, less the mean of its other turns, so that a penalty of one agent moves no
-    other's advantages. `baseline` None: a turn gets 0. Scores count within plus and minus `limit`.
+    Where agents are compared with themselves (or only one is trained, `several` false) the
+    statistics run over s_t, outcome plus own reward. Where one of them is pooled both run over
+    outcomes, and an agent's own reward is added, less the mean of its other turns, so that a
+    penalty of one agent moves no other's advantages. `several` is of the team: who speaks in the
+    step must not decide it. `baseline` None: a turn gets 0. Scores count within plus and minus
+    `limit`.
     """
     turns = [turn for _, turn in said]
-    pooled = not {mean, std} <= {"agent", "none"} and len({turn.agent for turn in turns}) > 1
+    pooled = several and not {mean, std} <= {"agent", "none"}
     reward = {turn.id: own(episode, turn) for episode, turn in said}
     score, sample = {}, {}
     for episode, turn in said:

@@ -31,7 +31,10 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
         attempts.note(["algorithm has no effect: every trainable agent has its own"])
     if attempts.problems:
         raise ConfigError(*attempts.problems)
-    return {name: algorithm for name, algorithm in found.items() if algorithm is not None}
+    algorithms = {name: made for name, made in found.items() if made is not None}
+    for algorithm in algorithms.values():
+        algorithm.join_team(algorithms)
+    return algorithms
 
 
 def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
