@@ -16,7 +16,7 @@ from rolecall.agents.parsers import boxed
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.errors import InfrastructureError
 from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import World
+from rolecall.interfaces.environment import Observation, World
 from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
@@ -100,6 +100,32 @@ def test_the_agent_is_asked_again_with_each_result_until_it_calls_nothing(model_
         assert after.ids[0][: len(spoken)].tolist() == spoken.tolist(), "ids are kept verbatim"
     assert episode.metrics["count/tool_calls"] == 2
     assert all(turn.valid for turn in episode.turns)
+
+
+def test_each_turn_of_a_tool_loop_acts_on_what_the_tool_has_just_shown(model_folder):
+    """Equal results are equal states, as equal observations of a world; 42 is not 43."""
+
+    def states(*expressions: str) -> list[str]:
+        calls = [call("calculator", expression=one) for one in expressions]
+        episode = play_with(
+            model_folder, [*calls, "c"], Stateless(calculator), environment=ShownLetters()
+        )
+        return [turn.state for turn in episode.turns]
+
+    first, second, last = states("6*7", "42+1")
+    assert len({first, second, last, ""}) == 4
+    assert states("40+2", "6*7") == [first, second, second]
+
+
+class ShownLetters(Letters):
+    def open(self, task, *, seed):
+        world = super().open(task, seed=seed)
+        world.reset = shown_letter
+        return world
+
+
+async def shown_letter() -> Observation:
+    return Observation("a letter")
 
 
 def test_a_tool_with_limits_of_its_own_is_waited_for(model_folder):

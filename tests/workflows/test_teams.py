@@ -16,6 +16,7 @@ from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
 from rolecall.workflows.actor_critic import actor_critic
+from rolecall.workflows.base import workflow
 from rolecall.workflows.chain import chain
 from rolecall.workflows.debate import debate
 from rolecall.workflows.graph import Sees, graph
@@ -471,6 +472,23 @@ def test_an_agent_acts_until_the_world_is_done(model_folder):
     assert states[1] == states[2] != states[0]
     few = play_team(model_folder, multi_turn, says, world=Stairs, options={"max_turns": 2})
     assert len(few.turns) == 2
+
+
+@workflow
+async def two_drafts(team, task, world):
+    """The solver speaks twice on one observation, and once more on a new one that looks alike."""
+    seen = await world.reset()
+    draft = await team.solver(seen)
+    verdict = await team.verifier(draft)
+    await team.solver(draft, verdict)
+    return await team.solver(seen)
+
+
+def test_a_second_turn_on_one_observation_is_not_another_visit_to_its_state(model_folder):
+    says = {"solver": ["a", "b", "c"], "verifier": ["no"]}
+    states = [turn.state for turn in play_team(model_folder, two_drafts, says, world=Stairs).turns]
+    assert states == [states[0], states[0], "", states[0]]
+    assert states[0]
 
 
 # --- graph ---

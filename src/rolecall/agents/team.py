@@ -45,6 +45,8 @@ class Team:
         self._answering = Answering(episode, call_seed, swap, recorded or {}, tries_out)
         self._candidates = candidates  # whether the workflow has declared that it draws some
         self.observation = Observation("")  # the newest that the whole team was shown
+        self._num_observations = 0
+        self._acted_on: dict[str, int] = {}  # by agent: the observation of its newest turn
         self._tools: OpenTools | None = None  # opened and closed with the episode's world
         self._followers: list[Follower] = []  # rewards that see each action
 
@@ -102,6 +104,19 @@ class Team:
     def saw(self, observation: Observation) -> None:
         """The world is in this state now; turns from here on carry it."""
         self.observation = observation
+        self._num_observations += 1
+
+    def state_for(self, agent: str) -> str:
+        """Return the state of the world in which an agent acts now, as a hash.
+
+        It is "" where no world shows anything, and where the agent has acted on the newest
+        observation before: what it does then is another step of a conversation, not another visit
+        to the state.
+        """
+        if self._acted_on.get(agent) == self._num_observations:
+            return ""
+        self._acted_on[agent] = self._num_observations
+        return state_of(self.observation)
 
     def random(self, *key: str | int) -> Random:
         """Random numbers of this episode, the same for the same key: for sides and orders."""
@@ -194,7 +209,8 @@ class Member:
                     return turn
                 messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
-                turn.observation = "\n".join(text for _, text in results)
+                seen = Observation("\n".join(text for _, text in results))
+                turn.observation, turn.state = seen.text, state_of(seen)
             if calls_of(turn, use.format):
                 self.team._episode.count("tool_limit")
             await self.team.acted([turn])
@@ -225,7 +241,7 @@ class Member:
         here = call_tree.current()
         path, agent, episode = here.next_path(), self.agent, self.team._episode
         seen = [part for part in said if isinstance(part, Observation)]
-        shown = self.team.observation
+        state = self.team.state_for(agent.name)
         tools_here = self.team._tools
         # A coach judges an action by what there was when it was taken, not by the end.
         files = dict(tools_here.file_sizes) if tools_here is not None else {}
@@ -247,7 +263,7 @@ class Member:
                     ),
                     messages=messages,
                     prompt=prompt,
-                    state=state_of(shown),
+                    state=state,
                     candidate=None if number is None else place[-1],
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
