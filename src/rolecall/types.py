@@ -301,33 +301,6 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
     return group_by(known.values(), first)
 
 
-def joint_steps(episode: Episode) -> list[list[Turn]]:
-    """The played turns in order; agents that were told the same turns share a joint step.
-
-    left(x), right(x), last(x, left, right) -> [[left, right], [last]]. In a game players hear each
-    other through the world: who is called after another and sees the world anew starts a new one.
-    """
-    found: list[list[Turn]] = []
-    for turn in episode.turns:
-        if not turn.chosen:
-            continue
-        here = found[-1] if found else []
-        if here and not any(_follows(turn, other) for other in here):
-            here.append(turn)
-        else:
-            found.append([turn])
-    return found
-
-
-def _follows(turn: Turn, other: Turn) -> bool:
-    """Whether a turn may know what an `other` before it said."""
-    if turn.agent == other.agent or turn.parents != other.parents:
-        return True
-    in_one_place = turn.path[:-1] == other.path[:-1]  # tasks that run at once have their own
-    seen = turn.observation
-    return in_one_place and seen is not None and seen != other.observation
-
-
 def spread(turn: Turn, value: float) -> Floats:
     """The same number on each of a turn's sampled tokens: [T]."""
     return np.full(len(turn.ids[1]), value, dtype=np.float32)

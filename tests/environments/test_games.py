@@ -17,7 +17,8 @@ from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.rollout.evaluation import evaluate
-from rolecall.types import Episode, joint_steps
+from rolecall.turn_order import joint_steps
+from rolecall.types import Episode
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run
 from tests.toy import agent, episode, turn

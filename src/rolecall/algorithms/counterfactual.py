@@ -73,8 +73,8 @@ class Counterfactual(Algorithm):
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
         said = self.credited_turns(episodes)
         compare(
-            said, mean="agent", std="none", count="episode_agent", own=self.own_reward, several=True,
-            baseline=left_out,
+            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            several=True, baseline=left_out,
         )  # fmt: skip
         self._variances, self._failed = [], 0
         for agent in sorted({turn.agent for _, turn in said}):

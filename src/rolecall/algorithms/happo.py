@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import PrivateAttr
 
 from rolecall.algorithms.mappo import Mappo
+from rolecall.turn_order import rounds
 from rolecall.types import Episode, Turn
 
 
@@ -23,8 +24,9 @@ class Happo(Mappo):
     outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit - {"anchor"}
 
     factor: Literal["round", "before", "episode"] = "round"
-    """Which updated turns count: those of the same `index` (the joint step of the paper), all that
-    are not descendants of the turn, or all of the episode."""
+    """Which updated turns count: those of the same round, in which an agent speaks at most once
+    (the joint step of the paper), all that are not descendants of the turn, or all of the
+    episode."""
     ratio: Literal["sequence", "geometric"] = "sequence"
     """Exact product over tokens, or mean per token: biased, but it stays near 1 for long turns."""
     clamp: bool = True
@@ -41,9 +43,10 @@ class Happo(Mappo):
         self._updated.append(policy)
         for episode in episodes:
             moved = [turn for turn in episode.turns if self._moved(turn)]
+            round_of = {t.id: n for n, turns in enumerate(rounds(episode)) for t in turns}
             for turn in episode.turns:
-                if turn.policy not in self._updated:
-                    around = [u for u in moved if self._counts(u, turn, episode)]
+                if turn.policy not in self._updated and turn.chosen:
+                    around = [u for u in moved if self._counts(u, turn, episode, round_of)]
                     together = min(20.0, max(-20.0, sum(map(self.log_ratio, around))))
                     turn.weight = self._bounded(math.exp(together))
 
@@ -62,9 +65,11 @@ class Happo(Mappo):
     def _moved(self, turn: Turn) -> bool:
         return turn.policy in self._updated and turn.chosen and turn.new_logprobs is not None
 
-    def _counts(self, updated: Turn, waiting: Turn, episode: Episode) -> bool:
+    def _counts(
+        self, updated: Turn, waiting: Turn, episode: Episode, round_of: dict[str, int]
+    ) -> bool:
         if self.factor == "round":
-            return updated.index == waiting.index
+            return round_of[updated.id] == round_of[waiting.id]
         return self.factor == "episode" or not _descends(updated, waiting, episode)
 
     def _bounded(self, factor: float) -> float:

@@ -17,7 +17,8 @@ from rolecall.algorithms.whitening import whiten_turns
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import StepsOf
 from rolecall.interfaces.critic import Critic
-from rolecall.types import Episode, Turn, joint_steps, spread
+from rolecall.turn_order import joint_steps
+from rolecall.types import Episode, Turn, spread
 
 
 class TeamCritic(Protocol):
@@ -56,8 +57,8 @@ class Mappo(Algorithm):
         """Values [.5, .7, .4] of three joint steps, outcome 1, lam .95 -> [.4565, .27, .6]."""
         said = {turn.id: turn for _, turn in self.credited_turns(episodes)}
         for episode in episodes:
+            chain = type(self).steps_of(episode)
             for agent in sorted({turn.agent for turn in episode.turns}):
-                chain = type(self).steps_of(episode)
                 values, found = self.chain(episode, chain, agent)
                 for joint_step, value, advantage in zip(chain, values, found, strict=True):
                     for turn in joint_step:

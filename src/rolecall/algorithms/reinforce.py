@@ -63,7 +63,7 @@ class ReinforcePlusPlusBaseline(Algorithm):
         """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
         said = self.credited_turns(episodes)
         compare(
-            said, mean="agent", std="none", count="episode_agent", own=self.own_reward, several=True,
-            limit=self.reward_clip,
+            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            several=True, limit=self.reward_clip,
         )  # fmt: skip
         whiten(said, centre=False)

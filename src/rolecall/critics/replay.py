@@ -21,7 +21,8 @@ from torch import Tensor
 from rolecall.critics.mixers import double_q_target
 from rolecall.critics.utilities import UtilityCritic
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.types import Episode, Turn, joint_steps
+from rolecall.turn_order import joint_steps
+from rolecall.types import Episode, Turn
 
 Remembered = tuple[Episode, list[float]]  # an episode, and the reward of each joint step
 

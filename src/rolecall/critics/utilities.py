@@ -22,7 +22,8 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Episode, Turn, Utility, joint_steps
+from rolecall.turn_order import joint_steps
+from rolecall.types import Episode, Turn, Utility
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 
