@@ -347,6 +347,8 @@ return of round t = (score_t + sum_{u > t} g^(u-t) mean_b score_u^b) / (sum_{u >
                     + bonus(a0..a3);   g = gamma_round, b: who answered in round u
 A: GAE within the turn only, because the return has looked ahead; then whitened
 """,
+        "A round is an answer of each agent: turns that call tools or had to be asked again belong "
+        "to the answer that follows. "
         "Signs of the bonuses follow their meaning: who corrects another is paid, who misleads "
         "pays. The paper's table of them could not be verified, and all are 0 by default.",
         (

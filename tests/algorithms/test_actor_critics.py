@@ -12,7 +12,7 @@ import torch
 from rolecall.algorithms import gae
 from rolecall.algorithms.a2c import A2c
 from rolecall.algorithms.cory import Cory
-from rolecall.algorithms.maporl import Maporl, rounds_of
+from rolecall.algorithms.maporl import Maporl
 from rolecall.algorithms.marft import Marft
 from rolecall.algorithms.marft_token import MarftToken
 from rolecall.algorithms.ppo import Ppo
@@ -107,8 +107,24 @@ def test_maporl_a_round_that_was_not_played_is_in_no_mean():
     """b falls silent after the first round: the mean of the second is a's alone."""
     found = returns_by_turn(debate([[0.5, 0.1], [1.0, None]]))
     assert found[0, "b"] == pytest.approx((0.1 + 0.3 * 1.0) / 1.3)
-    assert len(rounds_of(debate([[0.5, 0.1]]))) == 1
     assert returns_by_turn(debate([[0.5, -1.0]]))[0, "b"] == -1.0, "a reward of -1 is no sentinel"
+
+
+@pytest.mark.parametrize("kind", ["tools", "asked again"])
+def test_maporl_counts_answers_and_not_tool_calls_or_repeated_asks_as_rounds(kind):
+    """Two agents, one round: a is wrong, b is right after a turn that was no answer yet."""
+    a, call, answer = turn("a", path=(0, 0)), turn("b", path=(1, 0)), turn("b", path=(1, 2))
+    answer.index, answer.rewards = 1, {"own": 1.0}
+    if kind == "tools":
+        call.calls, answer.parents = [{"name": "calculator"}], (call.id,)
+    else:
+        call.valid, call.rewards = False, {"invalid": -0.1}
+    for one in (a, call, answer):
+        one.values, one.ref_logprobs = floats([0.0, 0.0]), one.logprobs
+    found = returns_by_turn(episode(0, [a, call, answer], {}), a0=1.0, a1=1.0, a2=1.0, a3=1.0)
+    assert found[0, "a"] == 0.0
+    assert found[1, "b"] == 1.0
+    assert found[0, "b"] == pytest.approx(1.0 + call.score), "its tokens led to the answer"
 
 
 def test_maporl_pays_the_outcome_with_the_last_answer():

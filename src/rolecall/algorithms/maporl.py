@@ -14,9 +14,10 @@ from pydantic import Field
 
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.whitening import whiten
-from rolecall.types import Episode, Turn
+from rolecall.turn_order import rounds
+from rolecall.types import Episode, Turn, group_by
 
-Rounds = list[dict[str, float]]  # by round: the score of each agent that answered
+Scores = list[dict[str, float]]  # by round: of each agent that answered
 RIGHT = 0.5  # a score above it is a right answer
 
 
@@ -45,54 +46,68 @@ class Maporl(Ppo):
     became wrong."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Scores [[.5, .1], [1, 0]] by round and agent -> returns [[.5, .192308], [1, 0]]."""
+        """Scores [[.5, .1], [1, 0]] by round and agent -> returns [[.5, .192308], [1, 0]].
+
+        An answer is worth its return at its last turn. Turns before it, which called tools or had
+        to be repeated, look ahead to it and earn what they were paid themselves.
+        """
         said = self.credited_turns(episodes)
-        rounds = {episode.id: rounds_of(episode) for episode in episodes}
-        for episode, turn in said:
-            played = rounds[episode.id]
-            self.chain([turn], [self.return_of(played, turn) + self.bonus(played, turn)])
+        credited = {turn.id for _, turn in said}
+        for episode in episodes:
+            played = rounds(episode)
+            scores = scores_of(episode, played)
+            for now, turns in enumerate(played):
+                for answer in group_by(turns, "agent"):
+                    chain = [turn for turn in answer if turn.id in credited]
+                    if chain:
+                        agent, last = chain[0].agent, answer[-1].id
+                        earned = [0.0 if turn.id == last else turn.score for turn in chain]
+                        earned[-1] += self.return_of(scores, agent, now)
+                        earned[-1] += self.bonus(scores, agent, now)
+                        self.chain(chain, earned)
         if self.whiten:
             whiten(said, centre=True)
 
-    def return_of(self, rounds: Rounds, turn: Turn) -> float:
-        """Weighted mean of its own score and of the mean scores of the rounds after it."""
-        now = turn.index
-        found, weights = rounds[now][turn.agent], 1.0
-        for later, scores in enumerate(rounds[now + 1 :], start=1):
-            found += self.gamma_round**later * fmean(scores.values())
+    def return_of(self, scores: Scores, agent: str, now: int) -> float:
+        """Return the weighted mean of its own score and of the mean scores of the rounds after."""
+        found, weights = scores[now][agent], 1.0
+        for later, answered in enumerate(scores[now + 1 :], start=1):
+            found += self.gamma_round**later * fmean(answered.values())
             weights += self.gamma_round**later
         return found / weights
 
-    def bonus(self, rounds: Rounds, turn: Turn) -> float:
+    def bonus(self, scores: Scores, agent: str, now: int) -> float:
         """For how it changed its own answer, and for how the others changed theirs after it."""
-        agent, now = turn.agent, turn.index
-        right = rounds[now][agent] > RIGHT
+        right = scores[now][agent] > RIGHT
         found = 0.0
-        before = rounds[now - 1] if now else {}
+        before = scores[now - 1] if now else {}
         others = _others(before, agent)
         if agent in before and others is not None and (before[agent] > RIGHT) != right:
             expected = right == (others > RIGHT)  # it followed the others
             found += (self.a0 if expected else self.a1) * (1.0 if right else -1.0)
-        then = _others(rounds[now], agent)
-        after = _others(rounds[now + 1], agent) if now + 1 < len(rounds) else None
+        then = _others(scores[now], agent)
+        after = _others(scores[now + 1], agent) if now + 1 < len(scores) else None
         if then is not None and after is not None and (then > RIGHT) != (after > RIGHT):
             better = after > RIGHT
             found += (self.a3 if right == better else self.a2) * (1.0 if better else -1.0)
         return found
 
 
-def rounds_of(episode: Episode) -> Rounds:
-    """What every agent earned with its first answer, its second and so on; the outcome comes with
-    the last one.
+def scores_of(episode: Episode, played: list[list[Turn]]) -> Scores:
+    """Return what each agent's answer in each of these rounds scored.
+
+    An answer's score is what its last turn earned; the outcome comes with the agent's last one.
     """
-    last = {turn.agent: turn.index for turn in episode.turns if turn.chosen}
-    found: Rounds = [{} for _ in range(max(last.values(), default=-1) + 1)]
-    for turn in episode.turns:
-        if turn.chosen:
-            ends = turn.index == last[turn.agent]
-            found[turn.index][turn.agent] = turn.score + (
-                episode.outcome(turn.agent) if ends else 0.0
-            )
+    last = {turn.agent: turn.id for turns in played for turn in turns}
+    found: Scores = []
+    for turns in played:
+        answers = {turn.agent: turn for turn in turns}  # the last turn of each
+        found.append(
+            {
+                agent: turn.score + (episode.outcome(agent) if turn.id == last[agent] else 0.0)
+                for agent, turn in answers.items()
+            }
+        )
     return found
 
 
