@@ -194,6 +194,7 @@ class Episode:
     error: str | None = None  # "Type: message"; an errored episode is never trained on
     step: int | None = None  # of the training; None in an evaluation
     split: str = "train"  # of the task
+    counted_agent: str | None = None  # whose own score counts, where it has one; None: the team's
 
     def count(self, event: str) -> None:
         """One more of what `rollout/EVENT` adds up over a step's episodes."""
@@ -202,9 +203,21 @@ class Episode:
 
     @property
     def headline(self) -> float | None:
-        """How well it went, as evaluations count it: what the world says under that name, where
-        nobody is paid for it (was the judge right?), else the team's score, else the mean of the
-        agents' own.
+        """The score that counts, in training, evaluations, comparisons and what is shown.
+
+        It is the own score of `counted_agent` where there is one, else the team's.
+        """
+        return self.score_of(self.counted_agent)
+
+    def score_of(self, agent: str | None) -> float | None:
+        """Return an agent's own score if it has one, else the team's."""
+        own = None if agent is None else self.metrics.get(f"score/{agent}")
+        return self.team_score if own is None else own
+
+    @property
+    def team_score(self) -> float | None:
+        """How well the team did: what the world says under the name `headline`, where nobody is
+        paid for it (was the judge right?), else the team's score, else the mean of the agents' own.
         """
         for name in ("headline", "score"):
             if name in self.metrics:

@@ -51,7 +51,8 @@ class EvaluationConfig(Section):
     train split. 0: the test split is used, and the best checkpoint is only the best on it."""
     agent: str | None = None
     """The agent whose own score counts, where it has one: in a game the mean of all is always 0. By
-    default the team's score, else the mean of the agents' own."""
+    default the team's score, else the mean of the agents' own. It counts in the score of training
+    steps, the curriculum, `rolecall compare` and `rolecall show` too."""
     greedy: bool = False
     """Take the most likely tokens instead of sampling."""
     sampling: EvaluationSampling = EvaluationSampling()

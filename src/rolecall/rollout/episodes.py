@@ -96,6 +96,7 @@ class RolloutContext:
     manner: Manner = Manner()
     player: Player | None = None  # plays the episodes, which otherwise are played here
     told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
+    counted_agent: str | None = None  # whose own score counts: `evaluation.agent`
 
     def in_manner(self, manner: Manner) -> RolloutContext:
         agents = self.agents
@@ -188,6 +189,7 @@ async def play(
     seed = seed_of(context.seed, step, task.id, attempt, retry)
     episode = Episode(id=name, task=task, attempt=attempt, seed=seed, split=split)
     episode.step = step if isinstance(step, int) else None
+    episode.counted_agent = context.counted_agent
     return await _play(context, episode)
 
 

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.types import Episode, Group
+from rolecall.types import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,14 @@ class Tally:
 
     def add(self, group: Group) -> None:
         """The attempts at one task that could be scored; at least one."""
-        task, scores = group[0].task, [self._score(episode) for episode in group]
+        agent = self.options.agent
+        task, scores = group[0].task, [episode.score_of(agent) or 0.0 for episode in group]
         samples = self.options.samples_of(task.source)
         k = self.options.k_of(samples)
         right = sum(score >= 1.0 for score in scores)
         passed = pass_at_k(len(group), right, k) if len(group) >= k else None
         self.tasks.append(TaskScore(task.source, task.family, samples, fmean(scores), passed))
         self.num_scored += len(group)
-
-    def _score(self, episode: Episode) -> float:
-        whole = episode.headline or 0.0
-        agent = self.options.agent
-        return whole if agent is None else episode.metrics.get(f"score/{agent}", whole)
 
     def summary(self) -> dict[str, Any]:
         """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.

@@ -36,4 +36,5 @@ def make_context(
         retries=config.rollout.retries,
         concurrency=config.rollout.concurrency,
         barrier=barrier,
+        counted_agent=config.evaluation.agent,
     )

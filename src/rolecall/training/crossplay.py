@@ -32,7 +32,7 @@ class Scores:
         for episode in episodes:
             if episode.error is not None:
                 continue
-            self.by_task[TEAM][episode.task.id].append(episode.headline or 0.0)
+            self.by_task[TEAM][episode.task.id].append(episode.team_score or 0.0)
             for name, value in episode.metrics.items():
                 if name.startswith("score/"):
                     self.by_task[name.removeprefix("score/")][episode.task.id].append(value)
