@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.agents.agent import Policy
+from rolecall.cli.collect import stored
 from rolecall.config.collecting import CollectConfig
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.interfaces.environment import Observation, World
@@ -21,6 +22,7 @@ from rolecall.rollout.offline_data import demonstrations, fingerprint, preferenc
 from rolecall.rows.files import read_rows
 from rolecall.rows.writing import write_rows
 from rolecall.storage.episode_io import read_parquet, write_parquet
+from rolecall.storage.run_folder import RunFolder
 from rolecall.types import Message, Task
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, command, episode, relay_config, solo_config, turn, write
@@ -273,6 +275,39 @@ def test_episodes_of_a_parquet_file_give_the_rows_that_they_gave_before(model_fo
         rows = rows_of(played, options, tokenizers=prints)
         assert rows
         assert rows == rows_of(again, options, tokenizers=prints)
+
+
+def stored_run(tmp_path, files: dict[str, list]) -> RunFolder:
+    """A run folder that holds these episodes, by the names of its files."""
+    folder = RunFolder(tmp_path / "run")
+    (folder.path / "episodes").mkdir(parents=True)
+    for name, episodes in files.items():
+        write_parquet(folder.path / f"{name}.parquet", episodes, step=1)
+    return folder
+
+
+def test_the_best_attempt_of_two_stored_evaluations_is_the_better_one(tmp_path):
+    """Evaluations give the same ids after every step; the later one was right."""
+    before, after = attempts(0.0), attempts(1.0)
+    after[0].turns[0].tokens = np.array([77], dtype=np.int32)
+    folder = stored_run(tmp_path, {"evaluation-000000": before, "evaluation-000010": after})
+    found = stored(folder, "test")
+    assert len({e.id for e in found}) == 2
+    assert kept(found, best_of=1) == [67]
+    for options in (CollectConfig(), CollectConfig(pairs=True)):
+        rows = rows_of(found, options, tokenizers=PRINTS)
+        assert len({row["id"] for row in rows}) == len(rows)
+    assert paired(found) == [(67, 0)]
+
+
+def test_a_stored_candidate_that_failed_in_its_world_is_no_side_of_a_pair(tmp_path):
+    best, fair, failed = (turn(path=(0, k), tokens=[10 + k]) for k in range(3))
+    for number, one in enumerate((best, fair, failed)):
+        one.candidate, one.chosen, one.rewards = number, number == 0, {"own": 1.0 - number / 2}
+    failed.candidate_error = "ValueError: no such door"
+    played = [episode(0, [best, fair, failed], {})]
+    folder = stored_run(tmp_path, {"episodes/step-000001": played})
+    assert paired(played) == paired(stored(folder, "train")) == [(0, 1)]
 
 
 def test_a_run_is_collected_and_trained_on(model_folder, tmp_path, capsys):

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rolecall.rollout.collection import Collection
-from rolecall.storage.episode_io import from_json, to_json, write_parquet
+from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
-from rolecall.types import CoachNote, Message, Task, Utility
+from rolecall.types import CoachNote, Message, Task, Turn, Utility
 from tests.toy import episode, turn
 
 
@@ -30,8 +30,8 @@ def example():
 
 
 def same(a, b) -> bool:
-    if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
     if dataclasses.is_dataclass(a):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
     if isinstance(a, list):
@@ -41,6 +41,66 @@ def same(a, b) -> bool:
 
 def test_a_journal_line_gives_back_the_same_episode():
     assert same(from_json(to_json(example())), example())
+
+
+NOT_IN_PARQUET = {"prox_logprobs", "new_logprobs"}  # of an update, which comes after the file
+
+
+def full_turn() -> Turn:
+    """A turn of which no field has its default."""
+    made = turn("solver", rewards={"invalid": -0.1}, advantage=0.5, path=(0, 1))
+    numbers = iter(range(2, 99))
+    for field in dataclasses.fields(Turn):
+        default = field.default
+        if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if not same(getattr(made, field.name), default):
+            continue
+        if "Floats" in str(field.type):
+            value = np.array([next(numbers), 0.25], dtype=np.float32)
+        else:
+            value = {
+                "bool": not default, "float": 0.25, "float | None": 0.25, "str": field.name,
+                "int": next(numbers), "int | None": next(numbers), "list[str]": ["name"],
+                "dict[str, int]": {"file": 3}, "str | None": field.name,
+                "dict[str, float] | None": {"solver": 0.5}, "dict[str, Any]": {"note": "kept"},
+                "list[dict[str, Any]]": [{"name": "search"}], "tuple[str, ...]": ("e0/0",),
+                "list[Message]": [Message("user", "2+2?")],
+                "Utility | None": Utility(1.0, 0.5, 0.25, 2.0, 1.5),
+                "CoachNote | None": CoachNote(8.0, "Right.", {}, hindsight=CoachNote(2.0, "", {})),
+            }[str(field.type)]  # fmt: skip
+        setattr(made, field.name, value)
+    made.id, made.episode = "x:1/0.1", "x:1"
+    return made
+
+
+def test_every_field_of_a_turn_survives_the_journal_and_the_parquet_file(tmp_path):
+    """A field that is added has to be kept, or named above with the reason."""
+    made = full_turn()
+    [kept] = from_json(to_json(episode(1, [made], {"team": 1.0}))).turns
+    write_parquet(tmp_path / "e.parquet", [episode(1, [full_turn()], {"team": 1.0})], step=3)
+    [[stored]] = [e.turns for e in read_parquet(tmp_path / "e.parquet")]
+    for field in dataclasses.fields(Turn):
+        wanted = getattr(made, field.name)
+        assert same(getattr(kept, field.name), wanted), field.name
+        found = getattr(stored, field.name)
+        assert same(found, wanted) != (field.name in NOT_IN_PARQUET), field.name
+
+
+def test_a_note_in_info_does_not_stand_for_a_field_of_the_turn(tmp_path):
+    made = turn()
+    made.candidate_error, made.info = "ValueError: gone", {"candidate_error": "of mine"}
+    write_parquet(tmp_path / "e.parquet", [episode(1, [made], {})], step=3)
+    [[stored]] = [e.turns for e in read_parquet(tmp_path / "e.parquet")]
+    assert stored.candidate_error == "ValueError: gone"
+
+
+def test_the_task_of_a_parquet_file_has_its_source_and_family(tmp_path):
+    made = episode(1, [turn()], {})
+    made.task = Task("x", "2+2?", "4", {"source": "sums", "family": "maths"})
+    write_parquet(tmp_path / "e.parquet", [made], step=3)
+    [stored] = read_parquet(tmp_path / "e.parquet")
+    assert (stored.task.source, stored.task.family) == ("sums", "maths")
 
 
 def test_parquet_has_a_row_a_turn_and_one_for_an_episode_without_turns(tmp_path):

@@ -16,18 +16,16 @@ def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTu
     Attempts worth [0, 1, 1] with number 1 -> the turns of the second.
     """
     found = list(found)
-    earned: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    attempts: dict[str, int] = {}
+    earned: dict[tuple[str, str], dict[Episode, float]] = defaultdict(dict)
     for episode, turn in found:
-        attempts[episode.id] = episode.attempt
         mine = earned[task_of(episode), turn.agent]
-        mine.setdefault(episode.id, episode.outcome(turn.agent))
-        mine[episode.id] += turn.score if turn.chosen else 0.0
+        mine.setdefault(episode, episode.outcome(turn.agent))
+        mine[episode] += turn.score if turn.chosen else 0.0
     best = {
-        key: sorted(mine, key=lambda name: (-mine[name], attempts[name], name))[:number]
+        key: sorted(mine, key=lambda e: (-mine[e], e.attempt, e.id))[:number]
         for key, mine in earned.items()
     }
-    return [(e, t) for e, t in found if e.id in best[task_of(e), t.agent]]
+    return [(e, t) for e, t in found if e in best[task_of(e), t.agent]]
 
 
 def is_right(turn: Turn, least: float) -> bool:

@@ -145,10 +145,29 @@ async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
 def stored(folder: RunFolder, split: str) -> list[Episode]:
     """The episodes of a split that a run has played. Raises ConfigError where there are none."""
     place, kind = FILES[split]
-    files = [file for _, file in numbered(folder.path / place, "parquet", kind=kind)]
+    files = list(numbered(folder.path / place, "parquet", kind=kind))
     if not files:
         raise ConfigError(f"{folder.path} holds no episodes of the {split} split")
-    return [episode for file in files for episode in read_parquet(file)]
+    if kind == "step":
+        return [episode for _, file in files for episode in read_parquet(file)]
+    return [
+        _renamed(episode, f"{kind}-{step}")
+        for step, file in files
+        for episode in read_parquet(file)
+    ]
+
+
+def _renamed(episode: Episode, prefix: str) -> Episode:
+    """Tell the evaluations of a run apart, whose episodes have the same ids after every step."""
+
+    def rename(name: str) -> str:
+        return f"{prefix}/{name}"
+
+    episode.id = rename(episode.id)
+    for turn in episode.turns:
+        turn.id, turn.episode = rename(turn.id), episode.id
+        turn.parents = tuple(map(rename, turn.parents))
+    return episode
 
 
 def write(

@@ -120,9 +120,8 @@ def _pairs(
     found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
 ) -> list[Row]:
     """The best with the worst answer to identical prompts, where their tokens differ."""
-    rewards = {}
     for episode, turn in found:
-        rewards[turn.id] = turn.preference = episode.total(turn)
+        turn.preference = episode.total(turn)
     pairs = Dpo().pairs([turn for _, turn in found])
     return [
         _shared(better)
@@ -130,13 +129,13 @@ def _pairs(
         | {
             "chosen": better.text,
             "rejected": worse.text,
-            "chosen_reward": rewards[better.id],
-            "rejected_reward": rewards[worse.id],
+            "chosen_reward": better.preference,
+            "rejected_reward": worse.preference,
             "chosen_ids": better.ids[1].tolist(),
             "rejected_ids": worse.ids[1].tolist(),
         }
         for better, worse in pairs
-        if _earned_enough(rewards[better.id], options)
+        if better.preference is not None and _earned_enough(better.preference, options)
         if better.ids[1].tolist() != worse.ids[1].tolist()
     ]
 

@@ -22,8 +22,9 @@ NOTES = (
     "observation", "calls", "files", "files_written", "verdict", "candidate_error", "paid_as",
     "team_values",
     "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
-    "coach", "usage", "sampled_by",
+    "coach", "usage", "sampled_by", "state", "temperature", "weight", "imitated",
 )  # fmt: skip
+DEFAULTS = {field.name: field.default for field in fields(Turn)}
 MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
@@ -69,13 +70,18 @@ def _turn(record: dict[str, Any]) -> Turn:
         )
         for role, content, ids, name, own in record["messages"]
     ]
-    if record["utility"] is not None:
-        record["utility"] = Utility(**record["utility"])
-    if record["coach"] is not None:
-        record["coach"] = _coach_note(record["coach"])
+    _read_notes(record)
     record["path"] = tuple(record["path"])
     record["parents"] = tuple(record["parents"])
     return Turn(**record)
+
+
+def _read_notes(record: dict[str, Any]) -> None:
+    """Turn what JSON has of utilities and coaches into their types again."""
+    if record.get("utility") is not None:
+        record["utility"] = Utility(**record["utility"])
+    if record.get("coach") is not None:
+        record["coach"] = _coach_note(record["coach"])
 
 
 def _coach_note(record: dict[str, Any]) -> CoachNote:
@@ -104,6 +110,7 @@ def _schema() -> Any:
             ("split", pa.string()),
             ("task", pa.string()),
             ("source", pa.string()),
+            ("family", pa.string()),
             ("question", pa.string()),
             ("reference", pa.string()),
             ("episode", pa.string()),
@@ -183,8 +190,10 @@ class EpisodeWriter:
 
 
 def read_parquet(path: Path) -> list[Episode]:
-    """The episodes of `write_parquet`, without what it leaves out: the tokens of messages, worlds'
-    states, and what is only noted in `info`.
+    """Return the episodes of `write_parquet`.
+
+    It leaves out the tokens of messages, the learner's log-probs of an update, the info of tasks,
+    and all metrics but the score that counts.
     """
     from pyarrow import parquet
 
@@ -197,7 +206,8 @@ def read_parquet(path: Path) -> list[Episode]:
 
 
 def _read_episode(row: dict[str, Any]) -> Episode:
-    task = Task(row["task"], row["question"], row["reference"], {"source": row["source"]})
+    info = {name: row[name] for name in ("source", "family") if row.get(name)}
+    task = Task(row["task"], row["question"], row["reference"], info)
     return Episode(
         id=row["episode"],
         task=task,
@@ -216,6 +226,11 @@ def _read_turn(row: dict[str, Any]) -> Turn:
     same = ("agent", "policy", "index", "text", "finish", "valid", "trained", "chosen", "candidate")
     arrays = {"prompt": "prompt_token_ids", "tokens": "token_ids", "versions": "versions"}
     arrays |= {name: name for name in FLOATS if name in row}
+    info = json.loads(row["info"])
+    notes = {name: info.pop(name) for name in NOTES if name in info}
+    _read_notes(notes)
+    if "imitated" in notes:
+        notes["imitated"] = _array("imitated", notes["imitated"])
     return Turn(
         id=row["turn"],
         task=row["task"],
@@ -224,7 +239,8 @@ def _read_turn(row: dict[str, Any]) -> Turn:
         parents=tuple(row["parents"]),
         messages=[Message(m["role"], m["content"]) for m in row["messages"]],
         rewards=dict(row["turn_rewards"]),
-        observation=json.loads(row["info"]).get("observation"),
+        info=info,
+        **notes,
         **{name: row[name] for name in same},
         **{name: _array(name, row[column]) for name, column in arrays.items()},
     )
@@ -240,7 +256,8 @@ def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
         "step": step,
         "split": episode.split,
         "task": episode.task.id,
-        "source": str(episode.task.info.get("source", "")),
+        "source": episode.task.source,
+        "family": episode.task.family,
         "question": episode.task.prompt,
         "reference": str(episode.task.answer),
         "episode": episode.id,
@@ -280,7 +297,7 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
         "values": turn.values,
         "ref_logprobs": turn.ref_logprobs,
         "candidate": turn.candidate,
-        "info": json.dumps(_notes(turn) | turn.info, default=_plain),
+        "info": json.dumps(turn.info | _notes(turn), default=_plain),
         "versions": turn.versions,
     }
 
@@ -288,4 +305,9 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 def _notes(turn: Turn) -> dict[str, Any]:
     """What is noted on a turn beside its numbers, for people who read the table."""
     found = {name: getattr(turn, name) for name in NOTES}
-    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, np.ndarray)
+        or (value not in (None, "", [], {}) and value != DEFAULTS[name])
+    }
