@@ -64,6 +64,25 @@ def uniform_games() -> list[Episode]:
     return [game(number, *actions) for number, actions in enumerate(every)]
 
 
+@pytest.mark.parametrize("mixer", ["vdn", "qmix"])
+def test_episodes_of_two_stages_with_equal_ids_are_told_apart(model_folder, mixer):
+    """One agent, one turn: 10 earns 0 in the first stage, 11 earns 1 in the second."""
+
+    def said(token: int, reward: float) -> Episode:
+        one = turn(LEFT, episode="1:x:0", tokens=[token])
+        made = episode(0, [one], {"team": reward})
+        made.id = "1:x:0"
+        return made
+
+    critic = critic_of(model_folder, mixer, lr=3e-3)
+    games = [said(10, 0.0), said(11, 1.0)]
+    critic.remember([(game, [game.rewards["team"]]) for game in games])
+    for _ in range(25):
+        critic.learn(gamma=1.0, batch=2, updates=10, copy_every=1)
+    rows = critic._rows_of(list(critic.episodes))
+    assert critic._team_values(rows).tolist() == pytest.approx([0.0, 1.0], abs=0.02)
+
+
 def played_by(critic: ReplayCritic, rule: VdnValue) -> float:
     """What the team earns when every agent plays its best candidate."""
     choose = EpsilonGreedy(rule, critic)

@@ -26,7 +26,7 @@ from rolecall.critics.parts import CriticParts
 from rolecall.critics.utilities import read_states
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper
-from rolecall.learners.packing import pack
+from rolecall.learners.packing import numbered, pack
 from rolecall.models.attention import layouts
 from rolecall.seeding import seed_of
 from rolecall.types import Episode, Ids, Turn, group_by
@@ -146,14 +146,14 @@ class Discriminator:
 
     def _logprobs(self, turns: list[Turn], policy: str) -> Tensor:
         """What the policy makes of other's words: mean log-prob of the tokens of each turn, [M]."""
-        model, found = self.models[policy], {}
-        distinct = list({turn.id: turn for turn in turns}.values())
+        model, found = self.models[policy], dict[Turn, Tensor]()
+        original, distinct = numbered(list(dict.fromkeys(turns)))
         for batch in pack(distinct, budget=self.budget, share=model.shares_prefixes):
             logprobs, _, _ = LogProbs(model)(batch, entropy=False, hidden=False)
             of = batch.turn[batch.mask > 0]
             for number, name in enumerate(batch.turn_ids):
-                found[name] = logprobs[torch.from_numpy(of == number)].mean()
-        return torch.stack([found[turn.id] for turn in turns])
+                found[original[name]] = logprobs[torch.from_numpy(of == number)].mean()
+        return torch.stack([found[turn] for turn in turns])
 
     def _features(self, turns: list[Turn]) -> Tensor:
         """Mean hidden state of the prompt, and of the utterance, of each turn: [M, 2 W]."""

@@ -82,15 +82,15 @@ class JointCritic:
 
     def values_of(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
         """What it expects before each joint step: [joint steps, agents] of each episode."""
-        found = {e.id: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
+        found = {e: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
         with torch.no_grad():
             for batch in self._batches(episodes):
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
                 ends = np.cumsum([len(row.reads) for _, row in batch])[:-1]
                 for (episode, row), own in zip(batch, np.split(values, ends), strict=True):
-                    found[episode.id][row.joint_steps] = own
-        return [found[episode.id] for episode in episodes]
+                    found[episode][row.joint_steps] = own
+        return [found[episode] for episode in episodes]
 
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int
@@ -102,13 +102,13 @@ class JointCritic:
         if not any(len(target) for target in targets):
             return {}
         self.moments.add(np.concatenate([target.ravel() for target in targets]))
-        wanted = {e.id: target for e, target in zip(episodes, targets, strict=True)}
+        wanted = dict(zip(episodes, targets, strict=True))
         first: float | None = None
         cut = sum(row.cut for batch in self._batches(episodes) for _, row in batch)
         for _ in range(epochs):
             total, count = 0.0, sum(target.size for target in targets)
             for batch in self._batches(episodes):
-                target = np.concatenate([wanted[e.id][row.joint_steps] for e, row in batch])
+                target = np.concatenate([wanted[e][row.joint_steps] for e, row in batch])
                 normalised = (target - self.moments.centre) / self.moments.spread
                 values = self._forward([row for _, row in batch])
                 wished = torch.from_numpy(normalised.astype(np.float32)).to(values.device)

@@ -57,7 +57,7 @@ class ReplayCritic(UtilityCritic):
         """q of each of an agent's candidates."""
         with torch.no_grad():
             seen = self._read_turns(turns)
-            states = torch.stack([seen[turn.id][1] for turn in turns])
+            states = torch.stack([seen[turn][1] for turn in turns])
             return [float(q) for q in self.heads[turns[0].policy](states)[:, 1]]
 
     async def annotate(self, episodes: list[Episode]) -> None:
@@ -66,7 +66,7 @@ class ReplayCritic(UtilityCritic):
         with torch.no_grad():
             seen = self._read_turns(turns)
             for turn in turns:
-                turn.preference = float(self.heads[turn.policy](seen[turn.id][1])[1])
+                turn.preference = float(self.heads[turn.policy](seen[turn][1])[1])
 
     def remember(self, episodes: Sequence[Remembered]) -> None:
         self.episodes.extend(episodes)
@@ -152,7 +152,7 @@ class ReplayCritic(UtilityCritic):
             played[b, a] = number
             for u, turn in enumerate(those):
                 there[b, a, u] = True
-                of_policy.setdefault(turn.policy, []).append(((b, a, u), seen[turn.id][1]))
+                of_policy.setdefault(turn.policy, []).append(((b, a, u), seen[turn][1]))
         rewards = [reward for _, earned in remembered for reward in earned]
         return Rows(
             active=found.active,

@@ -19,7 +19,7 @@ from rolecall.critics.mixers import Qmix, Vdn, advantages
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
-from rolecall.learners.packing import pack
+from rolecall.learners.packing import numbered, pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.turn_order import joint_steps
@@ -66,7 +66,7 @@ class UtilityCritic:
         self.whole = nn.ModuleList([self.heads, self.project, self.mixer]).to(device)
         parameters = list(self.whole.parameters())
         self.stepper = Stepper(parameters, optimizer, total=total_updates, module=self.whole)
-        self._seen: dict[str, Tensor] = {}  # turn id -> [2, hidden]: prompt's end and turn's end
+        self._seen: dict[Turn, Tensor] = {}  # [2, hidden]: where the prompt and the turn end
 
     @classmethod
     def of(
@@ -141,7 +141,7 @@ class UtilityCritic:
         values = torch.zeros(*found.active.shape, 2, device=found.active.device)
         for policy, head in self.heads.items():
             places = [
-                (row, self.agents.index(turn.agent), self._seen[turn.id])
+                (row, self.agents.index(turn.agent), self._seen[turn])
                 for row, turns in enumerate(found.turns)
                 for turn in turns
                 if turn.policy == policy
@@ -190,11 +190,14 @@ class UtilityCritic:
         """Of every played turn."""
         self._seen = self._read_turns([t for e in episodes for t in e.turns if t.chosen])
 
-    def _read_turns(self, asked: list[Turn]) -> dict[str, Tensor]:
-        """Hidden states where the prompt and where the turn ends, [2, hidden size] by turn id."""
-        seen: dict[str, Tensor] = {}
+    def _read_turns(self, asked: list[Turn]) -> dict[Turn, Tensor]:
+        """Return the hidden states where the prompt and where the turn ends, [2, hidden size].
+
+        By turn, not by its id: a replay holds episodes of several stages, which repeat ids.
+        """
+        seen: dict[Turn, Tensor] = {}
         for policy, model in sorted(self.models.items()):
-            turns = [turn for turn in asked if turn.policy == policy]
+            original, turns = numbered([turn for turn in asked if turn.policy == policy])
             share = self.share_prefixes and model.shares_prefixes
             for batch in pack(turns, budget=self.budget, share=share) if turns else []:
                 sampled = [
@@ -212,7 +215,8 @@ class UtilityCritic:
                 )
                 assert hidden is not None
                 pairs = hidden.reshape(len(ends), 2, -1)
-                seen |= dict(zip(batch.turn_ids, pairs, strict=True))
+                turns_of_batch = [original[name] for name in batch.turn_ids]
+                seen |= dict(zip(turns_of_batch, pairs, strict=True))
         return seen
 
     def save(self, folder: Path) -> None:

@@ -7,6 +7,7 @@ stand in one prefix tree, in which those tokens are computed once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +69,17 @@ def pack(
             counted.num_turns += 1
             counted.num_tokens += len(turn.ids[1])
     return batches
+
+
+def numbered(turns: list[Turn]) -> tuple[dict[str, Turn], list[Turn]]:
+    """Return copies whose ids differ, and each original by the id of its copy.
+
+    For turns of several runs or stages, whose ids may be equal.
+    """
+    copies = [copy(turn) for turn in turns]
+    for number, turn in enumerate(copies):
+        turn.id = str(number)
+    return {str(number): turn for number, turn in enumerate(turns)}, copies
 
 
 def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Turn]]:
