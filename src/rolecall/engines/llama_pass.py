@@ -30,7 +30,12 @@ from rolecall.models.cpu.products import Product
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.exact_head import ExactHead
-from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_of
+from rolecall.models.language_model import (
+    LanguageModel,
+    has_dynamic_rope,
+    mixture_of,
+    original_context,
+)
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
@@ -319,8 +324,9 @@ class Llama:
     def _same(self) -> bool:
         """Whether both ways give the same logits, for rows of 1, 20 and 5 tokens.
 
-        Windows are taken from what the model's own layers ask for, as these rows may be too short
-        to show them.
+        They are also compared at positions beyond the model's original context, from which some
+        models rotate or scale otherwise. Windows are taken from what the model's own layers ask
+        for, as these rows may be too short to show them.
         """
         model, lengths = self.model, torch.tensor([1, 20, 5])
         layout, own = self.rows(lengths), self.rows(lengths, like=self.embedding)
@@ -334,9 +340,16 @@ class Llama:
             if rule is not None and rule.window is not None:
                 self.windows[number] = rule.window
         mixture = self.mixture([model] * 3, lengths)
-        ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
-        bound = SAME[self.embedding.dtype] * theirs.abs().max()
-        return bool((ours - theirs).abs().max() <= bound)
+        for offset in dict.fromkeys((0, original_context(model.config))):
+            if offset:
+                layout, own = self.rows(lengths), self.rows(lengths, like=self.embedding)
+                layout.position, own.position = layout.position + offset, own.position + offset
+                theirs = model.logits(tokens, own.position, layout=own, keep=keep)
+            ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
+            bound = SAME[self.embedding.dtype] * theirs.abs().max()
+            if not bool((ours - theirs).abs().max() <= bound):
+                return False
+        return True
 
 
 def plain(model: LanguageModel, *, alone: bool = False) -> Llama | None:

@@ -17,7 +17,8 @@ from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
 from rolecall.types import Ids
 
-Owner = tuple[str, int]  # policy and version: other weights make other keys and values
+# Policy, version and whether rows have long positions: each makes other keys and values.
+Owner = tuple[str, int, bool]
 Name = tuple[Owner | int, bytes]  # what stands before a page, and its own tokens
 
 

@@ -24,6 +24,7 @@ from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits
+from rolecall.models.row_rope import long_tokens
 from rolecall.types import Ids
 
 PREFILL_IDS = 4096  # most tokens of prompts that one forward pass reads
@@ -72,6 +73,9 @@ class Scheduler:
     def add(self, request: Request) -> list[Sequence]:
         """Let a request wait for its turn. Raises ContextFullError if there is no room for it."""
         limits = {"the model's context": self.model.max_length, "the cache": self.allocator.max_ids}
+        if (limit := self.model.rope_limit) is not None and len(request.prompt) < limit:
+            # What it has read would be rotated by other factors than what comes later.
+            limits["the context of the model's short positions"] = limit
         rows = sequences_of(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows
         self._sorted = False
@@ -171,7 +175,13 @@ class Scheduler:
         return chunks
 
     def _owner(self, row: Sequence) -> Owner:
-        return row.request.policy, self.versions[row.request.policy]
+        policy = row.request.policy
+        return policy, self.versions[policy], self._is_long(row)
+
+    def _is_long(self, row: Sequence) -> bool:
+        """Whether a row is longer, in the end, than those that have a model's short positions."""
+        limit = self.model.rope_limit
+        return limit is not None and len(row.request.prompt) >= limit
 
     def _forward(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
         """Compute the newest tokens of the first `decoding` lines, then the pieces.
@@ -215,12 +225,17 @@ class Scheduler:
         self, rows: list[Sequence], tokens: Tensor, layout: Paged, *, keep: Tensor
     ) -> Tensor:
         policies = [self.policies[row.request.policy] for row in rows]
-        if self.llama is not None:
-            mixture = self.llama.mixture(policies, layout.counts)
-            return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
-        return mixed_logits(
-            policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
-        )
+        long = None
+        if self.model.rope_limit is not None:
+            long = torch.tensor([self._is_long(row) for row in rows], device=tokens.device)
+            long = long[layout.row]
+        with long_tokens(long):
+            if self.llama is not None:
+                mixture = self.llama.mixture(policies, layout.counts)
+                return self.llama.logits(tokens, layout, keep=keep, mixture=mixture)
+            return mixed_logits(
+                policies, tokens, layout.position, counts=layout.counts, layout=layout, keep=keep
+            )
 
     def _replays(self) -> Recorded:
         if self._recorded is None:

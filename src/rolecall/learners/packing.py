@@ -55,7 +55,7 @@ def pack(
             inside = {turn.id for tree in trees for turn in tree}
             here = [pair for pair in left if {turn.id for turn in pair} <= inside]
             left = [pair for pair in left if pair not in here]
-            batches.append(join(trees, pairs=here))
+            batches.append(join(trees, pairs=here, share=share))
             if pairs is not None and len(batches[-1].tokens) > budget:
                 raise ValueError(
                     f"a pair of {agent!r} has {len(batches[-1].tokens)} tokens, more than "
@@ -115,8 +115,11 @@ def _fill(trees: list[list[Turn]], *, budget: int) -> list[list[list[Turn]]]:
     return rows
 
 
-def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
-    """One batch of these trees, in this order; a tree's turns are sorted by their tokens."""
+def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = True) -> Batch:
+    """One batch of these trees, in this order; a tree's turns are sorted by their tokens.
+
+    Without `share` they share no tokens: the turns of a pair stand in one tree all the same.
+    """
     turns: list[Turn] = []
     paths: list[Ids] = []  # of each turn: where its tokens stand in the row
     tokens: list[Ids] = []
@@ -127,7 +130,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = ()) -> Batch:
         for turn in sorted(tree, key=_order):
             ids = _ids(turn)
             # Sorted so, the tokens that a turn shares with any earlier one it shares with the last.
-            shared = min(_common(before, ids), len(turn.ids[0]))
+            shared = min(_common(before, ids), len(turn.ids[0])) if share else 0
             new = np.arange(end, end + len(ids) - shared, dtype=np.int32)
             path = np.concatenate([path[:shared], new])
             parents.append(np.concatenate([[NO_PARENT], path])[shared : len(ids)])

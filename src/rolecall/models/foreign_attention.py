@@ -18,7 +18,7 @@ from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.carried_layout import carry
-from rolecall.models.language_model import heads_of, run, run_apart, states_of
+from rolecall.models.language_model import heads_of, original_context, run, run_apart, states_of
 
 UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 LENGTHS = (24, 9)  # tokens of the probe's rows
@@ -223,9 +223,15 @@ def _ids(model: Any) -> Tensor:
 
 
 def probe(model: Any, keep: Tensor) -> Tensor:
-    """Logits of the probe's rows through our cache, in one pass."""
-    paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
-    return run(model, _ids(model), paged.position, layout=paged, keep=keep)[0]
+    """Logits of the probe's rows through our cache, in one pass.
+
+    Where a model has an original context they are computed again with positions beyond it.
+    """
+    found = []
+    for offset in dict.fromkeys((0, original_context(model.config.get_text_config()))):
+        paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
+        found.append(run(model, _ids(model), paged.position + offset, layout=paged, keep=keep)[0])
+    return torch.cat(found)
 
 
 def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:

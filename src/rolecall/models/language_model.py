@@ -18,6 +18,7 @@ from torch.nn import Module, ModuleList, Parameter
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
 from rolecall.models.attention import layouts
+from rolecall.models.row_rope import rows_told_apart
 from rolecall.models.separate_rows import read_rows
 from rolecall.runtime.lean_import import AutoModelForCausalLM
 
@@ -50,22 +51,34 @@ class LanguageModel:
         self.max_length: int = self.config.max_position_embeddings
 
     @property
+    def rope_limit(self) -> int | None:
+        """The tokens of a row beyond which its positions are rotated by other factors."""
+        limit: int | None = getattr(self.model, "rope_limit", None)
+        return limit
+
+    @property
+    def is_kept_apart(self) -> bool:
+        """Whether each row is computed alone, with what transformers has for the model."""
+        return bool(getattr(self.model, "kept_apart", ""))
+
+    @property
     def is_float32(self) -> bool:
         """Whether it computes in float32."""
         return next(self.model.parameters()).dtype == float32
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether rows may stand in one flat row, and those that begin alike in one prefix tree.
+        """Whether rows that begin alike may stand in one prefix tree.
 
-        Without it each row is computed alone, with what transformers has for the model.
+        Not where rows are computed alone, and not where a row's length decides how its positions
+        are rotated: what begins alike is then not computed alike.
         """
-        return not getattr(self.model, "kept_apart", "")
+        return not self.is_kept_apart and self.rope_limit is None
 
     @property
     def samples_here(self) -> bool:
         """Whether the embedded engine can sample it; if not, `engine: vllm` must."""
-        return self.shares_prefixes
+        return not self.is_kept_apart
 
     @property
     def hidden_size(self) -> int:
@@ -129,7 +142,7 @@ class LanguageModel:
         computes with the frozen base alone: ValueError for a policy that has no adapter.
         """
         with self.using(adapter_off=adapter_off):
-            if not self.shares_prefixes:
+            if self.is_kept_apart:
                 return run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
             return run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
 
@@ -229,7 +242,10 @@ def run(
 ) -> tuple[Tensor, Tensor | None]:
     trimmed = trims and getattr(model, "trimmed", False)
     kept = {"keep": keep, "logits_to_keep": 0} if trimmed else {"logits_to_keep": keep}
-    with _inputs(model.get_output_embeddings() if hidden else None) as read:
+    with (
+        _inputs(model.get_output_embeddings() if hidden else None) as read,
+        rows_told_apart(getattr(model, "rope_limit", None), layout),
+    ):
         out = model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -251,10 +267,11 @@ def states_of(
             tokens, layout=layout, keep=keep,
         )  # fmt: skip
         return found
-    out = decoder(
-        input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
-        **({"keep": keep} if trimmed else {}),
-    )  # fmt: skip
+    with rows_told_apart(getattr(model, "rope_limit", None), layout):
+        out = decoder(
+            input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
+            **({"keep": keep} if trimmed else {}),
+        )  # fmt: skip
     states: Tensor = out.last_hidden_state[0]
     return states if trimmed else states[keep]
 
@@ -342,6 +359,24 @@ def has_dynamic_rope(config: Any) -> bool:
     rope = getattr(config, "rope_parameters", None) or {}
     of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
     return any(part.get("rope_type") in ("dynamic", "longrope") for part in of_kinds)
+
+
+def has_longrope(config: Any) -> bool:
+    """Return whether rows beyond the original context are rotated by factors of their own."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    return any(part.get("rope_type") == "longrope" for part in of_kinds)
+
+
+def original_context(config: Any) -> int:
+    """Return the positions from which a model may compute otherwise than before; 0 if it says none.
+
+    Some rotate by other factors there, some scale their queries.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    lengths = [part.get("original_max_position_embeddings") or 0 for part in kinds]
+    return int(max(lengths, default=0))
 
 
 def layers_of(model: Any) -> ModuleList:

@@ -15,7 +15,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
-from rolecall.models import embedded, foreign_attention
+from rolecall.models import embedded, foreign_attention, row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
@@ -85,7 +85,13 @@ def set_up(model: Any, base: str, *, device: torch.device, sampled: bool, fuses:
     model.name_or_path = model.config._name_or_path = base  # an export names it so
     model.to(device).eval()
     make_exact(model)
-    model.kept_apart, rules = foreign_attention.examine(model)
+    rules: foreign_attention.Rules = {}
+    try:
+        model.rope_limit = row_rope.install(model)
+    except ValueError as error:
+        model.rope_limit, model.kept_apart = None, str(error)
+    else:
+        model.kept_apart, rules = foreign_attention.examine(model)
     if model.kept_apart and sampled:
         raise ValueError(
             f"base {base!r} has {model.kept_apart}, which the embedded engine cannot sample: set "

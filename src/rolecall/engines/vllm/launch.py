@@ -68,7 +68,7 @@ def launch_of(
         "kv_cache_memory_bytes": None if cache_gb is None else int(cache_gb * 1e9),
         "max_num_seqs": options.max_sequences,
         "dtype": options.dtype or "float32",
-        "max_model_len": options.max_length,
+        "max_model_len": _context(model, options.max_length),
         "enforce_eager": options.eager,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
@@ -143,6 +143,35 @@ def _check_length(model: str, length: int | None) -> None:
         raise ConfigError(
             f"engine.max_length: base {model!r} has a context of {longest} tokens, not {length}"
         )
+
+
+def _context(model: str, length: int | None) -> int | None:
+    """Return the most tokens of a row; None: as many as the model's context has.
+
+    vLLM rotates all rows by a model's long factors once one may be longer than its original
+    context (longrope), where the learner rotates each row by its own length: so none may be.
+    Raises ConfigError for a length beyond that context.
+    """
+    from rolecall.models.language_model import has_longrope, original_context
+    from rolecall.runtime.lean_import import AutoConfig
+
+    if Path(model).is_dir():
+        config = _config(model)
+    else:
+        try:
+            config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
+        except (OSError, ValueError, KeyError):
+            return length  # not here yet
+    if not has_longrope(config):
+        return length
+    limit = original_context(config)
+    if length is not None and length > limit:
+        raise ConfigError(
+            f"engine.max_length: base {model!r} computes rows of more than {limit} tokens "
+            f"otherwise, and vLLM then computes all rows so; write at most {limit} "
+            f"(it is {length}), or set engine.name: local"
+        )
+    return length or limit
 
 
 def _check_kernels(model: str, dtype: str) -> None:

@@ -82,7 +82,7 @@ def _shares(
     skeleton = skeleton_of(base, device=device, dtype=dtype)
     if skeleton is None:
         model = _loaded(spec, base, device, adapted=trained)
-        if not model.shares_prefixes:
+        if model.is_kept_apart:
             raise ValueError(
                 f"base {base!r} is computed row by row, which ranks of fsdp cannot do in step; "
                 "set learner.name=replicated"
