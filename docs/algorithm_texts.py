@@ -34,6 +34,7 @@ TEXTS: dict[str, Said] = {
 A_t = (R(e,i) - mean) / (std + 1e-6)      mean and std of R over the attempts at the task
 team of one trained agent: s_t in place of R
 of several trained agents: A_t += r_t - (mean of r over the agent's turns of the task)
+what the workflow paid for a turn is in R, and not in r_t
 """,
         "The paper's 64 attempts and its KL of 0.04 are not defaults: write `kl: 0.04`. How "
         "rewards of single actions enter a team's statistics is ours, because a penalty on one "
@@ -562,7 +563,8 @@ r_t: what the world paid the candidate in its own fork, the team's part and its 
         ("1705.08926",),
         "replays without the turn",
         """
-A_t = R(e) - mean of R over replays in which the turn says something else, same seeds; + r_t
+A_t = G(e) - mean of G over replays in which the turn says something else, same seeds; + r_t
+G = R and what the agent's turns were paid by the workflow or the world, which is not in r_t then
 turns without a replay: as rloo;  scale: true divides by the std of the agent's advantages
 """,
         "After COMA, which has a central critic in place of replays. Ours needs no critic and "
@@ -630,7 +632,8 @@ critic: squared error of every prefix's Q against the episode's return
         """
 f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
 log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
-r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t, R is not read
+r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t and penalties
+neither R nor what the workflow or the world paid for a turn is read
 `inner`: another algorithm's A_t, loss and critic on the same r_t
 discriminator loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
 """,

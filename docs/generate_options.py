@@ -67,8 +67,10 @@ function.
 `score` alone pays nobody: the reward `correct` (by default the only one, with weight 1) pays what
 it found. A reward may also write `turn.rewards["name"] = 0.5` for what a single action earned; no
 weight multiplies that. A workflow returns the answer, a turn or a text; `turn.pay("name", 0.5)` in
-it says what a turn earned, and replaces that agent's share of `correct`. `tasks(split)` returns a
-list of `Task`; `reset` and `step` of a world return an `Observation`. An environment with the
+it says what a turn earned, and replaces that agent's share of `correct`. What a world gave for an
+action stands in `turn.world_rewards`, as `turn.world_rewards["step"] = seen.reward`.
+`tasks(split)` returns a list of `Task`; `reset` and `step` of a world return an `Observation`. An
+environment with the
 attribute `splits = ("train", "validation", "test")` is asked for its own validation tasks where
 `evaluation.validation` is set; otherwise they are held out of its train tasks.
 """

@@ -366,7 +366,7 @@ class ParityWorld(World):
         return Observation(said, reward=1.0 if right else -1.0, done=self.steps == 4)
 
     async def score(self, episode):
-        return {"team": float(episode.turns[-1].rewards["step"] > 0)}
+        return {"team": float(episode.turns[-1].world_rewards["step"] > 0)}
 
 
 def parity_config(folder):

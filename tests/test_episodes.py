@@ -62,7 +62,8 @@ def full_turn() -> Turn:
             value = {
                 "bool": not default, "float": 0.25, "float | None": 0.25, "str": field.name,
                 "int": next(numbers), "int | None": next(numbers), "list[str]": ["name"],
-                "dict[str, int]": {"file": 3}, "str | None": field.name,
+                "dict[str, int]": {"file": 3}, "dict[str, float]": {"name": 0.25},
+                "str | None": field.name,
                 "dict[str, float] | None": {"solver": 0.5}, "dict[str, Any]": {"note": "kept"},
                 "list[dict[str, Any]]": [{"name": "search"}], "tuple[str, ...]": ("e0/0",),
                 "list[Message]": [Message("user", "2+2?")],

@@ -111,7 +111,11 @@ class Turn:
     chosen: bool = True  # False for a candidate that was not played
     trained: bool = True  # False for a frozen agent: context for others, in no batch
     valid: bool = True  # False when the agent's parser found nothing to read
-    rewards: dict[str, float] = field(default_factory=dict)  # this action's own, weighted
+    rewards: dict[str, float] = field(default_factory=dict)  # of penalties, a coach, functions
+    world_rewards: dict[str, float] = field(default_factory=dict)  # what the world gave for it
+    payments: dict[str, float] = field(default_factory=dict)  # of the workflow, for an outcome
+    inner_reward: float | None = None  # a discriminator's, which no world pays
+    estimate: float | None = None  # of a critic: what it adds to the return; nobody earns it
     temperature: float = 1.0  # the sampling temperature of `logprobs`
     prox_logprobs: Floats | None = None  # [T] under the learner when its update began
     new_logprobs: Floats | None = None  # [T] under the learner after its update
@@ -120,7 +124,7 @@ class Turn:
     team_values: dict[str, float] | None = None  # by agent, of its joint step: a team critic's
     utility: Utility | None = None  # VDN's and QMIX's critic's
     preference: float | None = None  # the score by which preferences are made of answers
-    replayed: float | None = None  # mean outcome of the replays in which it says something else
+    replayed: float | None = None  # mean return of the replays in which it says something else
     replay_error: str = ""  # why there is none
     imitated: Floats | None = None  # [T] 0 where a data set says that it is wrong; None: nowhere
     advantages: Floats | None = None  # [T]
@@ -132,7 +136,6 @@ class Turn:
     files_written: list[str] = field(default_factory=list)  # by its calls
     verdict: str = ""  # which of several words its parser read
     candidate_error: str = ""  # what its fork of the world raised
-    paid_as: str = ""  # the reward under which the workflow paid it
     sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
     seat: str = ""  # which part of the game it played, where agents swap seats
     coach: CoachNote | None = None
@@ -150,13 +153,12 @@ class Turn:
 
     def pay(self, name: str, amount: float) -> None:
         """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
-        self.rewards[name] = amount
-        self.paid_as = name
+        self.payments[name] = amount
 
     @property
     def paid(self) -> float | None:
-        """What the workflow paid for this turn itself, if it did."""
-        return self.rewards[self.paid_as] if self.paid_as else None
+        """What the workflow paid for this turn itself, if it did: the turn's own outcome."""
+        return sum(self.payments.values()) if self.payments else None
 
     @property
     def visible(self) -> str:
@@ -172,8 +174,24 @@ class Turn:
 
     @property
     def score(self) -> float:
-        """r_t: this action's own reward, the sum of its weighted rewards."""
-        return float(sum(self.rewards.values()))
+        """r_t: all that this action earned itself; neither inner rewards nor estimates."""
+        earned = (self.rewards, self.world_rewards, self.payments)
+        return float(sum(value for part in earned for value in part.values()))
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether this action earned anything itself."""
+        return bool(self.rewards or self.world_rewards or self.payments)
+
+    @property
+    def all_rewards(self) -> dict[str, float]:
+        """By name, to be shown: what it earned, and what discriminators and critics say of it."""
+        found = {"discriminator": self.inner_reward, "advantage": self.estimate}
+        named = {name: value for name, value in found.items() if value is not None}
+        for part in (self.rewards, self.world_rewards, self.payments):
+            for name, value in part.items():
+                named[name] = named.get(name, 0.0) + value
+        return named
 
     def __str__(self) -> str:
         return self.visible

@@ -67,7 +67,7 @@ def test_what_the_world_pays_is_not_read():
     )
     for episodes in (paid, unpaid):
         for each, reward in zip(episodes, (1.5, 0.0, -1.5), strict=True):
-            each.turns[0].rewards["discriminator"] = reward
+            each.turns[0].inner_reward = reward
         MaAirl().credit(episodes)
     for episodes in (paid, unpaid):
         found = [float(e.turns[0].advantages[0]) for e in episodes]
@@ -103,7 +103,7 @@ def test_who_speaks_as_the_expert_is_paid_more(model_folder):
     for _ in range(30):
         asyncio.run(critic.annotate(episodes))
         metrics = critic.fit()
-    rewards = [e.turns[0].rewards["discriminator"] for e in episodes]
+    rewards = [e.turns[0].inner_reward for e in episodes]
     assert rewards[0] > rewards[1] + 0.5
     assert rewards[1] == pytest.approx(rewards[2], abs=1e-5)
     assert metrics["taken_for_expert/experts"] > metrics["taken_for_expert/agents"]
@@ -114,7 +114,7 @@ def test_an_untrained_one_pays_the_surprise_and_log_probs_are_those_of_the_learn
     critic = discriminator_of(model_folder)
     episodes = step_of("aaa")
     asyncio.run(critic.annotate(episodes))
-    assert episodes[0].turns[0].rewards["discriminator"] == pytest.approx(1.0)
+    assert episodes[0].turns[0].inner_reward == pytest.approx(1.0)
     expert = said("own", 97, "aaa")
     learner = LocalLearner(critic.models["p"], Optimizer(lr=1e-3), total_updates=1)
     asyncio.run(annotate(learner, [expert], {"prox_logprobs"}, budget=1000))

@@ -37,7 +37,7 @@ def played(folder, *, options: dict | None = None) -> Episode:
 
 
 def worth(episode: Episode, agent: str) -> list[float]:
-    return [turn.rewards["value"] for turn in turns_of(episode, agent)]
+    return [turn.payments["value"] for turn in turns_of(episode, agent)]
 
 
 def credited(episode: Episode, agent: str, algorithm):

@@ -179,7 +179,7 @@ def test_the_answer_of_most_wins_and_equal_answers_are_one(model_folder):
     says = {"a": [WRONG], "b": [RIGHT], "c": ["\\boxed{7.0}"]}
     episode = vote(model_folder, says, rounds=1)
     assert episode.answer == RIGHT
-    assert [turn.rewards["own"] for turn in episode.turns] == [0.0, 1.0, 0.0]
+    assert [turn.payments["own"] for turn in episode.turns] == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -262,12 +262,12 @@ def test_a_verdict_is_not_paid_as_the_answer_that_stood_before_it(model_folder):
         model_folder, pioneer_observer, says, roles=dict.fromkeys(says, "player"),
         world=VerdictWorld,
     )  # fmt: skip
-    assert [turn.rewards["pair"] for turn in episode.turns] == [1.0, 1.0]
+    assert [turn.payments["pair"] for turn in episode.turns] == [1.0, 1.0]
     says = {"a": [RIGHT], "b": [APPROVED], "c": [WRONG]}
     episode = play_team(
         model_folder, majority_vote, says, roles=THREE, options={"rounds": 1}, world=VerdictWorld
     )
-    assert [turn.rewards["own"] for turn in episode.turns] == [1.0, 0.0, 0.0]
+    assert [turn.payments["own"] for turn in episode.turns] == [1.0, 0.0, 0.0]
 
 
 # --- a leader and its peers ---
@@ -436,7 +436,7 @@ def test_roles_swap_every_five_steps(model_folder, step, first):
     roles = {"a": "player", "b": "player"}
     episode = play_team(model_folder, pioneer_observer, says, roles=roles, step=step)
     assert [turn.agent for turn in episode.turns] == [first, "b" if first == "a" else "a"]
-    assert [turn.rewards["pair"] for turn in episode.turns] == [1.0, 1.0]
+    assert [turn.payments["pair"] for turn in episode.turns] == [1.0, 1.0]
     assert says[first][0] in shown(episode.turns[1])
 
 
@@ -465,7 +465,7 @@ def test_an_agent_acts_until_the_world_is_done(model_folder):
     says = {"actor": ["up", "down", "up", "up"]}
     episode = play_team(model_folder, multi_turn, says, world=Stairs)
     assert [turn.text for turn in episode.turns] == ["up", "down", "up"]
-    assert [turn.rewards.get("step") for turn in episode.turns] == [1.0, None, 1.0]
+    assert [turn.world_rewards.get("step") for turn in episode.turns] == [1.0, None, 1.0]
     assert "height 0" in shown(episode.turns[0])
     assert "height 1" in shown(episode.turns[2])
     states = [turn.state for turn in episode.turns]

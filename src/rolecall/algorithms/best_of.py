@@ -33,7 +33,7 @@ def is_right(turn: Turn, least: float) -> bool:
 
     least 0: {"penalty": -.1} is wrong, {"coach": .8, "penalty": -.1} and {} are right.
     """
-    return not turn.rewards or turn.score >= least
+    return not turn.is_scored or turn.score >= least
 
 
 def task_of(episode: Episode) -> str:

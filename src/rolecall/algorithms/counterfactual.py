@@ -59,12 +59,12 @@ class Counterfactual(Algorithm):
                 for draw in range(self.replays)
             ]
         others = [task.result() for task in played]
-        outcomes = [other.outcome(turn.agent) for other in others if other.error is None]
+        returns = [return_of(other, turn.agent) for other in others if other.error is None]
         failed = [other.error for other in others if other.error is not None]
         if failed:
             turn.replay_error = failed[-1]
-        if outcomes:
-            turn.replayed = float(np.mean(outcomes))
+        if returns:
+            turn.replayed = float(np.mean(returns))
 
     def _drawn(self, turn: Turn) -> bool:
         return seed_of(turn.id, "counterfactual") % 10_000 < self.fraction * 10_000
@@ -83,8 +83,11 @@ class Counterfactual(Algorithm):
             for episode, turn in turns:
                 self._failed += bool(turn.replay_error)
                 if turn.replayed is not None:
-                    gain = episode.outcome(agent) - turn.replayed
-                    turn.advantages = spread(turn, gain + self.own_reward(episode, turn))
+                    gain = return_of(episode, agent) - turn.replayed
+                    # What the world or the workflow paid for this turn is in both returns.
+                    paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
+                    own = self.own_reward(episode, turn) - paid
+                    turn.advantages = spread(turn, gain + own)
             found = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             self._variances.append((float(np.var(shared)), float(np.var(found))))
             if self.scale and len(found) > 1 and max(found) > min(found):
@@ -101,3 +104,13 @@ class Counterfactual(Algorithm):
             "variance_with_replays": float(probed),
             "failed_replays": float(self._failed),
         }
+
+
+def return_of(episode: Episode, agent: str) -> float:
+    """Return what an agent's episode came to: its outcome, and what its played turns were paid.
+
+    Own rewards of single actions, such as penalties, are not in it.
+    """
+    played = [turn for turn in episode.turns if turn.agent == agent and turn.chosen]
+    paid = sum((turn.paid or 0.0) + sum(turn.world_rewards.values()) for turn in played)
+    return episode.outcome(agent) + paid

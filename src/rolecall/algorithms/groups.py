@@ -94,18 +94,21 @@ def compare(
     Where agents are compared with themselves (or only one is trained, `several` false) the
     statistics run over s_t, outcome plus own reward. Where one of them is pooled both run over
     outcomes, and an agent's own reward is added, less the mean of its other turns, so that a
-    penalty of one agent moves no other's advantages. `several` is of the team: who speaks in the
+    penalty of one agent moves no other's advantages. What the workflow paid for a turn is its
+    outcome, not an own reward. `several` is of the team: who speaks in the
     step must not decide it. `baseline` None: a turn gets 0. Scores count within plus and minus
     `limit`.
     """
     turns = [turn for _, turn in said]
     pooled = several and not {mean, std} <= {"agent", "none"}
-    reward = {turn.id: own(episode, turn) for episode, turn in said}
-    score, sample = {}, {}
+    score, sample, reward = {}, {}, {}
     for episode, turn in said:
-        earned = episode.outcome(turn.agent) + (0.0 if pooled else reward[turn.id])
+        outcome = episode.outcome(turn.agent) + (turn.paid or 0.0)
+        reward[turn.id] = own(episode, turn) - (turn.paid or 0.0)
+        earned = outcome + (0.0 if pooled else reward[turn.id])
         score[turn.id] = min(max(earned, -limit), limit)
-        owner = episode.owner(turn.agent) if pooled else turn.agent
+        is_team = pooled and turn.paid is None
+        owner = episode.owner(turn.agent) if is_team else turn.agent
         sample[turn.id] = episode.id, (turn.id if count == "turn" else owner)
 
     def samples_of(group: list[Turn]) -> Samples:

@@ -22,7 +22,7 @@ from rolecall.algorithms.drmas import DrMas
 from rolecall.config.schema import Named
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Discriminator
-from rolecall.types import Episode
+from rolecall.types import Episode, Turn
 
 # As an algorithm it would bring the defaults of all algorithms before those of the one it joins.
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 else:
     _Joins = BaseModel
 OWN = frozenset({"experts", "reward", "inner"})
+CREDIT = ("advantages", "returns", "weight")  # what an algorithm writes on turns
 
 
 class Imitating(_Joins):
@@ -55,11 +56,16 @@ class Imitating(_Joins):
         """Rewards [1.5, 0, -1.5] of an agent's turns -> [1, 0, -1] with Dr. MAS, whatever the world
         pays.
         """
-        super().credit(_unpaid(episodes))  # type: ignore[safe-super]  # of the one it joins
+        seen = _as_paid_inside(episodes)
+        super().credit(seen)  # type: ignore[safe-super]  # of the one it joins
+        for episode, copied in zip(episodes, seen, strict=True):
+            for turn, found in zip(episode.turns, copied.turns, strict=True):
+                for name in CREDIT:
+                    setattr(turn, name, getattr(found, name))
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """A critic expects what the discriminator pays."""
-        return super().fit(_unpaid(episodes), critic)
+        return super().fit(_as_paid_inside(episodes), critic)
 
 
 class MaAirl(Imitating, DrMas):
@@ -118,5 +124,15 @@ def _class_around(kind: type[Algorithm]) -> type[Algorithm]:
     return type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
 
 
-def _unpaid(episodes: list[Episode]) -> list[Episode]:
-    return [replace(episode, rewards={}) for episode in episodes]
+def _as_paid_inside(episodes: list[Episode]) -> list[Episode]:
+    """Return the episodes as the algorithm inside sees them.
+
+    The discriminator pays each turn; neither the outcome nor what the workflow or the world paid
+    for an action is there. Penalties and other rewards of single actions stay.
+    """
+    return [replace(e, rewards={}, turns=[_paid_inside(t) for t in e.turns]) for e in episodes]
+
+
+def _paid_inside(turn: Turn) -> Turn:
+    inner = {} if turn.inner_reward is None else {"discriminator": turn.inner_reward}
+    return replace(turn, rewards=turn.rewards | inner, world_rewards={}, payments={})

@@ -24,7 +24,7 @@ from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
 from rolecall.algorithms.losses import imitation
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import ADVANTAGE, Critic, Judge
+from rolecall.interfaces.critic import Critic, Judge
 from rolecall.types import Batch, Episode, Turn, spread
 
 LARGEST_WEIGHT = 20.0
@@ -70,7 +70,7 @@ class ReAd(Algorithm):
         """beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996."""
         for _, turn in self.credited_turns(episodes):
             if self.train:
-                turn.advantages = spread(turn, self.weight(turn.rewards.get(ADVANTAGE, 0.0)))
+                turn.advantages = spread(turn, self.weight(turn.estimate or 0.0))
             else:
                 turn.advantages = None
 
@@ -114,7 +114,7 @@ class Refiner:
 
     async def __call__(self, turn: Turn, episode: Episode) -> str:
         before, after = await self.critic.before_and_after(turn, episode)
-        turn.rewards[ADVANTAGE] = after - before
+        turn.estimate = after - before
         if after - before >= self.algorithm.epsilon:
             return ""
         return (
@@ -129,5 +129,5 @@ def return_of(episode: Episode) -> float:
     played = [turn for turn in episode.turns if turn.chosen]
     if not played:
         return 0.0
-    own = sum(turn.score - turn.rewards.get(ADVANTAGE, 0.0) for turn in played)
+    own = sum(turn.score for turn in played)
     return own + fmean(episode.outcome(agent) for agent in sorted({t.agent for t in played}))

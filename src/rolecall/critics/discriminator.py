@@ -34,7 +34,6 @@ from rolecall.types import Episode, Ids, Turn, group_by
 HIDDEN = 128  # numbers of the scorer's hidden layer, as published
 LARGEST_REWARD = 5.0
 REPLAYED = 4  # steps that a discriminator learns from, the newest included
-NAME = "discriminator"  # of the reward on a turn
 
 Reward = Literal["logit", "raw"]
 
@@ -91,7 +90,7 @@ class Discriminator:
         self._seen: list[Seen] = []
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write what each trained turn earns, as its reward `discriminator`."""
+        """Write the inner reward of each trained turn."""
         trained = [t for e in episodes for t in e.turns if t.trained and t.chosen]
         said = [t for t in trained if t.tokens is not None and t.agent in self.experts]
         self._seen = []
@@ -101,7 +100,7 @@ class Discriminator:
                 scores = self._scores(seen.agent, seen.policy)
                 rewards = reward_of(scores, seen.policy_logprobs, kind=self.reward)
                 for turn, reward in zip(turns, rewards.tolist(), strict=True):
-                    turn.rewards[NAME] = reward
+                    turn.inner_reward = reward
                 self._seen.append(seen)
 
     def fit(self) -> dict[str, float]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rolecall.critics.joint import JointCritic
-from rolecall.interfaces.critic import ADVANTAGE
 from rolecall.types import Episode, Turn
 
 TEAM = "team"
@@ -46,11 +45,11 @@ class PrefixCritic(JointCritic):
         super().__init__(*arguments, agents=[TEAM], steps_of=prefixes, **options)
 
     async def annotate(self, episodes: list[Episode]) -> None:
-        """Write what each played turn added, as its reward `advantage`."""
+        """Write what each played turn added, as its estimate."""
         for episode, values in zip(episodes, self.values_of(episodes), strict=True):
             gains = np.diff(values[:, 0]).tolist()
             for [turn], gain in zip(prefixes(episode)[:-1], gains, strict=True):
-                turn.rewards[ADVANTAGE] = gain
+                turn.estimate = gain
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
         """The return that is expected without a proposal, and with it, while others may follow."""

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from rolecall.types import Episode, Turn
 
-ADVANTAGE = "advantage"  # the reward of a turn that a critic notes: what the turn added
-
 
 class Critic(Protocol):
     """Expects rewards; the algorithm that needs it says what it should have expected."""

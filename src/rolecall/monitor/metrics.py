@@ -120,7 +120,7 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
     found |= {f"verdict/{name}": share for name, share in _verdicts(turns).items()}
     own: dict[str, list[float]] = defaultdict(list)
     for turn in turns:
-        for name, value in turn.rewards.items():
+        for name, value in turn.all_rewards.items():
             own[name].append(value)
     found |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
     with_ids = [turn for turn in turns if turn.tokens is not None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecall.storage.numbered import numbered
 from rolecall.tags import thinking, visible
+from rolecall.types import Turn
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
     from rolecall.storage.run_folder import RunFolder
@@ -23,6 +24,7 @@ SHOWN = (
     *RANKED,
     *("step", "question", "reference", "answer", "turn", "agent", "policy", "messages", "text"),
     *("finish", "valid", "trained", "chosen", "turn_rewards", "info"),
+    *("world_rewards", "payments", "inner_reward", "estimate"),
 )
 
 
@@ -160,8 +162,9 @@ def _rows(
 ) -> list[dict[str, Any]]:
     from pyarrow import parquet  # a command begins without it
 
+    there = set(parquet.read_schema(file).names)  # files of earlier versions have fewer
     rows: list[dict[str, Any]] = parquet.read_table(
-        file, columns=list(columns), filters=where
+        file, columns=[name for name in columns if name in there], filters=where
     ).to_pylist()
     return rows
 
@@ -191,7 +194,7 @@ def _turn(row: dict[str, Any]) -> TalkTurn:
     return TalkTurn(
         id=row["turn"],
         messages=tuple((m["role"], m["content"]) for m in row["messages"] or ()),
-        rewards=dict(row["turn_rewards"] or ()),
+        rewards=_rewards(row),
         **{
             name: row[name]
             for name in ("agent", "policy", "text", "finish", "valid", "trained", "chosen")
@@ -200,6 +203,15 @@ def _turn(row: dict[str, Any]) -> TalkTurn:
         coach=_coach(info),
         unscored="coach_error" in info and not row["trained"],
     )
+
+
+def _rewards(row: dict[str, Any]) -> dict[str, float]:
+    """Return all rewards of a turn by name, as `Turn.all_rewards` does."""
+    turn = Turn("", "", "", "", "", (), rewards=dict(row["turn_rewards"] or ()))
+    turn.world_rewards = dict(row.get("world_rewards") or ())
+    turn.payments = dict(row.get("payments") or ())
+    turn.inner_reward, turn.estimate = row.get("inner_reward"), row.get("estimate")
+    return turn.all_rewards
 
 
 def _coach(info: dict[str, Any]) -> str:

@@ -85,9 +85,7 @@ class Weave:
             call.summary = {"usage": {turn.policy: {"requests": 1, **used}}}
         advantage = None if turn.advantages is None else float(turn.advantages.mean())
         said = {"text": turn.text, "finish": turn.finish, "valid": turn.valid}
-        self._client.finish_call(
-            call, said | {"rewards": dict(turn.rewards), "advantage": advantage}
-        )
+        self._client.finish_call(call, said | {"rewards": turn.all_rewards, "advantage": advantage})
 
     def close(self) -> None:
         self._client.finish(use_progress_bar=False)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rolecall.algorithms.ma_airl import MaAirl
-from rolecall.critics.discriminator import NAME, discrimination_loss, reward_of
+from rolecall.critics.discriminator import discrimination_loss, reward_of
 from rolecall.proofs import Claim
 from rolecall.proofs.tabular import Doubles, Table, episodes_of, turns_of, update
 
@@ -52,7 +52,7 @@ def imitate(*, seed: int) -> Learned:
         )
         paid = reward_of(scores.detach(), logprobs, kind="logit").tolist()
         for turn, arm in zip(turns, arms.tolist(), strict=True):
-            turn.rewards = {NAME: paid[arm]}
+            turn.inner_reward = paid[arm]
         algorithm.credit(episodes)
         update(table, turns, algorithm, lr=POLICY_RATE)
         logits = scores - logprobs

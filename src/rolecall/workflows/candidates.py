@@ -28,7 +28,7 @@ async def play_best(
         except Exception as error:  # the boundary to the world: this candidate is no data
             turn.candidate_error = f"{type(error).__name__}: {error}"
             continue
-        turn.rewards |= {"team": alpha * seen.team, "own": seen.reward}
+        turn.world_rewards |= {"team": alpha * seen.team, "own": seen.reward}
         played.append((turn.score, turn, fork, seen))
     if not played:
         raise ValueError(f"every candidate of {member.agent.name!r} failed in the world")

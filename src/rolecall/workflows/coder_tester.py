@@ -32,7 +32,7 @@ async def coder_tester(team: Team, task: Task, world: World, max_turns: Positive
         )
         examples = await world.step("coder", _whole(code))
         seen = await world.step("tester", _whole(tests))
-        tests.rewards["tests"] = seen.reward
+        tests.world_rewards["tests"] = seen.reward
         if seen.done:
             break
         code_so_far += [code, examples, seen]

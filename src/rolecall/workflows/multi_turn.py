@@ -23,7 +23,7 @@ async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveIn
         action = await team.actor(*told)
         seen = await world.step("actor", action.visible)
         if seen.reward:
-            action.rewards["step"] = seen.reward
+            action.world_rewards["step"] = seen.reward
         if seen.done or number == max_turns - 1:
             break
         told += [action, seen]
