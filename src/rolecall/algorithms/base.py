@@ -73,6 +73,9 @@ class Algorithm(BaseModel, ABC):
     """Its policies answer the prompts of the file too: it compares both, and needs the file."""
     keep_together: ClassVar[bool] = False
     """Its loss is one of pairs of turns."""
+    reads_likelihoods: ClassVar[bool] = False
+    """Its loss is one of likelihoods, at temperature 1, whoever said the words and however they
+    were sampled. Other losses compare with the sampler, so they have its temperature."""
     in_credit: ClassVar[frozenset[str]] = frozenset()
     """Fields that credit alone reads: agents that share a policy may differ in them. In all others
     they must be equal, for the policy has one loss."""

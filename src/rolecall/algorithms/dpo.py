@@ -29,6 +29,7 @@ class Dpo(Algorithm):
     compares_candidates: ClassVar[bool] = True
     keep_together: ClassVar[bool] = True
     takes_data: ClassVar[Rows | None] = "preferences"
+    reads_likelihoods: ClassVar[bool] = True
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"pair_up"})

@@ -45,6 +45,7 @@ class ReAd(Algorithm):
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "team"
     critic_reads: ClassVar[bool] = True
+    reads_likelihoods: ClassVar[bool] = True
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
     in_credit: ClassVar[frozenset[str]] = frozenset(
         {"epsilon", "max_refine", "beta", "critic_epochs"}

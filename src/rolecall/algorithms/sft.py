@@ -31,6 +31,7 @@ class Sft(Algorithm):
 
     min_group: ClassVar[int] = 1
     takes_data: ClassVar[Rows | None] = "demonstrations"
+    reads_likelihoods: ClassVar[bool] = True
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
     in_credit: ClassVar[frozenset[str]] = frozenset({"threshold", "best_of", "step_threshold"})
 

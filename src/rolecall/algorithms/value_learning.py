@@ -40,6 +40,7 @@ class VdnValue(Algorithm):
     critic: ClassVar[str | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
     compares_candidates: ClassVar[bool] = True
+    reads_likelihoods: ClassVar[bool] = True
     without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
     in_credit: ClassVar[frozenset[str]] = frozenset(
         {"candidates", "gamma", "epsilon", "epsilon_end", "epsilon_steps", "buffer", "batch",

@@ -54,7 +54,8 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 what.add("values")
                 if run.algorithm_of(policy).needs_prox:  # the same pass gives both
                     what.add("prox_logprobs")
-            await annotate(learner, turns, what, budget=_budget(run, policy))
+            read = as_read(turns, algorithm)
+            await annotate(learner, turns, what, read=read, budget=_budget(run, policy))
         for critic in (part.discriminator, part.critic):
             if critic is not None:
                 await critic.annotate(seen)
@@ -182,13 +183,28 @@ def _budget(run: Run, policy: str) -> int:
 
 
 async def annotate(
-    learner: Learner, turns: list[Turn], what: set[Annotation], *, budget: int
+    learner: Learner,
+    turns: list[Turn],
+    what: set[Annotation],
+    *,
+    budget: int,
+    read: list[Turn] | None = None,
 ) -> None:
-    """Write what the learner says on the turns."""
-    noted = await learner.annotate(turns, what, budget=budget)
+    """Write what the learner says on the turns; `read`: the same turns as the loss reads them."""
+    noted = await learner.annotate(turns if read is None else read, what, budget=budget)
     for turn in turns:
         for name, values in noted[turn.id].items():
             setattr(turn, name, values)
+
+
+def as_read(turns: list[Turn], algorithm: Algorithm) -> list[Turn]:
+    """Return the turns as the algorithm's loss reads them.
+
+    A loss of likelihoods reads them at temperature 1, and asks nothing of their sampler.
+    """
+    if not algorithm.reads_likelihoods:
+        return turns
+    return [replace(turn, temperature=1.0, logprobs=None) for turn in turns]
 
 
 def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) -> list[Turn]:
@@ -207,6 +223,7 @@ def optimizer_steps(
     """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
     config = run.config.learner_of(policy)
     random = np.random.default_rng(seed_of(run.config.trainer.seed, seed))
+    turns = as_read(turns, algorithm)
     pairs = _pairs(run, turns) if algorithm.keep_together else None
     if pairs == []:
         return []
