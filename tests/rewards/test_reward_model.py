@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,22 @@ def test_each_trained_action_is_scored_with_what_its_agent_was_told(scalar):
         expected = own_score(scalar, [*chat, {"role": "assistant", "content": one.text}])
         assert one.rewards == {"reward_model": pytest.approx(expected, rel=1e-4)}
     assert turns[2].rewards == {}
+
+
+def test_a_row_that_ends_with_the_padding_token_is_read_at_its_end(tmp_path, model_folder):
+    """The tokenizer pads with the token that ends every conversation, as many do."""
+    folder = classifier(tmp_path / "scalar", model_folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ eos_token }}"
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": None}))
+    chats = [[{"role": "user", "content": text}] for text in ("short", "and a longer one")]
+    expected = [own_score(folder, chat) for chat in chats]
+    reward = RewardModel(str(folder))
+    assert reward.score(chats) == pytest.approx(expected, rel=1e-4)
+    assert reward.score(chats[:1]) == pytest.approx(expected[:1], rel=1e-4)
 
 
 def test_of_a_long_conversation_the_end_is_read(scalar):

@@ -66,6 +66,7 @@ class RewardModel:
         self.path = _found(model)
         self.label = _checked_label(self.path, model, label)
         self._lock = threading.Lock()
+        self._own_padding = False  # whether the model's config names a token for it
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         if self.scores == "answer":
@@ -86,7 +87,9 @@ class RewardModel:
             tokenizer, model = self._loaded
             rows = [self._ids(tokenizer, chat)[-self.max_tokens :] for chat in chats]
             longest = max(map(len, rows))
-            ids = torch.full((len(rows), longest), model.config.pad_token_id)
+            padding = model.config.pad_token_id if self._own_padding else _unused(rows)
+            model.config.pad_token_id = padding
+            ids = torch.full((len(rows), longest), padding)
             mask = torch.zeros_like(ids)
             for number, row in enumerate(rows):  # padded on the right: it reads each row's end
                 ids[number, : len(row)] = torch.tensor(row)
@@ -115,9 +118,18 @@ class RewardModel:
         tokenizer = AutoTokenizer.from_pretrained(self.path)
         warn_of_plain_frame(tokenizer, key=f"reward model {self.path}")
         model = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype)
-        if model.config.pad_token_id is None:
-            model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
+        self._own_padding = model.config.pad_token_id is not None
         return tokenizer, model.to(self.device).eval()
+
+
+def _unused(rows: list[list[int]]) -> int:
+    """Return a token that no row holds.
+
+    transformers scores the last token that is no padding: with the end token as padding, it would
+    be the one before each row's end.
+    """
+    used = {token for row in rows for token in row}
+    return next(token for token in range(len(used) + 1) if token not in used)
 
 
 def _device(name: str) -> torch.device:
