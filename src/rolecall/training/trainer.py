@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -77,7 +78,7 @@ class Trainer:
         self.moves = 0  # optimizer steps of all policies, when the newest step was done
         self.saved = -1  # step of the newest checkpoint
         self.idle = 0  # steps in a row without anything to train on
-        self.best = -1.0
+        self.best = -math.inf  # the highest score of an evaluation that chooses
         self.started = time.monotonic()
         exact = "exact" in run.engine.can and all(
             learner.exact and not run.config.is_rounded(name)
@@ -141,7 +142,9 @@ class Trainer:
             )  # fmt: skip
         self.earlier_s = max((r.get("time/run_s", 0.0) for r in records), default=0.0)
         chosen = evaluations(records, split=self._chosen_on)
-        self.best = max((r.get(self._headline, -1.0) for r in chosen), default=-1.0)
+        self.best = max(
+            (r[self._headline] for r in chosen if self._headline in r), default=-math.inf
+        )
         await train_step.publish(self.run, list(self.run.learners))
 
     def _newest_checkpoint(self) -> Path | None:
