@@ -297,3 +297,33 @@ def test_an_agents_second_turn_is_valued_by_the_second_head(model_folder):
     asyncio.run(learner.update([[flat(first)]], algorithm, per_agent=False))
     assert learner.head.bias[0] != 0.25
     assert learner.head.bias[1:].tolist() == [0.5, 0.75]
+
+
+def test_a_resumed_optimizer_has_the_options_of_this_run(model_folder, tmp_path):
+    """And the moments of the run before."""
+    before = learner_of(model_folder, weight_decay=0.1, betas=(0.9, 0.9), eps=1e-6)
+    update(before, [flat(turns_of(4))])
+    before.save(tmp_path)
+    after = learner_of(model_folder, weight_decay=0.5, betas=(0.8, 0.95), eps=1e-5)
+    after.load(tmp_path)
+    for group in after.stepper.optimizer.param_groups:
+        assert group["weight_decay"] in (0.0, 0.5)
+        assert (tuple(group["betas"]), group["eps"]) == ((0.8, 0.95), 1e-5)
+    assert any(g["weight_decay"] == 0.5 for g in after.stepper.optimizer.param_groups)
+    old, new = (one.stepper.optimizer.state_dict()["state"] for one in (before, after))
+    assert all(torch.equal(old[k]["exp_avg"], new[k]["exp_avg"]) for k in old)
+
+
+@pytest.mark.parametrize("per_agent", [False, True])
+def test_what_has_no_gradient_does_not_decay_however_norms_are_measured(model_folder, per_agent):
+    """Adapters of experts that no token reached, for one."""
+    model = language_model(model_folder)
+    model.model.register_parameter("unused", torch.nn.Parameter(torch.ones(4, 4)))
+    options = Optimizer(lr=0.1, weight_decay=0.5)
+    learner = LocalLearner(model, options, total_updates=10)
+    turns = turns_of(4)
+    for number, one in enumerate(turns):
+        one.agent = f"agent {number % 2}"
+    batches = [flat([t for t in turns if t.agent == name]) for name in ("agent 0", "agent 1")]
+    update(learner, batches, per_agent=per_agent)
+    assert torch.equal(model.model.unused, torch.ones(4, 4))

@@ -237,18 +237,15 @@ class LocalLearner(Learner):
         Returns whether they were, the sums of each agent and, with `apart`, its gradient's norm.
         """
         sums: dict[str, Sums] = defaultdict(Sums)
-        summed: list[Tensor] | None = None
+        summed: list[Tensor | None] | None = None
         norms: dict[str, float] = {}
         for agent, mine in by_agent:
             for batch in mine:
                 self._backward(batch, algorithm, sums)
             if apart:
                 taken = self._take_gradient()
-                norms[agent] = total_norm(taken)
-                if summed is None:
-                    summed = taken
-                else:
-                    torch._foreach_add_(summed, taken)
+                norms[agent] = total_norm([part for part in taken if part is not None])
+                summed = taken if summed is None else list(map(_added, summed, taken))
                 del taken  # or the next agent's backward pass would find two beside its own
         count = self._exchanged(sum(found.count for found in sums.values()), apart=apart)
         if summed is not None:
@@ -290,9 +287,9 @@ class LocalLearner(Learner):
     def steppers(self) -> list[Stepper]:
         return [self.stepper] if self.head_stepper is None else [self.stepper, self.head_stepper]
 
-    def _take_gradient(self) -> list[Tensor]:
-        masters = self.stepper.masters
-        taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in masters]
+    def _take_gradient(self) -> list[Tensor | None]:
+        """Take the gradients of the model; None stays None, so that AdamW moves nothing there."""
+        taken = [parameter.grad for parameter in self.stepper.masters]
         self.stepper.optimizer.zero_grad(set_to_none=True)
         return taken
 
@@ -371,6 +368,13 @@ class LocalLearner(Learner):
         self.head_stepper.begin(moments=moments)
         self._rest()
         return True
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Add the second gradient to the first one, in place."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one.add_(other)
 
 
 def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:

@@ -115,7 +115,9 @@ class Stepper:
         return {"optimizer": optimizer, "num_steps": self.num_steps, "masters": masters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over moments and counts; weight decay, betas and eps are those of this run."""
         self.optimizer.load_state_dict(state["optimizer"])
+        self._take_options()
         self.num_steps = state["num_steps"]
         for (_, master), saved in zip(self._cast(), state["masters"], strict=True):
             master.detach().copy_(saved)
@@ -123,10 +125,13 @@ class Stepper:
     def begin(self, *, moments: bool) -> None:
         """Count steps from 0, with the options of this run; without `moments` forget those."""
         self.num_steps = 0
-        for group, own in zip(self.optimizer.param_groups, self._options, strict=True):
-            group.update({**own, "params": group["params"]})
+        self._take_options()
         if not moments:
             self.optimizer.state.clear()
+
+    def _take_options(self) -> None:
+        for group, own in zip(self.optimizer.param_groups, self._options, strict=True):
+            group.update({**own, "params": group["params"]})
 
     def _gradient(self) -> list[torch.Tensor]:
         return [master.grad for master in self.masters if master.grad is not None]

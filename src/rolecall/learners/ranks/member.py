@@ -51,10 +51,18 @@ class Member(LocalLearner):
         sum_over_ranks([p.grad for p in moved if p.grad is not None])
         return float(total)
 
-    def _take_gradient(self) -> list[Tensor]:
-        taken = super()._take_gradient()
-        sum_over_ranks([gradient for gradient in taken if is_whole(gradient)])
-        return taken
+    def _take_gradient(self) -> list[Tensor | None]:
+        """The sums over all ranks; None where no rank has a gradient."""
+        masters, taken = self.stepper.masters, super()._take_gradient()
+        there = [float(part is not None) for part in taken]
+        counts = torch.tensor(there, dtype=torch.float64, device=self.model.device)
+        distributed.all_reduce(counts)
+        summed = [
+            torch.zeros_like(parameter) if part is None and ranks and is_whole(parameter) else part
+            for parameter, part, ranks in zip(masters, taken, counts.tolist(), strict=True)
+        ]
+        sum_over_ranks([part for part in summed if part is not None and is_whole(part)])
+        return summed
 
     def step(
         self, by_agent: list[tuple[str, list[Batch]]], algorithm: Objective, *, apart: bool
