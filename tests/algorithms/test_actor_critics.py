@@ -384,5 +384,25 @@ def test_round_robin_trains_one_agent_for_some_steps_and_goes_on_with_it(kind):
     assert all(t.advantages is not None for e in everybody for t in e.turns)
 
 
+@pytest.mark.parametrize("kind", [Marft, MarftToken])
+def test_round_robin_gives_every_agent_of_the_team_its_steps_though_it_is_absent(kind):
+    """Three agents; the verifier does not speak in the second step."""
+    rule = kind(round_robin=1)
+    rule.join_team(["solver", "verifier", "writer"])
+    trained = []
+    for step in range(1, 7):
+        episodes = team_step()
+        for number, t in enumerate(t for e in episodes for t in e.turns):
+            t.agent = "writer" if number % 3 == 2 else t.agent
+        if step == 2:
+            for e in episodes:
+                e.turns = [t for t in e.turns if t.agent != "verifier"]
+        rule.credit(episodes)
+        trained.append({t.agent for e in episodes for t in e.turns if t.advantages is not None})
+        rule.after_step(step)
+    others = [{"solver"}, {"verifier"}, {"writer"}]
+    assert trained == [others[0], set(), others[2], *others]
+
+
 def test_maporl_pays_who_debates_with_nobody_no_bonus():
     assert returns_by_turn(debate([[1.0], [0.0]]), a0=1.0, a1=1.0, a2=1.0, a3=1.0)[1, "a"] == 0.0

@@ -158,12 +158,12 @@ class Algorithm(BaseModel, ABC):
         """Take note of all agents that the run trains, also those with another algorithm."""
         self._team = frozenset(agents)
 
-    def trained_agents(self, turns: Iterable[CreditedTurn]) -> list[str]:
+    def trained_agents(self, speakers: Iterable[str]) -> list[str]:
         """Return all agents that the run trains, sorted.
 
-        Outside of a run no team is known, and these are the agents of the turns.
+        Outside of a run no team is known, and these are the agents that have spoken.
         """
-        return sorted(self._team or {turn.agent for _, turn in turns})
+        return sorted(self._team or set(speakers))
 
     def shares_credit(self, other: Algorithm) -> bool:
         """Return whether both assign the same credit, so that one object can do it for both."""

@@ -39,6 +39,6 @@ class Grpo(Algorithm):
             std=self.std,
             count=self.count,
             own=self.own_reward,
-            several=len(self.trained_agents(said)) > 1,
+            several=len(self.trained_agents(turn.agent for _, turn in said)) > 1,
             baseline=type(self).baseline,
         )

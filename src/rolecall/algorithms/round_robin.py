@@ -11,7 +11,10 @@ from rolecall.types import Turn
 
 
 class RoundRobin(Algorithm):
-    """Agents in the order of their names; a resumed run goes on with whose turn it is."""
+    """Agents in the order of their names; a resumed run goes on with whose turn it is.
+
+    An agent that does not speak in its steps has them all the same, and nobody is trained.
+    """
 
     round_robin: int | None = Field(None, ge=1, le=1_000_000)
     """Steps for which one agent alone is trained, before the next one; null: all are, always."""
@@ -19,7 +22,7 @@ class RoundRobin(Algorithm):
 
     def leave_out_others(self, turns: list[Turn]) -> None:
         """Take the credit from the turns of the agents whose turn it is not."""
-        agents = sorted({turn.agent for turn in turns})
+        agents = self.trained_agents(turn.agent for turn in turns)
         if self.round_robin is None or not agents:
             return
         now = agents[self._done // self.round_robin % len(agents)]
