@@ -110,6 +110,23 @@ def test_a_group_that_has_not_ended_is_whole_in_a_later_step(model_folder, tmp_p
     assert len(set(ids)) == len(ids) == 3 * 4 + 3 * 4
 
 
+def test_two_steps_that_are_collected_at_once_take_what_was_carried_over_once(
+    model_folder, tmp_path
+):
+    collector = collector_of(model_folder, RunFolder(tmp_path / "run"), **CARRY)
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        first = await collector.collect(1)
+        assert len(collector.carried) == 1
+        return [first, *await asyncio.gather(collector.collect(2), collector.collect(3))]
+
+    rollouts = asyncio.run(main())
+    ids = [episode.id for rollout in rollouts for episode in rollout.episodes]
+    assert len(set(ids)) == len(ids) == 2 * 4 + 2 + 3 * 4 + 3 * 4
+    assert collector.carried == []
+
+
 def test_a_group_that_does_not_end_in_time_is_cut_then(model_folder, tmp_path):
     collector = collector_of(model_folder, RunFolder(tmp_path / "run"), **CARRY)
     first, second = run(collector, 1, 2)

@@ -35,6 +35,7 @@ class Collector:
     def __init__(self, run: Run, folder: RunFolder) -> None:
         self.run, self.folder = run, folder
         self.carried: list[Collection] = []
+        self._taking = asyncio.Lock()  # several steps may be collected at once
         self._carry = run.config.rollout.carry
 
     async def collect(self, step: int) -> Rollout:
@@ -70,7 +71,8 @@ class Collector:
             journal.close()
         if len(whole.groups) < wanted and self._refuses:
             log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), wanted)
-        whole.add(await self._of_earlier_steps(step))
+        async with self._taking:
+            whole.add(await self._of_earlier_steps(step))
         await self._prepare(whole.groups)
         return whole
 
