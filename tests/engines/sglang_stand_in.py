@@ -83,9 +83,11 @@ class StandIn:
             ids.append(token)
             said.append([float(logprobs[token]), token, None])
             text = self.tokenizer.decode(ids[num_prompt:])
-            if token in how["stop_token_ids"]:
+            if token in how["stop_token_ids"] and len(said) < how["max_new_tokens"]:
                 reason = {"type": "stop", "matched": token}
                 break
+            if token in how["stop_token_ids"]:
+                break  # exactly at the limit SGLang says `length`
             if found := [stop for stop in how.get("stop") or [] if stop in text]:
                 reason = {"type": "stop", "matched": found[0]}
                 break

@@ -90,6 +90,31 @@ def test_sampled_log_probs_are_those_of_the_learners_weights(model_folder):
     assert sent["sampling_params"]["top_k"] == -1
 
 
+def test_an_end_exactly_at_the_limit_is_an_end(model_folder):
+    """SGLang calls it a cut, which would be masked or penalised."""
+
+    async def go(server):
+        engine = engine_of(server)
+        await engine.check()
+        [free] = await engine.generate(request(temperature=0.0, max_tokens=4))
+        ends = (int(free.tokens[2]),)  # the third token ends the next answer
+        sampling = {"temperature": 0.0, "stop_token_ids": ends}
+        found = [
+            one
+            for limit in (2, 3, 4)
+            for one in await engine.generate(request(**sampling, max_tokens=limit))
+        ]
+        await engine.close()
+        return free, found
+
+    with standing_in(model_folder) as (_, server):
+        free, found = asyncio.run(go(server))
+    expected = list(free.tokens[:3]).index(free.tokens[2]) + 1
+    assert expected == 3, "the end stands nowhere before"
+    assert [one.finish for one in found] == ["length", "stop", "stop"]
+    assert [len(one.tokens) for one in found] == [2, 3, 3]
+
+
 def test_published_weights_are_what_is_sampled_and_scored(model_folder, tmp_path):
     """Contract 7, twice."""
     old, new = language_model(model_folder), language_model(model_folder)

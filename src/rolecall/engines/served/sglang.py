@@ -182,7 +182,10 @@ class SGLangEngine(FileEngine):
             whole = self.policies[policy] is None and isinstance(label, str)
             version = self._labels.get(label, now) if whole else now
             versions = np.full(len(tokens), version, dtype=np.int32)
-            return Completion(tokens, logprobs, versions, _finish(found))
+            finish = _finish(found)
+            if len(tokens) and int(tokens[-1]) in row.ends:
+                finish = "stop"  # SGLang says `length` of an end exactly at the limit
+            return Completion(tokens, logprobs, versions, finish)
 
         return await self._connection.ask("POST", "/generate", body=body, read=read)
 
