@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import World
-from rolecall.rollout.scoring import Score
+from rolecall.rollout.scoring import Score, summarise
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.training.crossplay import TEAM, matrices, seated, teams_of
+from rolecall.training.crossplay import TEAM, Scores, matrices, seated, teams_of
 from rolecall.types import Episode, Task
 from tests.conftest import make_model
 from tests.toy import algorithm_cases, command, relay_config, solo_config, write
@@ -133,3 +134,17 @@ def test_wrong_runs_are_one_line(runs, model_folder, tmp_path, capsys):
         assert command("crossplay", *arguments) == 2
         [line] = capsys.readouterr().err.strip().splitlines()
         assert said in line
+
+
+def test_a_matrix_has_the_mean_over_tasks_that_evaluations_have():
+    """Two sources whose tasks have the same ids: four tasks, each of which counts alike."""
+    groups = []
+    for source, number, score in (("s", 0, 1.0), ("s", 1, 0.0), ("t", 0, 0.5), ("s", 2, 0.5)):
+        task = Task(f"{number}", "?", info={"source": source})
+        groups.append([Episode(f"{source}{number}", task, 0, 0, metrics={"score": score})])
+    scores = Scores()
+    for group in groups:
+        scores.write(group)
+    expected = summarise(groups, EvaluationConfig(samples=1, k=1))
+    assert scores.means()[TEAM].mean == expected["avg@1"] == 0.5
+    assert scores.means()[TEAM].num_tasks == expected["num_tasks"] == 4

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from rolecall.agents.agent import Agent
+from rolecall.algorithms.best_of import task_of
 from rolecall.config.schema import Config
 from rolecall.rollout.evaluation import Around, evaluate
 from rolecall.rollout.scoring import Score, over_tasks
@@ -27,15 +28,17 @@ class Scores:
 
     def __init__(self) -> None:
         self.by_task: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """By agent, and then by task: ids of tasks are unique within their source alone."""
 
     def write(self, episodes: list[Episode]) -> None:
         for episode in episodes:
             if episode.error is not None:
                 continue
-            self.by_task[TEAM][episode.task.id].append(episode.team_score or 0.0)
+            task = task_of(episode)
+            self.by_task[TEAM][task].append(episode.team_score or 0.0)
             for name, value in episode.metrics.items():
                 if name.startswith("score/"):
-                    self.by_task[name.removeprefix("score/")][episode.task.id].append(value)
+                    self.by_task[name.removeprefix("score/")][task].append(value)
 
     def means(self) -> dict[str, Score]:
         """By agent, and `team`: over tasks."""
