@@ -14,6 +14,7 @@ from rolecall.setup.plan import validate
 from tests.toy import Letters, algorithm_cases, crew_config, write
 
 HERE = Path(__file__).resolve()
+TOY = HERE.with_name("toy.py")
 
 
 class Rigid(Letters):
@@ -106,6 +107,16 @@ CASES = {
             "engine": {"separate_weights": True},
         },
         "trainer.deterministic",
+    ),
+    "values that are read while an update moves the model": (
+        {
+            "algorithm": {"name": "vdn_value", "distil": True},
+            "critics": {"mixer": {}},
+            "workflow": f"{TOY}:relay_of_three",
+            "trainer": {"max_staleness": 1},
+            "engine": {"separate_weights": True},
+        },
+        "trainer.max_staleness: vdn_value reads its agents' models in every call",
     ),
     "data for an algorithm of samples": (
         {"rollout": {"data": "rows.jsonl"}},

@@ -226,6 +226,11 @@ def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algori
                 f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
                 "draws some of its own; name another workflow"
             )
+        if chooses and algorithm.moves_policies and config.trainer.max_staleness:
+            yield (
+                f"trainer.max_staleness: {name} reads its agents' models in every call, and an "
+                "update moves them meanwhile; write 0, or algorithm.distil=false"
+            )
         if isinstance(config.cluster, RayClusterConfig) and config.cluster.workers:
             yield f"cluster.workers: {name} asks its critic in every call; write 0"
 
