@@ -64,6 +64,21 @@ def _grouped(episode: Episode, *, after_others: int) -> list[list[Turn]]:
     return found
 
 
+def known_before(turn: Turn, episode: Episode) -> list[Turn]:
+    """The played turns of an episode under way that surely were over when a turn was asked for.
+
+    They were told to it or to those it was told, or stand before it in its own line of calls.
+    What others say at the same time is left out: it depends on who is faster.
+    """
+    earlier = sorted((t for t in episode.turns if t.path < turn.path), key=lambda t: t.path)
+    told = set(turn.parents)
+    for other in reversed(earlier):
+        if other.id in told:
+            told.update(other.parents)
+    line = [t.id for t in earlier if turn.path[: len(t.path) - 1] == t.path[:-1]]
+    return [t for t in earlier if t.chosen and (t.id in told or t.id in line)]
+
+
 def continues(turn: Turn, before: Turn) -> bool:
     """Return whether a turn belongs to the same answer as its agent's turn `before`.
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rolecall.critics.joint import JointCritic
+from rolecall.turn_order import known_before
 from rolecall.types import Episode, Turn
 
 TEAM = "team"
@@ -21,21 +22,6 @@ TEAM = "team"
 def prefixes(episode: Episode) -> list[list[Turn]]:
     """The played turns one by one, and where the last one ends."""
     return [*([turn] for turn in episode.turns if turn.chosen), []]
-
-
-def known_before(turn: Turn, episode: Episode) -> list[Turn]:
-    """The played turns of an episode under way that surely were over when a turn was asked for.
-
-    They were told to it or to those it was told, or stand before it in its own line of calls.
-    What others say at the same time is left out: it depends on who is faster.
-    """
-    earlier = sorted((t for t in episode.turns if t.path < turn.path), key=lambda t: t.path)
-    told = set(turn.parents)
-    for other in reversed(earlier):
-        if other.id in told:
-            told.update(other.parents)
-    line = [t.id for t in earlier if turn.path[: len(t.path) - 1] == t.path[:-1]]
-    return [t for t in earlier if t.chosen and (t.id in told or t.id in line)]
 
 
 class PrefixCritic(JointCritic):

@@ -24,7 +24,8 @@ from tests.rewards.coach.server import HANG, Refused, Said, coach_of, eight, ser
 from tests.toy import agent
 
 TASK = Task("t", "Say a word.", answer="truth")
-SAYS = {(0,): "draft", (1,): "critique", (2,): "revision"}  # by the path of the call
+# By the path of the call.
+SAYS = {(0,): "draft", (1,): "critique", (2,): "revision", (0, 0): "left", (1, 0): "right"}
 LATER = {"draft": ("critique", "revision"), "critique": ("revision",), "revision": ()}
 ONLINE = {"when": "after_action"}
 
@@ -101,6 +102,23 @@ def told(turn) -> str:
 
 
 # --- when ---
+
+
+@workflow
+async def at_once(team, task, world):
+    left, right = await asyncio.gather(team.writer(task.prompt), team.reader(task.prompt))
+    return await team.writer(task.prompt, left, right)
+
+
+def test_an_action_is_judged_without_what_others_say_at_the_same_time(model_folder):
+    """Who is faster must not decide what the coach is asked; later turns know of both."""
+    episode, asked = judged(model_folder, eight, at_once, **ONLINE)
+    assert episode.error is None
+    teams = {
+        one.block("action"): [name for name in ("writer", "reader") if f"- {name}" in one.user]
+        for one in asked
+    }
+    assert teams == {"left": ["writer"], "right": ["reader"], "revision": ["writer", "reader"]}
 
 
 def test_an_action_is_judged_while_the_episode_goes_on_and_the_rest_of_it_is_unknown(model_folder):

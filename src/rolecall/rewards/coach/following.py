@@ -18,6 +18,7 @@ from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import CoachError, CoachStopError
 from rolecall.runtime.call_tree import outside
 from rolecall.tags import visible
+from rolecall.turn_order import known_before
 from rolecall.types import Episode, Turn
 
 When = Literal["after_episode", "after_action"]
@@ -156,12 +157,14 @@ class Following:
         return Action(turn, self.episode.task, files=turn.files, truth=truth)
 
     def _spoken(self, *, until: Turn | None = None) -> list[str]:
-        """Agents of the played turns in their order; those up to one turn, and its own agent."""
-        turns = sorted(self.episode.turns, key=lambda turn: turn.path)
+        """Agents of the played turns in their order; those that one turn knows, and its own agent.
+
+        What is said at the same time is left out: it depends on who is faster.
+        """
         if until is None:
+            turns = sorted(self.episode.turns, key=lambda turn: turn.path)
             return [turn.agent for turn in turns if turn.chosen]
-        before = [turn.agent for turn in turns if turn.chosen and turn.path < until.path]
-        return [*before, until.agent]
+        return [*(turn.agent for turn in known_before(until, self.episode)), until.agent]
 
     def _keep(self, turn: Turn, before: Turn) -> None:
         """A replay keeps what the coach said of an action, and pays nothing for it again."""
