@@ -539,9 +539,9 @@ as vdn_value, with the monotone mix of qmix in place of the sum
     ),
     "at_grpo": Said(
         ("2510.11062",),
-        "candidates of the same prompt",
+        "candidates of the same call",
         """
-A_t = (r_t - mean) / (std + 1e-6)         over candidates of one task, agent, turn, state and prompt
+A_t = (r_t - mean) / (std + 1e-6)         over candidates of one call: one world, agent and prompt
 r_t: what the world paid the candidate in its own fork, the team's part and its own
 """,
         "The weight of the team's part against the turn's own could not be verified in the paper; "
@@ -584,6 +584,7 @@ loss = -log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l)))     log-probs summed
 `loss_type: ipo`: (margin of the turns' mean log-ratios - 1 / (2 beta))^2 (2310.12036)
 `reference_free` leaves out both ref
 mean over the pairs of the step; `pair_up` says which siblings are paired, never two of equal score
+or of the same words; candidates are paired within their call, other answers over attempts
 """,
         "None known. Loss and gradient agree with a public implementation's.",
         (

@@ -110,6 +110,13 @@ def test_a_group_that_has_not_ended_is_whole_in_a_later_step(model_folder, tmp_p
     assert len(set(ids)) == len(ids) == 3 * 4 + 3 * 4
 
 
+def test_a_carried_group_and_a_new_one_of_its_task_are_told_apart(model_folder, tmp_path):
+    collector = collector_of(model_folder, RunFolder(tmp_path / "run"), **CARRY)
+    _, second = run(collector, 1, 2, then=(tmp_path / "released").touch)
+    groups = [g for g in second.groups if g[0].task.id == SLOW]
+    assert [{t.group for e in group for t in e.turns} for group in groups] == [{"2"}, {"1"}]
+
+
 def test_two_steps_that_are_collected_at_once_take_what_was_carried_over_once(
     model_folder, tmp_path
 ):

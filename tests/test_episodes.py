@@ -43,7 +43,8 @@ def test_a_journal_line_gives_back_the_same_episode():
     assert same(from_json(to_json(example())), example())
 
 
-NOT_IN_PARQUET = {"prox_logprobs", "new_logprobs"}  # of an update, which comes after the file
+# Log-probs of an update, which comes after the file; and the step, of which episodes have one.
+NOT_IN_PARQUET = {"prox_logprobs", "new_logprobs", "group"}
 
 
 def full_turn() -> Turn:

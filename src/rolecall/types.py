@@ -97,6 +97,7 @@ class Turn:
     agent: str
     policy: str
     path: tuple[int, ...]  # place of the call in the episode's tree of calls
+    group: str = ""  # the step in which its attempt began; attempts of others are not compared
     index: int = 0  # this agent's earlier played turns in the episode
     parents: tuple[str, ...] = ()  # ids of the turns that were passed to the call
     messages: list[Message] = field(default_factory=list)  # what the agent was shown

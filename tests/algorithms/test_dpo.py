@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -80,6 +81,41 @@ def test_answers_to_different_prompts_are_never_paired(key, value):
     episodes = answers([1, 0.5, 0])
     setattr(episodes[0].turns[0], key, value)
     assert paired(episodes) == paired(episodes, pair_up="all") == [(1, 2)]
+
+
+def test_the_same_words_are_no_pair_whatever_each_was_worth():
+    """The next best pair is taken; without one there is none."""
+    episodes = answers([1, 0, 0.5])
+    episodes[1].turns[0].tokens = episodes[0].turns[0].tokens.copy()
+    assert paired(episodes) == [(0, 2)]
+    assert sorted(paired(episodes, pair_up="all")) == [(0, 2), (2, 1)]
+    assert paired(episodes[:2]) == paired(episodes[:2], pair_up="all") == []
+
+
+def test_candidates_of_two_worlds_are_no_pair_though_their_prompts_are_equal():
+    """One world pays everybody, the other one nobody: that says nothing of the words."""
+    episodes = []
+    for i in range(2):
+        turns = [turn(episode=f"{i}", tokens=[2 * i + k], path=(0, k)) for k in range(2)]
+        for k, one in enumerate(turns):
+            one.candidate, one.chosen, one.rewards = k, k == 0, {"own": float(i)}
+        episodes.append(episode(i, turns, {}))
+    assert paired(episodes) == paired(episodes, pair_up="all") == []
+    episodes[0].turns[1].rewards = {"own": -1.0}
+    assert paired(episodes) == [(0, 1)]
+
+
+def test_answers_of_several_attempts_are_paired_though_what_they_do_not_see_may_differ():
+    """Right on average: the luck of a world is the same for the better and the worse words.
+
+    Each of two answers is worth its own mean, 1 or 0, and luck of +-2 that nobody sees: over all
+    four outcomes the better words are preferred as often as luck leaves it, and never less.
+    """
+    preferred = []
+    for first, second in itertools.product((-2.0, 2.0), repeat=2):
+        [(better, _)] = paired(answers([1.0 + first, 0.0 + second]))
+        preferred.append(better)
+    assert preferred.count(0) == 3
 
 
 def test_own_rewards_decide_between_candidates_of_one_episode():

@@ -256,6 +256,7 @@ class Member:
                     agent=agent.name,
                     policy=agent.policy.name,
                     path=place,
+                    group="" if episode.step is None else str(episode.step),
                     parents=tuple(
                         (part.turn if isinstance(part, Quote) else part).id
                         for part in said

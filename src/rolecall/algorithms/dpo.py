@@ -10,13 +10,14 @@ from __future__ import annotations
 from itertools import combinations
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, OUTSIDE_CREDIT, Algorithm, Rows
-from rolecall.algorithms.groups import prompt_of
+from rolecall.algorithms.groups import OF_A_TASK, call_of, prompt_of
 from rolecall.algorithms.losses import per_turn
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
@@ -67,15 +68,25 @@ class Dpo(Algorithm):
             better.advantages, worse.advantages = spread(better, 1.0), spread(worse, -1.0)
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
-        """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0)."""
+        """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0).
+
+        The same words are no pair, whatever each was worth: no update prefers one to the other.
+        """
         found: list[Pair] = []
         scored = [turn for turn in turns if turn.preference is not None]
-        for group in group_by(scored, "task", "agent", "index", "state", prompt_of):
+        keys = (*OF_A_TASK, "agent", "index", "state", prompt_of, call_of)
+        for group in group_by(scored, *keys):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
-            if self.pair_up == "all":
-                found += [(a, b) for a, b in combinations(ranked, 2) if _score(a) > _score(b)]
-            elif _score(ranked[0]) > _score(ranked[-1]):
-                found.append((ranked[0], ranked[-1]))
+            pairs = [
+                (i, j)
+                for i, j in combinations(range(len(ranked)), 2)
+                if _score(ranked[i]) > _score(ranked[j])
+                and not np.array_equal(ranked[i].ids[1], ranked[j].ids[1])
+            ]
+            if self.pair_up == "best_worst" and pairs:
+                gaps = {(i, j): _score(ranked[i]) - _score(ranked[j]) for i, j in pairs}
+                pairs = [max(pairs, key=lambda pair: (gaps[pair], -pair[0], pair[1]))]
+            found += [(ranked[i], ranked[j]) for i, j in pairs]
         return found
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:

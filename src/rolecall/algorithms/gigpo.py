@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import compare, relative
+from rolecall.algorithms.groups import OF_A_TASK, compare, relative
 from rolecall.types import Episode, group_by, spread
 
 notices = logging.getLogger("rolecall.notices")
@@ -58,7 +58,7 @@ class Gigpo(Algorithm):
             said, mean="agent", std="none" if self.std == "none" else "agent",
             count="episode_agent", own=lambda episode, turn: earned[turn.id], several=True,
         )  # fmt: skip
-        met = group_by([t for _, t in said if t.state], "task", "agent", "state")
+        met = group_by([t for _, t in said if t.state], *OF_A_TASK, "agent", "state")
         for group in met:
             gains = relative([returns[turn.id] for turn in group], divide=self.std != "none")
             for turn, gain in zip(group, gains, strict=True):

@@ -17,8 +17,12 @@ from rolecall.types import Episode, Turn, group_by, spread
 
 Count = Literal["turn", "episode_agent"]
 Level = Literal["task", "agent", "global"]
-# What turns have in common that are compared: their task, their task and agent, or the step.
-KEYS: dict[Level, tuple[str, ...]] = {"task": ("task",), "agent": ("task", "agent"), "global": ()}
+# What turns have in common that are compared: their task, their task and agent, or the step. A task
+# that is sampled again while a group of it is carried over has two groups.
+OF_A_TASK = ("task", "group")
+KEYS: dict[Level, tuple[str, ...]] = {
+    "task": OF_A_TASK, "agent": (*OF_A_TASK, "agent"), "global": (),
+}  # fmt: skip
 CreditedTurn = tuple[Episode, Turn]
 Samples = dict[tuple[str, Hashable], float]  # (episode id, what else tells samples apart) -> score
 # (samples of a group) -> a function from an episode id to what its scores are measured from
@@ -75,6 +79,15 @@ def left_out(samples: Samples) -> Callable[[str], float | None]:
 def prompt_of(turn: Turn) -> bytes:
     """A key for `by`: turns of prompt scope are compared where their prompt tokens are the same."""
     return np.ascontiguousarray(turn.ids[0]).tobytes()
+
+
+def call_of(turn: Turn) -> Hashable:
+    """A key for `by`: candidates are compared with those of their own call alone.
+
+    Two attempts may show an agent the same and yet differ in what it does not see. None for a turn
+    that is no candidate.
+    """
+    return None if turn.candidate is None else (turn.episode, turn.path[:-1])
 
 
 def compare(

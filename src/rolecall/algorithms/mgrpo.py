@@ -14,7 +14,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
-from rolecall.algorithms.groups import mean_of
+from rolecall.algorithms.groups import OF_A_TASK, mean_of
 from rolecall.types import Episode, Turn, calls, group_by, spread
 
 
@@ -37,7 +37,7 @@ class MGrpo(Algorithm):
         total = {turn.id: episode.outcome(turn.agent) + self.own_reward(episode, turn)
                  for episode, turn in self.credited_turns(episodes)}  # fmt: skip
         turns = [turn for episode in episodes for turn in episode.turns if turn.id in total]
-        for group in group_by(turns, "task", "agent"):
+        for group in group_by(turns, *OF_A_TASK, "agent"):
             self._compare(group, total)
         if self.calls is not None:
             for spoken in group_by(turns, "agent"):

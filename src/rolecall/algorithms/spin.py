@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from rolecall.algorithms.base import Rows
 from rolecall.algorithms.dpo import Dpo
-from rolecall.types import Pair, Turn
 
 
 class Spin(Dpo):
@@ -22,8 +19,3 @@ class Spin(Dpo):
 
     takes_data: ClassVar[Rows | None] = "demonstrations"
     answers_data: ClassVar[bool] = True
-
-    def pairs(self, turns: list[Turn]) -> list[Pair]:
-        """Those of DPO, but for answers with the same tokens."""
-        found = super().pairs(turns)
-        return [(a, b) for a, b in found if not np.array_equal(a.ids[1], b.ids[1])]

@@ -136,7 +136,6 @@ def _pairs(
         }
         for better, worse in pairs
         if better.preference is not None and _earned_enough(better.preference, options)
-        if better.ids[1].tolist() != worse.ids[1].tolist()
     ]
 
 
