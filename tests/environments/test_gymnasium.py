@@ -95,7 +95,7 @@ def test_an_illegal_action_is_told_counted_and_penalised_and_does_nothing(model_
     episode = play_lake(model_folder, bad, *SHORTEST, penalty=0.25)
     assert episode.metrics["score"] == 1.0
     assert episode.metrics["count/illegal_actions"] == 1
-    assert episode.turns[0].rewards == {"step": -0.25}
+    assert episode.turns[0].world_rewards == {"step": -0.25}
     assert NOTICE in episode.turns[1].messages[-1].content
 
 

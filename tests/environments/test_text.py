@@ -135,4 +135,4 @@ def test_the_better_of_two_drafts_is_played(model_folder):
     team = said_by(model_folder, solver=["no idea", task.answer])
     episode = play_in(environment, task, flow, team)
     assert [turn.chosen for turn in episode.turns] == [False, True]
-    assert [turn.rewards["team"] for turn in episode.turns] == [0.0, 1.0]
+    assert [turn.world_rewards["team"] for turn in episode.turns] == [0.0, 1.0]

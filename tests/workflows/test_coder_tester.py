@@ -66,7 +66,7 @@ def test_it_ends_when_all_written_tests_pass(model_folder, world):
 def test_a_tester_earns_right_tests_that_wrong_programs_fail(model_folder, world, tests, worth):
     episode = play(model_folder, world, [WRONG], [tests], max_turns=1)
     [turn] = turns_of(episode, "tester")
-    assert turn.rewards == {"tests": worth}
+    assert turn.world_rewards == {"tests": worth}
 
 
 def test_without_code_or_tests_it_goes_on_to_the_last_turn(model_folder, world):
