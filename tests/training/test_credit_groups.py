@@ -39,7 +39,14 @@ def pair_of_agents(outcomes: Sequence[float], own: dict[str, list[float]]) -> li
     made = []
     for i, outcome in enumerate(outcomes):
         turns = [
-            turn(agent, episode=f"{i}", path=(k,), policy="a", rewards={"own": rewards[i]})
+            turn(
+                agent,
+                episode=f"{i}",
+                path=(k,),
+                policy="a",
+                tokens=[7, i],
+                rewards={"own": rewards[i]},
+            )  # fmt: skip
             for k, (agent, rewards) in enumerate(own.items())
         ]
         made.append(episode(i, turns, {"team": outcome}))
