@@ -46,7 +46,7 @@ def pair_of_agents(outcomes: Sequence[float], own: dict[str, list[float]]) -> li
                 policy="a",
                 tokens=[7, i],
                 rewards={"own": rewards[i]},
-            )  # fmt: skip
+            )
             for k, (agent, rewards) in enumerate(own.items())
         ]
         made.append(episode(i, turns, {"team": outcome}))
