@@ -66,8 +66,9 @@ def test_a_group_that_is_removed_leaves_no_open_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("pid", [0, -1, -os.getpid()])
-def test_no_signal_goes_to_a_group_of_processes(pid):
+@pytest.mark.parametrize("named", ["all of mine", "all", "this group"])
+def test_no_signal_goes_to_a_group_of_processes(named):
+    pid = {"all of mine": 0, "all": -1, "this group": -os.getpid()}[named]
     code = f"from rolecall.runtime.signals import kill; print(kill({pid}))"
     done = subprocess.run(
         [sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True
