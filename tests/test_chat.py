@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rolecall.agents.agent import Policy
-from rolecall.agents.chat_template import encode, opened, prompt_ids
+from rolecall.agents.chat_template import encode, prompt_ids
+from rolecall.agents.spoken_text import opened_thought
 from rolecall.grading.math.answers import extract
 from rolecall.models.loading import load_tokenizer
 from rolecall.tags import find_tag, thinking, visible
@@ -165,8 +166,8 @@ def test_where_the_template_opens_the_thinking_an_earlier_turn_begins_inside_of_
     theirs.text = said
     told = agent("b", Policy("p", tokenizer, None)).messages((theirs,), earlier=[])
     assert told[0].content == "[a]\n4", "teammates do not see the thinking"
-    assert opened(tokenizer, prompt) == "<think>"
-    assert opened(tokenizer, whole) == ""
+    assert opened_thought(tokenizer, prompt) == "<think>"
+    assert opened_thought(tokenizer, whole) == ""
 
 
 def test_members_of_a_group_share_the_ids_of_their_prompt(tokenizer):

@@ -57,6 +57,7 @@ class Message:
     tokens: Ids | None = None  # [T] only for an agent's own earlier turn
     name: str = ""  # of the tool that says it
     own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
+    called: tuple[str, ...] = ()  # names of the tools whose results follow, in native form
 
 
 @dataclass(frozen=True, slots=True)

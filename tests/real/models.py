@@ -15,9 +15,12 @@ from tests.real.fetch import VERSIONS, folder_of
 
 OWN = "own"  # the template that stands in the tokenizer's config
 PHI = ("<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
-GLM = ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<think>",
-       "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
-       "</arg_value>", "<tool_response>", "</tool_response>", "/nothink")  # fmt: skip
+# Tokens of GLM that are not special: a decoded text holds them.
+WORDS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>",
+         "<arg_value>", "</arg_value>", "<tool_response>", "</tool_response>")  # fmt: skip
+GLM = (
+    "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", *WORDS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,11 @@ def _load(name: str) -> Tokenizer | str:
     if template is not None:
         tokenizer.chat_template = template
     if case.added:
-        tokenizer.add_special_tokens({"additional_special_tokens": list(case.added)})
+        words = [token for token in case.added if token in WORDS]
+        tokenizer.add_special_tokens(
+            {"additional_special_tokens": [token for token in case.added if token not in WORDS]}
+        )
+        tokenizer.add_tokens(words)
     return tokenizer
 
 

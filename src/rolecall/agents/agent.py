@@ -115,5 +115,6 @@ def _shown(part: Turn | Observation | Quote) -> str:
     return f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else part.text
 
 
-def spoken(turn: Turn) -> Message:
-    return Message("assistant", turn.text, turn.tokens)
+def spoken(turn: Turn, called: tuple[str, ...] = ()) -> Message:
+    """Return a turn as a message; `called`: names of the tools whose results follow it."""
+    return Message("assistant", turn.text, turn.tokens, called=called)

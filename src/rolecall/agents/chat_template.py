@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rolecall.agents.control_tokens import SOUGHT, Controls, controls, emptied_schema
+from rolecall.agents.tool_form import CALL_ID, call_of, tool_form
 from rolecall.agents.turn_form import render, turn_form
 from rolecall.types import Ids, Message
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 else:
     Tokenizer = Any  # a config is checked before transformers is imported, which takes seconds
 
-OPENED = re.compile(r"<think>\s*\Z")
-MOST_OPENING = 16  # tokens that `<think>` and the space behind it may be
 KEPT = 256  # texts and prompts whose tokens are remembered
 
 
@@ -47,8 +46,24 @@ def prompt_ids(
     Raises ValueError if the template drops or rewrites an assistant message, or if the prompt
     holds more control tokens than it has without its texts.
     """
-    said = [(m.role, m.content, m.name, m.own, _listed(m.tokens)) for m in messages]
+    messages = fold_system(tokenizer, messages)
+    said = [(m.role, m.content, m.name, m.own, m.called, _listed(m.tokens)) for m in messages]
     return _prompt_ids(tokenizer, _asked(tokenizer, said, messages, options, tools or [])).copy()
+
+
+def fold_system(tokenizer: Tokenizer, messages: list[Message]) -> list[Message]:
+    """Put the system text before the first user message, for a template without that role.
+
+    Gemma's and Mistral's makers advise to do so. Templates that have the role get the messages as
+    they are.
+    """
+    first, *rest = messages
+    if first.role != "system" or turn_form(tokenizer).has_system_role:
+        return messages
+    if not rest or rest[0].role != "user":
+        return [Message("user", first.content, own=first.own), *rest]
+    asked = controls(tokenizer).broken(rest[0].content, own=rest[0].own)  # its tags are not ours
+    return [Message("user", f"{first.content}\n\n{asked}", own=first.own), *rest[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +114,9 @@ def _pieces(
     """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
     places = [place for place, message in enumerate(messages) if message.tokens is not None]
     marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
-    marked = list(shown)
+    marked: list[dict[str, Any]] = list(shown)
     for place, mark in zip(places, marks, strict=True):
-        marked[place] = shown[place] | {"content": mark}
+        marked[place] = _marked(tokenizer, shown[place], messages[place], mark)
     pieces: list[Ids] = []
     # Each text is cut from the prompt that its turn answered, so that this prompt begins with that
     # one and what was sampled, however the template writes earlier turns.
@@ -111,7 +126,8 @@ def _pieces(
             pieces.append(encode(tokenizer, text))
         else:
             tokens = pieces[-1]
-            text = _text_after(text, marks[number - 1])
+            spoken = messages[places[number - 1]]
+            text = _text_after(tokenizer, text, marks[number - 1], spoken)
             pieces.append(_encode_after(tokenizer, text, tokens))
         if place < len(messages):
             sampled = messages[place].tokens
@@ -120,7 +136,21 @@ def _pieces(
     return pieces
 
 
-def _text_after(text: str, mark: str) -> str:
+def _marked(
+    tokenizer: Tokenizer, entry: dict[str, str], message: Message, mark: str
+) -> dict[str, Any]:
+    """Return a sampled turn for the template with a mark as its words, or in its first call."""
+    if not message.called or not tool_form(tokenizer).names_calls:
+        return entry | {"content": mark}
+    known = controls(tokenizer)
+    calls = [
+        call_of(known.broken(name, framed=True), arguments={SOUGHT: "" if n else mark}, number=n)
+        for n, name in enumerate(message.called)
+    ]
+    return entry | {"content": "", "tool_calls": calls}
+
+
+def _text_after(tokenizer: Tokenizer, text: str, mark: str, message: Message) -> str:
     """Return what a template writes behind a turn. Raises ValueError where that is not clear."""
     if text.count(mark) > 1:
         raise ValueError(
@@ -128,6 +158,8 @@ def _text_after(text: str, mark: str) -> str:
             "template writes each message once"
         )
     _, found, after = text.partition(mark)
+    if message.called and tool_form(tokenizer).names_calls:
+        after = turn_form(tokenizer).skip_to_control(after)  # the rest of the call is in the turn
     if not found:
         raise ValueError(
             "the chat template leaves out an earlier assistant message; use a base whose "
@@ -176,7 +208,8 @@ def _shown(message: Message, known: Controls) -> dict[str, str]:
     content = known.broken(message.content, own=message.own, framed=framed)
     name = known.broken(message.name, framed=True)
     role = known.broken(message.role, framed=True)
-    return {"role": role, "content": content} | ({"name": name} if name else {})
+    shown = {"role": role, "content": content} | ({"name": name} if name else {})
+    return shown | ({"tool_call_id": CALL_ID} if framed else {})
 
 
 def _check(
@@ -216,6 +249,7 @@ def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
     bare = [
         {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
         | ({"name": SOUGHT} if entry.name else {})
+        | ({"tool_call_id": CALL_ID} if entry.role == "tool" else {})
         for entry in asked.messages
     ]
     schemas = emptied_schema(asked.tools)
@@ -234,13 +268,6 @@ def own_tags(message: Message) -> list[str]:
 def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
     """How many of `ids` there are between sampled turns, which stand at the odd places."""
     return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces[::2])
-
-
-def opened(tokenizer: Tokenizer, prompt: Ids) -> str:
-    """`<think>` if that is how a prompt ends: the words that follow it are thinking."""
-    if "<think>" not in str(tokenizer.chat_template):
-        return ""
-    return "<think>" if OPENED.search(tokenizer.decode(prompt[-MOST_OPENING:])) else ""
 
 
 @lru_cache(maxsize=KEPT)

@@ -13,6 +13,7 @@ from random import Random
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
 from rolecall.agents.answering import Answering
+from rolecall.agents.spoken_text import spoken_text
 from rolecall.interfaces.critic import Chooser, Judge
 from rolecall.interfaces.engine import Answer, Completion
 from rolecall.interfaces.environment import Observation
@@ -207,7 +208,8 @@ class Member:
                 await self.team.acted([turn])
                 if not results:
                     return turn
-                messages = [*turn.messages, spoken(turn), *answers(results, use.format)]
+                called = tuple(call.name for call, _ in results) if use.format == "native" else ()
+                messages = [*turn.messages, spoken(turn, called), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
                 seen = Observation("\n".join(text for _, text in results))
                 turn.observation, turn.state = seen.text, state_of(seen)
@@ -309,8 +311,7 @@ class Member:
             turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
             tokenizer = agent.policy.tokenizer
             assert tokenizer is not None, "what has tokens has a tokenizer"
-            said_text = tokenizer.decode(said.tokens, skip_special_tokens=True)
-            turn.text = chat_template.opened(tokenizer, turn.ids[0]) + said_text
+            turn.text = spoken_text(tokenizer, turn.ids[0], said.tokens)
         if agent.tools is not None and calls_of(turn, agent.tools.format):
             return  # its form is judged as the calls are made
         if agent.parser is not None:

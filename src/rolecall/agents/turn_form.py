@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 MARK = "turn0f1e2d3c"  # stands for what is said
-USER = {"role": "user", "content": "question"}
-SAID = {"role": "assistant", "content": MARK}
+USER: dict[str, Any] = {"role": "user", "content": "question"}
+SAID: dict[str, Any] = {"role": "assistant", "content": MARK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,11 @@ class TurnForm:
         if begin is not None and (begin[1] == last or self.writes_end):
             return text[begin.end() :]
         return text
+
+    def skip_to_control(self, text: str) -> str:
+        """Return the text from its first control token on."""
+        places = [text.find(token) for token in self.tokens if token in text]
+        return text[min(places) :] if places else text
 
 
 def turn_form(tokenizer: Tokenizer) -> TurnForm:

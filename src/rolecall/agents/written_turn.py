@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rolecall.agents.chat_template import encode, encode_in_context, show
+from rolecall.agents.chat_template import encode, encode_in_context, fold_system, show
 from rolecall.agents.turn_form import render, turn_form
 from rolecall.tags import THINK_END, THINK_START, thinking, visible
 from rolecall.types import Ids, Message
@@ -43,7 +43,7 @@ def write_turn(
     the template does not go on from its own prompt, or changes the words, they follow the prompt as
     they are, with one thought.
     """
-    shown = show(tokenizer, messages)
+    shown = show(tokenizer, fold_system(tokenizer, messages))
     prompt = render(tokenizer, shown, asks=True, options=options)
     end = turn_form(tokenizer).end
     for answer in _forms(text):

@@ -29,7 +29,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.written_turn import write_ids, write_turn
 from rolecall.rollout.parts import OWN, Part, is_parts, join_parts, parts_of, tokenise_parts
-from rolecall.rollout.row_messages import answer_of, check_asked, is_imitated, messages_of
+from rolecall.rollout.row_messages import answer_of, check_asked, is_imitated, messages_of, said_in
 from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
 from rolecall.types import Episode, Group, Ids, Message, Task, Turn
@@ -208,7 +208,10 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
         messages = messages_of(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
         weights = [is_imitated(message, place) for message in row["messages"]]
-        contents = [message["content"] for message in row["messages"]]
+        contents = [
+            said_in(message, f"{place}: messages[{number}]") if number in spoken else None
+            for number, message in enumerate(row["messages"])
+        ]
         said = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
         said = [

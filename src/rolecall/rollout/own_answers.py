@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rolecall.agents import chat_template
+from rolecall.agents.spoken_text import spoken_text
 from rolecall.interfaces.engine import Request
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
@@ -61,7 +61,6 @@ async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
         episode=own.id,
     )
     [said] = await agent.policy.engine.generate(request)
-    text = tokenizer.decode(said.tokens, skip_special_tokens=True)
     return Turn(
         id=name,
         task=own.task.id,
@@ -74,6 +73,6 @@ async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
         prompt=prompt,
         tokens=said.tokens,
         versions=said.versions,
-        text=chat_template.opened(tokenizer, prompt) + text,
+        text=spoken_text(tokenizer, prompt, said.tokens),
         finish=said.finish,
     )

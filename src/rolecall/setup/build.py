@@ -25,6 +25,7 @@ from rolecall.setup.pools import make_pools
 from rolecall.setup.ranks import Ranks
 from rolecall.setup.rewards import accounts_of_rewards
 from rolecall.setup.room import check_room
+from rolecall.setup.templates import check_templates
 from rolecall.setup.weights import (
     in_process,
     load_models,
@@ -85,6 +86,7 @@ def _connected(
 ) -> Run:
     config = plan.config
     tokenizers = load_tokenizers(config)
+    check_templates(config, tokenizers)
     for name, tokenizer in tokenizers.items():
         warn_of_plain_frame(tokenizer, key=f"policies.{name}.base")
     models = load_models(config, in_process(config), tokenizers)

@@ -23,6 +23,8 @@ TAG = re.compile(r"<(/?)tool_call>")
 # Function and parameters as Qwen3-Coder writes them between the tags.
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+# A key and a value, as GLM writes them behind the name.
+KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 BARE = ("<|python_tag|>", "[TOOL_CALLS]")  # before JSON in templates of Llama and Mistral
 MOST_NAME = 200  # characters of a tool's name
 MOST_DEPTH = 64  # of arguments inside arguments: records nest them deeper, and must be written
@@ -39,9 +41,11 @@ class Call:
 
 def calls_of(turn: Turn, format: Format) -> list[Call]:
     """The calls of a turn in their order; none if its length limit cut it."""
-    if turn.finish == "length":
-        return []
-    text = turn.visible
+    return [] if turn.finish == "length" else calls_in(turn.visible, format)
+
+
+def calls_in(text: str, format: Format) -> list[Call]:
+    """Return the calls that a text without its thought makes."""
     if format == "code":
         code = code_of(text)
         return [] if code is None else [Call("python", {"code": code})]
@@ -128,6 +132,8 @@ def _bare(text: str) -> list[Call]:
 def _call(body: str) -> Call:
     if body.lstrip().startswith(FUNCTION):
         return _function(body)
+    if KEY in body and not body.lstrip().startswith("{"):
+        return _keyed(body)
     try:
         return _read(json.loads(body))
     except json.JSONDecodeError as error:
@@ -149,6 +155,19 @@ def _function(body: str) -> Call:
         key, opened, value = part.partition(PARAMETER)[2].partition(">")
         if opened and key:
             arguments[key] = value.removeprefix("\n").removesuffix("\n")
+    return _checked(Call(name.strip(), arguments))
+
+
+def _keyed(body: str) -> Call:
+    """Read GLM's form: the name, then `<arg_key>a</arg_key><arg_value>1</arg_value>` each."""
+    name, *pairs = body.split(KEY)
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, closed, rest = pair.partition(KEY_END)
+        value, ended, _ = rest.partition(VALUE)[2].partition(VALUE_END)
+        if not closed or not ended:
+            return Call("", problem=f"{KEY}NAME{KEY_END} without {VALUE}...{VALUE_END}")
+        arguments[key.strip()] = value.strip()
     return _checked(Call(name.strip(), arguments))
 
 

@@ -1,0 +1,100 @@
+"""Every real template: calls that it writes are read, and results stand behind the turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rolecall.agents.chat_template import encode, prompt_ids
+from rolecall.agents.spoken_text import spoken_text
+from rolecall.agents.tool_form import NAME, TOOL, call_of, tool_form
+from rolecall.agents.turn_form import render, turn_form
+from rolecall.tags import thinking, visible
+from rolecall.tools.calls import calls_in
+from rolecall.types import Message
+from tests.real.models import CASES, real_tokenizer
+
+# Templates that show tools, so that agents can call them in the model's own format.
+NATIVE = [
+    "gptoss-gptoss", "llama3_1-llama3_1", "llama3_2-llama3_2", "minicpm_v4_5", "mistral_nemo",
+    "qwen2_5", "qwen2_5-qwen2_5", "qwen3", "qwen3-qwen3", "qwen3-qwen3_instruct_2507",
+    "qwen3-qwen3_5_think", "qwen3-qwen3_5_nothink", "qwen3-qwen3_6", "qwen3-glm4moe",
+    "qwen3-nemotron_3_nano", "yi-qwen2_5",
+]  # fmt: skip
+WITHOUT_SYSTEM_ROLE = ["gemma-gemma", "gemma2-gemma"]
+QUESTION = Message("user", "Which word?")
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_tools_are_native_where_the_template_shows_them(name):
+    problem = tool_form(real_tokenizer(name)).problem
+    assert (problem == "") == (name in NATIVE), problem
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_results_follow_the_very_turn_that_called(name):
+    """Twice in a row, with the turns as the template writes them."""
+    tokenizer = real_tokenizer(name)
+    messages = [QUESTION]
+    for word in ("first", "second"):
+        prompt = prompt_ids(tokenizer, messages, options={}, tools=[TOOL])
+        turn = write_call(tokenizer, word)
+        text = spoken_text(tokenizer, prompt, turn)
+        [call] = calls_in(visible(text), "native")
+        assert (call.name, call.arguments, call.problem) == (NAME, {"word": word}, "")
+        messages = [*messages, Message("assistant", text, turn, called=(NAME,))]
+        messages.append(Message("tool", f"result of {word}", name=NAME))
+        after = prompt_ids(tokenizer, messages, options={}, tools=[TOOL])
+        before = [*prompt.tolist(), *turn.tolist()]
+        assert after[: len(before)].tolist() == before
+        behind = tokenizer.decode(after[len(before) :])
+        assert f"result of {word}" in behind
+        assert word not in behind.replace(f"result of {word}", "")
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_a_system_text_reaches_every_model(name):
+    tokenizer = real_tokenizer(name)
+    assert turn_form(tokenizer).has_system_role == (name not in WITHOUT_SYSTEM_ROLE)
+    prompt = prompt_ids(tokenizer, [Message("system", "Be brief."), QUESTION], options={})
+    text = tokenizer.decode(prompt)
+    assert text.index("Be brief.") < text.index("Which word?")
+
+
+def test_a_channel_of_analysis_is_a_thought():
+    tokenizer = real_tokenizer("gptoss-gptoss")
+    raw = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>4"
+        "<|return|>"
+    )
+    text = spoken_text(tokenizer, np.zeros(0, np.int32), encode(tokenizer, raw))
+    assert (thinking(text), visible(text)) == ("Hm.", "4")
+
+
+def test_calls_of_deepseek_are_read_in_both_forms():
+    tokenizer = real_tokenizer("deepseek_v3-deepseekv3")
+    frame = "<\uff5ctool\u2581{}\uff5c>".format
+    begin, sep, end = (frame(part) for part in ("call\u2581begin", "sep", "call\u2581end"))
+    first, last = frame("calls\u2581begin"), frame("calls\u2581end")
+    for body in (
+        f'function{sep}lookup\n```json\n{{"word": "x"}}\n```',
+        f'lookup{sep}{{"word": "x"}}',
+    ):
+        raw = f"Let me see.{first}{begin}{body}{end}{last}"
+        text = spoken_text(tokenizer, np.zeros(0, np.int32), encode(tokenizer, raw))
+        [call] = calls_in(visible(text), "native")
+        assert (call.name, call.arguments) == ("lookup", {"word": "x"})
+        assert text.startswith("Let me see.")
+
+
+def write_call(tokenizer, word: str) -> np.ndarray:
+    """The turn with a call that a model of this family would sample."""
+    call = call_of(NAME, arguments={"word": word})
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    user = {"role": "user", "content": QUESTION.content}
+    prompt = render(tokenizer, [user], asks=True, tools=[TOOL])
+    whole = render(tokenizer, [user, said], asks=False, tools=[TOOL])
+    text = whole.removeprefix(prompt) if whole.startswith(prompt) else whole.rpartition("?")[2]
+    form = turn_form(tokenizer)
+    ends = [text.rfind(token) + len(token) for token in form.tokens if token in text]
+    return encode(tokenizer, text[: max(ends)]) if ends else encode(tokenizer, text)
