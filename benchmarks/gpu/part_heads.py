@@ -53,7 +53,7 @@ def a_frozen_head_has_the_gradient_of_autograd(machine: Machine) -> Figures:
     for frozen in (False, True):
         leaf = states.detach().clone().requires_grad_()
         if frozen:
-            sampled = of_frozen_head(head, leaf, ids, temperature, rows=70)
+            sampled = of_frozen_head(head, leaf, ids, temperature, rows=70, vocabulary=5000)
         else:
             sampled, _ = of_logits(head(leaf), ids, temperature, entropy=False)
         [gradient] = torch.autograd.grad((sampled * weight).sum(), [leaf])
@@ -98,7 +98,10 @@ def training_head(machine: Machine) -> Figures:
     head.requires_grad_(False)
     figures |= _measure(
         machine, "frozen",
-        lambda leaf: -of_frozen_head(head, leaf, ids, temperature, rows=rows).sum(), states, head,
+        lambda leaf: -of_frozen_head(
+            head, leaf, ids, temperature, rows=rows, vocabulary=head.out_features
+        ).sum(),
+        states, head,
     )  # fmt: skip
     head.requires_grad_(True)
     if not machine.is_dry:

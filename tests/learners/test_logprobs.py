@@ -120,7 +120,9 @@ def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, m
     head.requires_grad_(False)
     with Largest() as largest:
         sampled, kept = saved_bytes(
-            lambda: frozen_head.of_frozen_head(head, states, ids, temperature, rows=rows)
+            lambda: frozen_head.of_frozen_head(
+                head, states, ids, temperature, rows=rows, vocabulary=head.out_features
+            )
         )
         (sampled * torch.linspace(-1, 1, ROWS)).sum().backward()
     assert largest.elements == rows * VOCABULARY
@@ -147,7 +149,9 @@ def test_a_frozen_head_in_bfloat16_computes_in_float32():
     head, states, *rest = given()
     head.bfloat16().requires_grad_(False).__class__ = ExactHead
     states = states.detach().bfloat16().requires_grad_()
-    sampled = frozen_head.of_frozen_head(head, states, *rest, rows=CHUNK)
+    sampled = frozen_head.of_frozen_head(
+        head, states, *rest, rows=CHUNK, vocabulary=head.out_features
+    )
     sampled.sum().backward()
     exact = states.detach().float().requires_grad_()
     logits = torch.nn.functional.linear(exact, head.weight.float(), head.bias.float())

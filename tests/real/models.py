@@ -31,6 +31,7 @@ class Case:
     template: str = OWN
     added: tuple[str, ...] = ()  # control tokens of a family whose own tokenizer is not at hand
     end: str = ""  # the token by which its models end a turn
+    eos: str = ""  # eos_token of the family, where it is not that of the tokenizer
 
     @property
     def name(self) -> str:
@@ -69,7 +70,7 @@ CASES = [
     Case("qwen3", "qwen3_5_think", end=IM_END),
     Case("qwen3", "qwen3_5_nothink", end=IM_END),
     Case("qwen3", "qwen3_6", end=IM_END),
-    Case("qwen3", "glm4moe", added=GLM, end=""),
+    Case("qwen3", "glm4moe", added=GLM, end="<|user|>", eos="<|user|>"),
     Case("qwen3", "nemotron_3_nano", end=IM_END),
     Case("qwen3", "lfm2", added=("<|startoftext|>",), end=IM_END),
     Case("yi", "qwen2_5", added=("<|im_start|>", IM_END), end=IM_END),
@@ -96,6 +97,8 @@ def _load(name: str) -> Tokenizer | str:
             {"additional_special_tokens": [token for token in case.added if token not in WORDS]}
         )
         tokenizer.add_tokens(words)
+    if case.eos:
+        tokenizer.eos_token = case.eos
     return tokenizer
 
 

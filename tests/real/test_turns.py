@@ -37,8 +37,6 @@ def test_a_text_has_the_tokens_of_the_tokenizers_file(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_turn_ends_as_its_template_ends_it(name):
     tokenizer, expected = real_tokenizer(name), BY_NAME[name].end
-    if not expected:
-        expected = tokenizer.eos_token
     end = turn_form(tokenizer).end
     assert end == expected
     assert tokenizer.convert_tokens_to_ids(end) in stop_ids(tokenizer, [])

@@ -217,7 +217,7 @@ class Llama:
             x = self._by_parts(x, layout, keep, mixture)
         normed = torch.empty_like(x)
         kernels.norm(flat(x), self.last.numbers, x.shape[1], self.eps, flat(normed))
-        return self.head.times(normed, None)
+        return self.head.times(normed, None)[:, : self.model.vocabulary]
 
     def _in_one_call(self, x: Tensor, layout: Paged, keep: Tensor) -> Tensor:
         """x [N, W] -> the states after all layers, of those that are kept."""

@@ -64,7 +64,9 @@ class LogProbs(Module):
                 states = _repeated(states, row.again)
                 entropies = None
                 if frozen:
-                    sampled = of_frozen_head(head, states, *chosen, rows=rows)
+                    sampled = of_frozen_head(
+                        head, states, *chosen, rows=rows, vocabulary=policy.vocabulary
+                    )
                 else:
                     sampled, entropies = logprobs.in_chunks(
                         policy.head, states, *chosen, entropy=entropy, rows=rows

@@ -28,27 +28,29 @@ def is_frozen(head: Module) -> bool:
 
 
 def of_frozen_head(
-    head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int
+    head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int, vocabulary: int
 ) -> Tensor:
-    """Log-prob of tokens [M] under head(states [M, W]) / temperature [M]; never holds more than
-    [rows, V]. Without a gradient by the temperature.
+    """Log-prob of tokens [M] under head(states [M, W])[:, :vocabulary] / temperature [M].
+
+    Never holds more than [rows, V]. Without a gradient by the temperature.
     """
-    out: Tensor = _OfFrozenHead.apply(states, head, ids, temperature, rows)
+    out: Tensor = _OfFrozenHead.apply(states, head, ids, temperature, rows, vocabulary)
     return out
 
 
 class _OfFrozenHead(Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor, rows: int
-    ) -> Tensor:
+        ctx: Any, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor, rows: int,
+        vocabulary: int,
+    ) -> Tensor:  # fmt: skip
         logprobs = torch.empty_like(ids, dtype=torch.float32)
         slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         mixed = has_mixed_product(states, head.weight)
-        weight = head.weight if mixed else head.weight.float()
+        weight = head.weight[:vocabulary] if mixed else head.weight[:vocabulary].float()
         for start in range(0, len(ids), rows):
             part = slice(start, start + rows)
-            logits = head(states[part]).float().contiguous()
+            logits = head(states[part])[:, :vocabulary].float().contiguous()
             logprobs[part] = become_slopes(logits, ids[part], temperature[part])
             if slopes is not None:
                 slopes[part] = logits.to(weight.dtype) @ weight
@@ -60,7 +62,7 @@ class _OfFrozenHead(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
-        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None
+        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None
 
 
 def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:

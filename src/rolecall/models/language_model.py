@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,11 +86,15 @@ class LanguageModel:
         size: int = self.config.hidden_size
         return size
 
-    @property
+    @cached_property
     def vocabulary(self) -> int:
-        """Ids that the head has a logit for; the tokenizer may know fewer."""
-        size: int = self.model.get_output_embeddings().weight.shape[0]
-        return size
+        """Ids that can be sampled: those of the tokenizer that the head has a logit for.
+
+        Heads are padded, as that of Qwen3 is by 267 ids. What these would be decoded to is nothing,
+        so their logits are left out wherever tokens are sampled or trained.
+        """
+        padded: int = self.model.get_output_embeddings().weight.shape[0]
+        return min(padded, 1 + max(self.tokenizer.get_vocab().values(), default=padded))
 
     @property
     def end_ids(self) -> list[int]:
@@ -124,7 +129,8 @@ class LanguageModel:
 
         with lora.mixed(mixture):
             # Each layer's adapters are told the rows of all tokens.
-            return run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)[0]
+            logits, _ = run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)
+            return logits[:, : self.vocabulary]
 
     def forward(
         self,
@@ -143,8 +149,11 @@ class LanguageModel:
         """
         with self.using(adapter_off=adapter_off):
             if self.is_kept_apart:
-                return run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
-            return run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+                found = run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
+            else:
+                found = run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+        logits, states = found
+        return logits[:, : self.vocabulary], states
 
     def states(
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
@@ -155,7 +164,7 @@ class LanguageModel:
     def head(self, states: Tensor) -> Tensor:
         """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
         logits: Tensor = self.model.get_output_embeddings()(states)
-        return logits
+        return logits[:, : self.vocabulary]
 
     @property
     def scales_logits(self) -> bool:
