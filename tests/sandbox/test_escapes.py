@@ -364,7 +364,8 @@ for _ in range(300): os.mkdir("d" * 200); os.chdir("d" * 200)
 """
     ran = run(sandbox, code, fetch=["**"])
     assert ran.status == "finished"
-    assert sorted(ran.files) == ["-rf", "new\nline.txt", "\ufffd.txt"]
+    # A name that is no UTF-8 could not be written again, where the file is a later run's.
+    assert sorted(ran.files) == ["-rf", "new\nline.txt"]
 
 
 def test_one_run_sees_nothing_of_another(sandbox):
