@@ -204,3 +204,12 @@ def test_a_prompt_is_made_anew_where_anything_differs(tokenizer, monkeypatch):
     assert again == whole
     monkeypatch.setattr(tokenizer, "chat_template", f"Now: {tokenizer.chat_template}")
     assert prompt_ids(tokenizer, said, options={}).tolist() != whole[0]
+
+
+def test_a_conversation_may_begin_with_an_own_turn(tokenizer):
+    sampled = np.array([*encode(tokenizer, "ab"), tokenizer.eos_token_id], np.int32)
+    messages = [Message("assistant", "ab", sampled), Message("user", "again")]
+    ids = prompt_ids(tokenizer, messages, options={}).tolist()
+    begin = ids.index(sampled[0])
+    assert ids[begin : begin + len(sampled)] == sampled.tolist()
+    assert ids.count(tokenizer.eos_token_id) == 2

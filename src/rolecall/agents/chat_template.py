@@ -120,9 +120,14 @@ def _pieces(
     pieces: list[Ids] = []
     # Each text is cut from the prompt that its turn answered, so that this prompt begins with that
     # one and what was sampled, however the template writes earlier turns.
-    for number, place in enumerate([*places, len(messages)]):
-        text = render(tokenizer, marked[:place], asks=True, options=options, tools=tools)
-        if number == 0:
+    ends = [*places, len(messages)]
+    for number, place in enumerate(ends):
+        # A turn without anything before it answered no prompt of this conversation.
+        until = place or ends[1]
+        text = render(tokenizer, marked[:until], asks=True, options=options, tools=tools)
+        if place == 0 and places:
+            pieces.append(encode(tokenizer, text.partition(marks[0])[0]))
+        elif number == 0:
             pieces.append(encode(tokenizer, text))
         else:
             tokens = pieces[-1]
