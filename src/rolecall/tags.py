@@ -1,11 +1,14 @@
-"""Reads what the tags of a text hold."""
+"""Reads what the tags and the fenced blocks of a text hold."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 THINK_START, THINK_END = "<think>", "</think>"
-FENCES = ("```python", "```py")  # lines that open a block
+# A line that opens a block: indented or behind the mark of a list, its first word the language.
+FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(`{3,})([^`]*)")
 
 
 def visible(text: str) -> str:
@@ -41,17 +44,66 @@ def find_tag(text: str, name: str) -> str | None:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a text."""
+
+    language: str  # the first word behind the fence in lower case; "" for a bare fence
+    code: str
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is marked as Python: py, python, Python3, {.python}, ..."""
+        return self.language.startswith("py")
+
+
 def code_of(text: str) -> str | None:
-    """The last fenced python block of a text."""
+    """Return the last block that is marked as Python; None if there is none."""
+    marked = [block.code for block in _blocks(text) if block.is_python]
+    return marked[-1] if marked else None
+
+
+def find_program(text: str) -> str | None:
+    """Return the last block that is marked as Python, or a bare one if it is the only block."""
+    blocks = list(_blocks(text))
+    marked = [block.code for block in blocks if block.is_python]
+    if marked:
+        return marked[-1]
+    return blocks[0].code if len(blocks) == 1 and not blocks[0].language else None
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    """Yield the closed blocks in their order, read as Markdown does.
+
+    A fence that stands deeper than the one that opened the block, or is shorter, is part of the
+    code. Models often forget to close a block: a fence marked as Python ends a block of another
+    language.
+    """
     lines = text.split("\n")
-    opened: int | None = None
-    found: list[str] | None = None
+    start: int | None = None  # of the open block's code
+    indent, ticks, language = 0, 0, ""
     for number, line in enumerate(lines):
-        if opened is None and line.rstrip() in FENCES:
-            opened = number + 1
-        elif opened is not None and line.rstrip() == "```":
-            found, opened = lines[opened:number], None
-    return None if found is None else "".join(f"{line}\n" for line in found)
+        match = FENCE.match(line)
+        if match is None or match.end() < len(line):  # more backticks: code between them
+            continue
+        column, fence, words = len(match[1]), match[2], match[3].lstrip(" \t{.").split(maxsplit=1)
+        word = words[0].casefold() if words else ""
+        if start is None or (word.startswith("py") and not language.startswith("py")):
+            start, indent, ticks, language = number + 1, column, len(fence), word
+        elif not word and not match[1].strip() and column < indent + 4 and len(fence) >= ticks:
+            yield Block(language, _code(lines[start:number], indent))
+            start = None
+
+
+def _code(lines: list[str], indent: int) -> str:
+    """Join the lines of a block, moved back by as much as its fence and its first line are in."""
+    first = next((line for line in lines if line.strip()), "")
+    indent = min(indent, _margin(first))
+    return "".join(f"{line[min(indent, _margin(line)) :]}\n" for line in lines)
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
 
 
 def encodable(text: str) -> str:

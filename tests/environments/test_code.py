@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import logging
 
 import pytest
 
@@ -156,6 +157,49 @@ def test_rows_of_public_data_sets_are_scored_by_their_tests(tmp_path, sandbox):
         "Both, the other way round.",
         "Write one().",
     ]
+
+
+def test_programs_are_scored_in_any_fence_and_whatever_ends_their_lines(tmp_path, sandbox):
+    row = {"question": "Sort.", "inputs": ["3\n3 1 2\n"]}
+    outputs = ("1 2 3\r\n", "1 2 3 \n", "1 2 3", "1 2 4")
+    tasks = rows(tmp_path, *(row | {"outputs": [output]} for output in outputs))
+    code = "n = int(input())\nprint(*sorted(map(int, input().split())), end=' \\n')"
+    assert scores(sandbox, tasks, [fence(code)] * 4) == [1.0, 1.0, 1.0, 0.0]
+    listed = "- " + fence(code).partition("\n")[2].replace("\n", "\n  ")
+    answers = [fence(code).replace("python", mark) for mark in ("python3", "Python", "")]
+    assert scores(sandbox, tasks[:1] * 4, [*answers, listed]) == [1.0] * 4
+    pairs = step(world_of(sandbox, tasks[0]), fence(code), "<tests>'1\\n2' == '2\\r\\n'</tests>")
+    assert pairs[1].text == "All 1 tests pass."
+
+
+def test_references_that_fail_their_own_tests_are_counted_before_a_run(tmp_path, caplog):
+    working_sandbox()
+    good = "print(int(input()) * 2)"
+    given = [
+        MBPP,
+        MBPP | {"task_id": 3, "code": "def plus(a, b=1):\n    return a"},
+        STDIN | {"id": "right", "solutions": json.dumps([good, "print(0)"])},
+        STDIN | {"id": "wrong", "solution": fence("print(0)")},
+        STDIN | {"id": "another language", "solutions": ["int main() { return 0; }"]},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, given)))
+    environment = CodeEnvironment(train=str(path), wall_s=30.0)
+    with caplog.at_level(logging.WARNING, logger="rolecall.notices"):
+        tasks = environment.tasks("train")
+    assert [task.info.get("reference") for task in tasks[2:]] == [good, "print(0)\n", None]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: 2 of the 4 reference solutions that were run fail their own tests, so no "
+        "program may pass these here; the first is 3"
+    ]
+
+
+def test_references_are_not_run_where_no_program_can_be_run(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(MBPP))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert len(CodeEnvironment(train=str(path)).tasks("train")) == 1
+    assert caplog.records == []
 
 
 def test_an_mbpp_prompt_shows_the_header_and_one_test(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.sandbox.base import Limits
 from rolecall.sandbox.inside.calls import Strange, decode, encode
-from rolecall.sandbox.verdict import Examination, examine, stdin_tests
+from rolecall.sandbox.verdict import Examination, examine, same_output, stdin_tests
 from tests.conftest import SHARED
 
 TEST = """
@@ -233,7 +233,25 @@ def test_every_solution_of_humaneval_passes_and_none_of_another_task(sandbox):
     assert not any(v.passed for v in broken)
 
 
-def test_outputs_are_compared_outside_but_for_last_newlines(sandbox):
+@pytest.mark.parametrize(
+    ("printed", "expected", "same"),
+    [
+        ("1 2 3\n", "1 2 3\r\n", True),  # a file from Windows
+        ("1 2 3\n", "1 2 3 \n", True),
+        ("1 2 3 \n", "1 2 3", True),
+        ("1\t\n2  \n\n \n", "1\r\n2\r\n", True),
+        ("1\n\n2", "1\n2", False),
+        ("1\n2", "1 2", False),
+        (" 1", "1", False),
+        ("1  2", "1 2", False),
+        ("", " \n", True),
+    ],
+)
+def test_outputs_are_compared_line_by_line_without_the_ends_of_lines(printed, expected, same):
+    assert same_output(printed, expected) is same
+
+
+def test_outputs_are_compared_outside_of_the_sandbox(sandbox):
     def passed(program, inputs, outputs):
         return asyncio.run(stdin_tests(sandbox, program, inputs=inputs, outputs=outputs))
 
@@ -242,6 +260,7 @@ def test_outputs_are_compared_outside_but_for_last_newlines(sandbox):
     )
     assert passed("print(2)\nraise SystemExit(1)", [""], ["2"]) == [False]
     assert passed("print(' 2')", [""], ["2"]) == [False]
+    assert passed("print('1 2 ')", ["", ""], ["1 2\r\n", "1  2"]) == [True, False]
     long = "x" * 100_000
     assert passed("print('x' * 100_000)", ["", ""], [long, long[:-1] + "y"]) == [True, False]
     forged = f"print('x' * 200_010 + {'x' * 99_000!r})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolecall.agents.agent import Parser
 from rolecall.grading.math.answers import extract
-from rolecall.tags import code_of
+from rolecall.tags import find_program
 from rolecall.types import Turn
 
 
@@ -39,5 +39,5 @@ def tagged(tag: str) -> Parser:
 
 
 def fenced(turn: Turn) -> str | None:
-    """The last fenced python block after thinking."""
-    return code_of(turn.visible)
+    """Return the last fenced python block after thinking, or a bare block if it is the only one."""
+    return find_program(turn.visible)

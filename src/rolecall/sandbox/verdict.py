@@ -107,19 +107,34 @@ async def stdin_tests(
     outputs: Sequence[str],
     limits: Limits | None = None,
 ) -> list[bool]:
-    """For each input, whether the program ends well and prints the output, but for last newlines.
+    """Return for each input whether the program ends well and prints the expected output.
+
+    Spaces at the ends of lines and empty lines at the end do not count.
 
     Raises SandboxError if the sandbox fails.
     """
     limits = limits or Limits()
 
     async def passes(given: str, expected: str) -> bool:
-        # What is longer than twice the expected text is cut, and is wrong anyway.
+        # Output that is longer than twice the expected text is cut, and counts as wrong.
         enough = max(limits.output_bytes, 2 * len(expected.encode()) + 2)
         held = dataclasses.replace(limits, output_bytes=enough)
         ran = await sandbox.run(Run(program, stdin=given, limits=held))
-        same = ran.stdout.rstrip("\n") == expected.rstrip("\n")
-        return same and ran.status == "finished" and not ran.stdout_omitted
+        is_whole = ran.status == "finished" and not ran.stdout_omitted
+        return is_whole and same_output(ran.stdout, expected)
 
     pairs = zip(inputs, outputs, strict=True)
     return list(await asyncio.gather(*(passes(given, expected) for given, expected in pairs)))
+
+
+def same_output(printed: str, expected: str) -> bool:
+    """Compare what a program printed line by line, as most judges of programs do.
+
+    Spaces at the ends of lines and empty lines at the end are ignored, so it does not matter
+    whether lines end as on Unix or as on Windows. Spaces at the beginning of a line count.
+    """
+    return _lines(printed) == _lines(expected)
+
+
+def _lines(output: str) -> list[str]:
+    return [line.rstrip() for line in output.rstrip().split("\n")]

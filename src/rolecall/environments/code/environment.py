@@ -9,19 +9,21 @@ from typing import Any, Literal
 
 from rolecall.environments.code.generated import GeneratedCode, Kind
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
+from rolecall.environments.code.reference_check import Outcome, report_references, run_references
 from rolecall.environments.code.remembered import Remembered
 from rolecall.environments.code.rows import code_tasks, pairs_of
 from rolecall.interfaces.environment import Observation, World
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, gather, generates, listed
-from rolecall.sandbox.base import Limits, try_out
+from rolecall.sandbox.base import Limits, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
-from rolecall.tags import code_of, find_tag, visible
+from rolecall.tags import find_program, find_tag, visible
 from rolecall.types import Episode, Task
 
 KINDS: tuple[Kind, ...] = ("function", "stdin")
 NO_CODE = "There is no fenced python block."
+CHECKING_S = 10.0  # most time for the reference solutions of a file
 Score = Literal["pass", "share"]
 
 
@@ -70,7 +72,7 @@ class CodeEnvironment:
     def sandbox(self) -> Bubblewrap:
         """Raises SandboxError where this machine can have none."""
         if self._sandbox is None:
-            self._sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+            self._sandbox = self._new_sandbox()
         return self._sandbox
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -80,17 +82,45 @@ class CodeEnvironment:
             if source == GENERATED:
                 found = GeneratedCode(split, level=self.level, kinds=self.kinds)
                 return found[: self.test_size] if split == "test" else found
-            return code_tasks(locate(source, split=split), source=Path(source).stem)
+            path = locate(source, split=split)
+            tasks = code_tasks(path, source=Path(source).stem)
+            self._check_references(tasks, path)
+            return tasks
 
         return gather(self.sources[split], read=read)
+
+    def _check_references(self, tasks: Sequence[Task], path: Path) -> None:
+        """Report references that fail, if programs can be run here; `check` says if they cannot."""
+        with_reference = [task for task in tasks if task.info.get("reference")]
+        if not with_reference:
+            return
+        try:
+            sandbox = self._new_sandbox()
+        except SandboxError:
+            return
+
+        async def passes(task: Task) -> list[bool]:
+            world = CodeWorld(task, sandbox, ran=Remembered(), limits=self.limits, measure="pass")
+            return await world.run_tests(task.info["reference"])
+
+        async def checked() -> Outcome:
+            try:
+                return await run_references(with_reference, passes, limit_s=CHECKING_S)
+            finally:
+                await sandbox.close()
+
+        report_references(checked, path)
+
+    def _new_sandbox(self) -> Bubblewrap:
+        """Raises SandboxError where this machine can have none."""
+        return Bubblewrap(packages=self._packages, unenforced=self._unenforced)
 
     def open(self, task: Task, *, seed: int) -> World:
         return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)
 
     async def check(self) -> None:
         """Raises SandboxError where no program can be run."""
-        sandbox = Bubblewrap(packages=self._packages, unenforced=self._unenforced)
-        await try_out(sandbox, self.limits)
+        await try_out(self._new_sandbox(), self.limits)
 
     async def close(self) -> None:
         if self._sandbox is not None:
@@ -99,7 +129,9 @@ class CodeEnvironment:
 
 
 class CodeWorld(World):
-    """Scores the last fenced python block of the workflow's answer by the task's hidden tests.
+    """Scores the program in the workflow's answer by the task's hidden tests.
+
+    The program is the last fenced python block, or a bare block if it is the only one.
 
     A program that was run against the same tests before, by whomever, is not run again.
     """
@@ -180,12 +212,12 @@ class CodeWorld(World):
             return {"team": 0.0}
         prelude = self.task.info.get("prelude", "")
         tests = (repr(self.task.answer), self.entry_point, prelude)  # ids repeat between splits
-        passed = await self.ran.get((*tests, program), lambda: self._passed(program))
+        passed = await self.ran.get((*tests, program), lambda: self.run_tests(program))
         share = sum(passed) / len(passed)
         return {"team": share if self.measure == "share" else float(share == 1.0)}
 
-    async def _passed(self, program: str) -> list[bool]:
-        """Of each hidden test; of all together where only that counts."""
+    async def run_tests(self, program: str) -> list[bool]:
+        """Return whether each hidden test passes; one verdict for all where only that counts."""
         hidden = self.task.answer
         if "inputs" in hidden:
             return await stdin_tests(
@@ -221,7 +253,7 @@ class CodeWorld(World):
 
     def _program(self, text: str) -> str | None:
         """A completion that does not define the function itself goes on where the prompt ends."""
-        code = code_of(visible(text))
+        code = find_program(visible(text))
         if code is None or not self.entry_point:
             return code
         names = _defined(code)

@@ -16,6 +16,7 @@ from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.inside.calls import encode
+from rolecall.sandbox.verdict import same_output
 
 MOST_PAIRS = 10  # at once
 SAME = 1e-6  # numbers that differ by less are equal
@@ -110,8 +111,9 @@ async def _printed(
         if ran.status != "finished":
             last = (ran.stderr.strip().splitlines() or [""])[-1]
             return f"ends with {ran.limit or ran.status} {last[:MOST_SHOWN]}".strip()
-        printed = ran.stdout.rstrip("\n")
-        return "" if printed == expected.rstrip("\n") else f"prints {printed[:MOST_SHOWN]!r}"
+        if same_output(ran.stdout, expected):
+            return ""
+        return f"prints {ran.stdout.rstrip()[:MOST_SHOWN]!r}"
 
     answers = await asyncio.gather(*(told(pair) for pair in pairs))
     return {number: answer for number, answer in enumerate(answers) if answer}

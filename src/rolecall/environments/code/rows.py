@@ -15,17 +15,20 @@ from __future__ import annotations
 import ast
 import doctest
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
 from rolecall.rows.files import Row
 from rolecall.rows.tasks import read_tasks
+from rolecall.tags import find_program
 from rolecall.types import Task
 
 QUESTIONS = ("question", "prompt", "problem", "text", "input")
 TRUTHS = ("reward_model", "ground_truth", "input_output", "answer", "tests")
 IDS = ("task_id", "id", "problem_id")
+SOLUTIONS = ("canonical_solution", "solution", "solutions", "code")
 TESTS = ("test", "test_list", "test_imports", "test_setup_code", "inputs", "outputs", "assert_case")
 OTHERS = ("entry_point", "fn_name", "canonical_solution", "code")  # known under other names
 # Arguments are one JSON value a line; JSON has no tuples, and public outputs are often in a list.
@@ -41,7 +44,7 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
     `answer` is {"tests": [source, ...]} or {"inputs": [text, ...], "outputs": [text, ...]}; `info`
     holds entry_point ("" for a program that reads and prints), prelude, completes (the prompt is
-    the beginning of the program), examples, where the row has one reference, and other columns.
+    the beginning of the program), examples, reference if the row has a solution, and other columns.
 
     Raises ValueError naming file and row for a row that is none of these.
     """
@@ -126,6 +129,8 @@ def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     found = _truth(row)
     name = str(found.get("fn_name") or "")
     info: dict[str, Any] = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
+    if reference := _solution(row):
+        info["reference"] = reference
     if found.get("assert_case"):
         if not name:
             raise ValueError("assert_case without fn_name: whose function is asserted on?")
@@ -140,6 +145,21 @@ def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
         for given, expected in zip(inputs, outputs, strict=True)
     ]
     return _question(row), {"tests": tests}, info
+
+
+def _solution(row: Row) -> str | None:
+    """Return the first solution of a row if it is a Python program; other languages are not run."""
+    for column in SOLUTIONS:
+        value = row.get(column)
+        if column == "solutions":  # a list, or the JSON of one
+            value = _value(value)
+            value = value[0] if isinstance(value, list) and value else None
+        if isinstance(value, str) and value.strip():
+            program = find_program(value) or value
+            with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+                ast.parse(program)
+                return program
+    return None
 
 
 def _truth(row: Row) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rolecall.rewards.coach.arithmetic import steps
 from rolecall.rewards.coach.scores import CoachError, Verdict
 from rolecall.sandbox.base import Limits, Run, Sandbox
 from rolecall.sandbox.bubblewrap import Bubblewrap
-from rolecall.tags import code_of
+from rolecall.tags import find_program
 from rolecall.types import Turn
 
 Check = tuple[str, bool]  # what was looked at, and whether it is right
@@ -44,7 +44,7 @@ class LocalCoach:
     async def _code(self, turn: Turn) -> list[Check]:
         if turn.calls:
             return [_called(call) for call in turn.calls]
-        code = code_of(turn.visible)
+        code = find_program(turn.visible)
         if code is None:
             return []
         if self._sandbox is None:
