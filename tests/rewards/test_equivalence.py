@@ -1,5 +1,7 @@
 """The maths judge: what must be equal, what must differ, and what it survives."""
 
+# ruff: noqa: RUF001 (answers with characters that look like others)
+
 import asyncio
 import contextlib
 import json
@@ -35,17 +37,65 @@ x^2+1 == 1+x^2 | (x+1)^2 == x^2+2x+1 | y=2x+3 == y=3+2x | x=5 == 5
 \begin{pmatrix} -1/3 \\ a \end{pmatrix} == \begin{pmatrix} -\frac13 \\ a \end{pmatrix}
 5\text{ cm} == 5 | 5\,\text{cm} == 5\text{ cm} | \$5 == 5 | $5 == 5 | 50\% == 50 | 30^\circ == 30
 1011_2 == 1011_{2} | A == (A) | \text{(A)} == A | \text{east} == east
+\frac{1}{20!} == \frac{21}{21!} | \frac{52!}{50!} == 2652 | 0.1+0.2 == 0.3
+2^{-200} == \frac{1}{4^{100}}
+\frac{\sqrt{2}}{30!} == \frac{2}{30!\sqrt{2}} | 0.5\sqrt{2} == \frac{1}{\sqrt{2}}
+1.5x == \frac{3x}{2}
+e^{i\pi} == -1 | e^{2\pi i/3} == -\frac12+\frac{\sqrt3}{2}i | (1+i)^2 == 2i | x+iy == iy+x
+\varnothing == \emptyset | \{\} == \emptyset | x\leqslant3 == x\le 3 | x\neq 2 == x\ne2
+0.\overline{3} == 1/3 | 0.\overline{3} == \frac{1}{3} | 1.2\overline{34} == \frac{611}{495}
+0.\dot{6} == 2/3
+0.(142857) == \frac17 | -0.1\overline{6} == -\frac16 | 0.\overline{9} == 1
+2.\bar{5}x == \frac{23x}{9}
+9 (apples) == 9 | 12 (cm) == 12 | 1,000 (US dollars) == 1000 | \frac{3}{4} (pounds) == 0.75
+\frac{1}{2} cup == 0.5 | 10^{-3} meters == 0.001 | 5\sqrt{3} cm == 5\sqrt3 | x = 7 hours == 7
+25\pi square units == 25\pi | 37^\circ C == 37 | 20^\circ\text{F} == 20 | 50 percent == 50\%
+12.5\text{ percent} == \frac18 | 5 USD == 5 | 2.5 == \frac{5}{2}
+"""
+UNICODE_EQUAL = r"""
+（3，4） == (3,4) | ｛1，2｝ == 1,2 | １２ == 12 | －５ == -5 | ５０％ == 50\% | ５０％ == 0.5
+2：3 == 2:3
+3．5 == 3.5
+１，０００ == 1000 | 1、2、3 == 1,2,3 | x＝4 == 4 | 7。 == 7 | ［0，1） == [0,1) | 3；4 == 3,4
+√2 == \sqrt{2} | 2√13 == 2\sqrt{13} | √(x+1) == \sqrt{x+1} | ∛8 == 2 | √2/2 == \frac{\sqrt{2}}{2}
+√{5} == \sqrt{5}
+0.3̅ == 1/3 | 0.16̇ == 1/6 | 10²5 == 500 | √π == \sqrt{\pi} | 1+√5 == \sqrt{5}+1
+½ == 0.5 | 2½ == 2.5 | -⅔ == -\frac{2}{3} | ¾x == \frac{3}{4}x | 7⁄8 == \frac{7}{8}
+10⁻³ == 10^{-3} | x² == x^2 | 2¹⁰ == 1024 | 3×10⁸ == 3\times10^{8} | x⁻¹ == \frac{1}{x}
+eⁿ == e^{n} | a₁₂ == a_{12}
+1011₂ == 1011_2 | 2⁽ⁿ⁺¹⁾ == 2^{(n+1)}
+≥3 == \geq 3 | x ≤ 5 == x\leq5 | x≠0 == x\neq 0 | ∅ == \emptyset | ∅ == \varnothing | ±2 == \pm 2
+2π == 2\pi | 3α+β == \beta+3\alpha | −7 == -7 | ∞ == \infty | (−∞，2］ == (-\infty,2]
+ℝ == \mathbb{R}
+6÷2 == 3 | 4·5 == 20 | 2⋅3 == 6 | 30° == 30 | 45º == 45^\circ | 25℃ == 25 | 𝑥+1 == x+1
+3个 == 3 | 12 厘米 == 12 | 7 яблок == 7 | 5元 == 5 | €5 == 5 | ￥20 == 20 | 3つ == 3 | x=3米 == 3
 """
 DIFFERENT = r"""
 5 == 6 | 5 == -5 | 0.999 == 1 | == 0 | 1,000 == 1 | 12 == 1,2 | 1e400 == 10 | 0.33 == 1/3
 \frac{1}{3} == 0.3333 | 3.14 == \pi | 50 == 0.5 | 50 == 50\frac{1}{2} | 100 == 10^{3} | 25 == 5^2+1
 x+1 == x-1 | 2x == 2 | xy == x+y | (1,2) == (2,1) | (1,2) == 12 | 12 == {1,2} | (0,1) == [0,1]
 [0,1) == (0,1) | 1011_2 == 1011 | 1011_2 == 1011_3 | A == B
+\frac{1}{20!} == \frac{1}{21!} | (\frac{1}{2})^{60} == (\frac{1}{3})^{60}
+\frac{10!}{52!} == \frac{9!}{52!}
+\frac{1}{20!} == 0 | 10^{-30} == 0+10^{-31} | \frac{1}{300!} == \frac{1}{301!}
+\frac{x}{20!} == \frac{x}{21!}
+\frac{\sqrt{2}}{20!} == \frac{\sqrt{2}}{21!} | \frac{\sqrt{2}}{300!} == \frac{\sqrt{2}}{301!}
+(1,\frac{1}{20!}) == (1,\frac{1}{21!}) | x=\frac{1}{20!} == x=\frac{1}{21!} | \pi+10^{-20} == \pi
+\sqrt{2} == 1.41421356 | \pi == 3.14159265 | \sqrt{2} == 1.41421356237309504880 | \pi/3 == 1.047198
+e^{i\pi} == 1 | (1+i)^2 == 2 | i == 1 | 0.\overline{3} == 0.33 | 0.\overline{12} == 0.12
+0.(3) == 3
+5(x) == 5 | 2(ab) == 2 | 9 (million) == 9 | 5 million == 5 | \frac{1}{2}x == \frac12
+\emptyset == 0 | \{0\} == \{\}
+"""
+UNICODE_DIFFERENT = r"""
+3万 == 3 | 10³ == 103 | 10⁻³ == 10^3 | 2½ == 1 | √2 == 2 | √22 == 2\sqrt{2} | （2，1） == (1,2)
+½ == 12 | x₂ == x^2
+５０％ == 5 | ≥3 == \leq 3 | 3：4 == 4:3 | √2x == \sqrt{2x} | ∅ == \infty
 """
 
 
 def pairs(table):
-    cells = [cell for line in table.strip().splitlines() for cell in line.split("|")]
+    cells = [cell for line in table.strip().splitlines() for cell in line.split("|") if line]
     found = [cell.partition("==") for cell in cells]
     return [(given.strip(), truth.strip()) for given, _, truth in found]
 
@@ -61,13 +111,13 @@ def ask(judge, given, truth):
     return asyncio.run(judge.equal(given, truth))
 
 
-@pytest.mark.parametrize(("given", "truth"), pairs(EQUAL))
+@pytest.mark.parametrize(("given", "truth"), pairs(EQUAL + UNICODE_EQUAL))
 def test_answers_that_mean_the_same_are_equal_in_both_directions(judge, given, truth):
     assert ask(judge, given, truth).equal
     assert ask(judge, truth, given).equal
 
 
-@pytest.mark.parametrize(("given", "truth"), pairs(DIFFERENT))
+@pytest.mark.parametrize(("given", "truth"), pairs(DIFFERENT + UNICODE_DIFFERENT))
 def test_answers_that_mean_something_else_differ(judge, given, truth):
     assert not ask(judge, given, truth).equal
 

@@ -8,31 +8,17 @@ Units, degrees, dollar signs and spacing carry no value and go; a percent sign s
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
-SYMBOLS = str.maketrans(
-    {
-        "\u2212": "-",
-        "\u2013": "-",
-        "\u00d7": r"\times ",
-        "\u00b7": r"\cdot ",
-        "\u00f7": "/",
-        "\u00b0": r"^\circ",
-        "\u03c0": r"\pi ",
-        "\u221e": r"\infty ",
-        "\u222a": r"\cup ",
-        "\u2208": r"\in ",
-        "\u00b1": r"\pm ",
-        "\u2264": r"\le ",
-        "\u2265": r"\ge ",
-        "\u00b2": "^2",
-        "\u00b3": "^3",
-        "\u00a0": " ",
-        "\n": " ",
-    }
-)
+from rolecall.grading.math.symbols import write_latex
+
 MOST_CHARS = 2_000  # of what is read as an answer
 WORDS = r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*+"
+SAME = {"varnothing": "emptyset", "empty": "emptyset", "leq": "le", "leqslant": "le", "geq": "ge"}
+SAME |= {"geqslant": "ge", "neq": "ne", "lt": "<", "gt": ">"}
+SAME_NAME = re.compile(r"\\(" + "|".join(SAME) + r")(?![A-Za-z])")
 REPLACEMENTS = [
+    (re.compile(r"[\n\xa0]"), " "),
     (re.compile(r"\\!\s*"), ""),
     (re.compile(r"(?<!\\)\\[()\[\]]"), " "),
     (re.compile(r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
@@ -42,7 +28,8 @@ REPLACEMENTS = [
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     (
         re.compile(
-            r"(?<!\s)\s*+\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])"
+            r"(?:(?<!\s)\s*+\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z]))"
+            r"(?:\s*+(?:" + WORDS + r"\{[CF]\}|[CF](?![A-Za-z])))?"
         ),
         "",
     ),
@@ -51,18 +38,42 @@ REPLACEMENTS = [
         re.compile(r"(?:,|(?<!\s))\s*+" + WORDS + r"\{\s*+,?+\s*+(?:and|or)\s*+\}"),
         ",",
     ),
+    (re.compile(r"(?<=\d)\s*+(?:" + WORDS + r"\{\s*+)?per ?cent(?![A-Za-z])\}?"), r"\%"),
+    (re.compile(r"\\\{\s*+\\\}"), r"\\emptyset "),
 ]
+# 0.1\overline{6}, 0.1\dot{6}, 0.1(6): digits that repeat, and those before them.
+REPEATING = re.compile(
+    r"(?<![\d.,])(\d*+)\.(\d*+)(?:\\(?:overline|bar|dot)\s*+\{(\d++)\}|\((\d++)\))(?![\d_.])"
+)
 SCALE = r"(?:thousand|million|billion|trillion|hundred|dozen)"
 NO_UNIT = r"(?:" + SCALE + r"|sqrt|sinh|cosh|tanh|arc|alpha|beta|gamma|delta|theta|lambda|omega)"
 UNIT_TEXT = re.compile(
     r"(?<=[\w)}\]])\s*(?:" + WORDS + r"\{(?!\s*" + SCALE + r")[^{}]*\}(?:\^\{?-?\d\}?)?\s*)+$"
 )
+# What stands in front of a unit: a number, or a product, power or root of numbers.
+VALUE = (
+    r"(?:[A-Za-z]\s*+=\s*+)?[+-]?(?=[\d.\\])(?:\d[\d.,]*+|\.\d++|\\frac\s?(?:\{[^{}]*+\}|\d){2}"
+    r"|\\sqrt(?:\{[^{}]*+\}|\d)|\\(?:pi|times|cdot)(?![A-Za-z])|\^(?:\{[+-]?\d++\}|\d)|[/*+ -])++"
+)
+SHORT = (
+    r"[ck]?m|mm|ft|in|kg|mg|lbs?|oz|mph|hrs?|min|sec|deg|pm|am|mL|ml|yd|sq|cu|Hz|USD|EUR|cup|day"
+    r"|ton"
+)
 # A bare word after a plain number is a unit if it is too long for a product of variables.
 UNIT_WORD = re.compile(
-    r"^([+-]?\.?\d[\d.,]*(?:/\d+)?)\s*(?!" + NO_UNIT + r")"
-    r"(?:[A-Za-z]{4,}|[ck]?m|mm|ft|in|kg|mg|lbs?|oz|mph|hrs?|min|sec|deg|pm|am)"
+    rf"^({VALUE})\s*(?!{NO_UNIT})"
+    rf"(?:[A-Za-z]{{4,}}|{SHORT})"
     r"(?:[\s/]+[A-Za-z.]+|\^\{?\d\}?)*$"
 )
+UNIT_IN_BRACKETS = re.compile(
+    rf"^({VALUE})\(\s*+(?!{NO_UNIT})"
+    rf"(?:(?:{SHORT})\s*+|(?=[^()]*?[A-Za-z]{{4}})[A-Za-z][A-Za-z ./-]*+)\)$"
+)
+# Words of other scripts, unless they are a scale (hundred, thousand, ten thousand, ...).
+UNIT_ABROAD = re.compile(
+    rf"^({VALUE})(?![十百千万萬亿億兆만억])[^\W\d_\x00-\x7f][^\W\d\x00-\x1f!-@\[-~]*+$"
+)
+UNITS = (UNIT_WORD, UNIT_IN_BRACKETS, UNIT_ABROAD)
 SPACES = re.compile(r"(\\\\)\s*|(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=\d)|\s+")
 
 
@@ -73,12 +84,29 @@ def tidy(answer: str) -> str:
     """
     if len(answer) > MOST_CHARS:
         return answer.strip()
-    text = answer.translate(SYMBOLS).strip()
+    text = SAME_NAME.sub(_same_name, write_latex(answer)).strip()
     for pattern, replacement in REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _strip_end(text)
-    text = UNIT_WORD.sub(r"\1", UNIT_TEXT.sub("", text))
+    text = UNIT_TEXT.sub("", text)
+    for unit in UNITS:
+        text = unit.sub(r"\1", text)
+    text = REPEATING.sub(_fraction, text)
     return SPACES.sub(_space, _strip_end(text)).strip()
+
+
+def _same_name(match: re.Match[str]) -> str:
+    name = SAME[match[1]]
+    return name if name in "<>" else f"\\{name}"
+
+
+def _fraction(match: re.Match[str]) -> str:
+    """Write a decimal whose last digits repeat as a fraction: 0.1\\overline{6} is 1/6."""
+    before, repeated = match[1] + match[2], match[3] or match[4]
+    nines = (10 ** len(repeated) - 1) * 10 ** len(match[2])
+    value = Fraction(int(before + repeated) - int(before or "0"), nines)
+    over, under = value.numerator, value.denominator
+    return str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
 
 
 def _strip_end(text: str) -> str:

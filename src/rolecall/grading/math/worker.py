@@ -14,13 +14,21 @@ import json
 import logging
 import math
 import os
+import re
 import resource
 import sys
+from fractions import Fraction
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rolecall.runtime.parent import end_with_parent
 
+DIGITS = 200  # after the point, to which formulas are evaluated
+RELATIVE_DIGITS = 30
+# Not before a percent sign, where math-verify reads plain numbers alone.
+DECIMAL = re.compile(
+    r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})++|\d*+)\.\d++(?![\d.]|\s*+\\?%)|(?<=,)\d*+\.\d++(?![\d.])"
+)
 UNRELATED = "987654321"  # an answer that no reference should have trouble differing from
 
 
@@ -35,21 +43,84 @@ def compare(given: str | None, truth: str) -> str:
         verify(gold, _parse(UNRELATED), timeout_seconds=None)
         return "readable" if verify(gold, gold, timeout_seconds=None) else "unreadable"
     answer = _parse(given)
+    if _equal(gold, answer):
+        return "equal"
+    # i is read as a variable, and may be the imaginary unit.
+    units = [_with_imaginary_unit(parsed) for parsed in (gold, answer)]
+    return "equal" if units != [gold, answer] and _equal(*units) else "different"
+
+
+def _equal(gold: list[Any], answer: list[Any]) -> bool:
+    """Compare as math-verify does, but exactly: for it, numbers that are near are equal."""
+    from math_verify import verify
+
+    exact = [_rational(parsed) for parsed in (gold, answer)]
+    if None not in exact:
+        return exact[0] == exact[1]
     # math-verify is not symmetric about assignments; equality is.
-    equal = verify(gold, answer, timeout_seconds=None) or verify(answer, gold, timeout_seconds=None)
-    return "equal" if equal else "different"
+    pairs = ((gold, answer), (answer, gold))
+    equal = any(verify(*p, numeric_precision=DIGITS, timeout_seconds=None) for p in pairs)
+    return equal and not _differ_relatively(gold, answer)
 
 
-def _parse(answer: str) -> list[object]:
-    """LaTeX only: math-verify's other reader hands text to a parser that runs Python."""
+def _rational(parsed: list[Any]) -> Any:
+    """Return the value of a formula that is a rational number, else None.
+
+    A percentage is none: 50% equals 50 as well as 0.5.
+    """
+    from sympy import Expr, Rational, UnevaluatedExpr
+
+    formula = parsed[0] if parsed else None
+    if not isinstance(formula, Expr) or formula.free_symbols or formula.has(UnevaluatedExpr):
+        return None
+    value = formula.doit()
+    return value if isinstance(value, Rational) else None
+
+
+def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
+    """Whether two numbers differ by a factor, however small both are."""
+    from sympy import Expr, UnevaluatedExpr
+
+    both = [parsed[0] for parsed in (gold, answer) if parsed]
+    if len(both) < 2 or any(
+        not isinstance(one, Expr) or one.free_symbols or one.has(UnevaluatedExpr) for one in both
+    ):
+        return False
+    if not all(one.is_finite and one.is_nonzero for one in both):
+        return False
+    factor = (both[0] / both[1]).evalf(RELATIVE_DIGITS)
+    return bool(abs(factor - 1) > 10 ** -(RELATIVE_DIGITS - 5))
+
+
+def _with_imaginary_unit(parsed: list[Any]) -> list[Any]:
+    from sympy import Basic, I
+
+    def replaced(formula: Any) -> Any:
+        if not isinstance(formula, Basic):
+            return formula
+        return formula.subs({symbol: I for symbol in formula.free_symbols if str(symbol) == "i"})
+
+    return [replaced(formula) for formula in parsed]
+
+
+def _parse(answer: str) -> list[Any]:
+    """Read LaTeX only: math-verify's other reader hands text to a parser that runs Python.
+
+    Decimals are read as fractions, because math-verify rounds them.
+    """
     from math_verify import LatexExtractionConfig, parse
 
     return parse(
-        f"${answer}$",
+        f"${DECIMAL.sub(_fraction, answer)}$",
         extraction_config=[LatexExtractionConfig()],
         fallback_mode="no_fallback",
         parsing_timeout=None,
     )
+
+
+def _fraction(match: re.Match[str]) -> str:
+    value = Fraction(match[0].replace(",", ""))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def serve(requests: IO[str], replies: IO[str], *, time_s: float, memory_bytes: int) -> None:
