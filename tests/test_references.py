@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rolecall.cli.stage_list import declared, read
+from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.references import as_written
 from rolecall.storage.run_folder import RunFolder, changes_between, resolved
@@ -89,3 +90,54 @@ def test_stages_are_declared_with_their_references(tmp_path, monkeypatch):
         resolved(part.config) for part in read(file, [])
     ]
     assert declared(again) == text
+
+
+@pytest.mark.parametrize(
+    ("system", "problem"),
+    [
+        ("Solve ${x}^2$.", "Interpolation key 'x' not found: the config has no such key"),
+        ("Say ${answer", "the text after ${ is no reference"),
+        ("Say ${}.", "the text after ${ is no reference"),
+        ("Say ${to:whom}.", "Unsupported interpolation type to"),
+        ("${oc.env:NO_SUCH_STYLE}", "the environment variable NO_SUCH_STYLE is not set; set it"),
+    ],
+)
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_broken_reference_is_told_with_file_line_key_and_a_way_to_write_it(
+    tmp_path, system, problem, quote
+):
+    path = tmp_path / "mine.yaml"
+    text = "extends: math\nteam:\n  solver:\n    system: "
+    path.write_text(f"{text}{quote}{system}{quote}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    [line] = caught.value.problems
+    assert line.startswith(f"{path}:4: team.solver.system: {problem}")
+    assert r"write \${ (inside double quotes \\${)" in line
+    escaped = system.replace("${", r"\\${" if quote == '"' else r"\${")
+    path.write_text(f"{text}{quote}{escaped}{quote}\n")
+    assert load(path).team["solver"].system == system
+
+
+def test_all_broken_references_are_told_at_once_where_they_stand(tmp_path):
+    base, path = tmp_path / "base.yaml", tmp_path / "mine.yaml"
+    base.write_text("extends: math\nteam:\n  solver: {system: '${x}'}\n")
+    path.write_text("extends: base.yaml\n\npolicies: {small: {base: 'tiny:${y}'}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path, ["trainer.seed=${z}"])
+    starts = [line.partition(": Interp")[0] for line in caught.value.problems]
+    assert sorted(starts) == sorted(
+        [
+            f"{base}:3: team.solver.system",
+            f"{path}:3: policies.small.base",
+            "command line: trainer.seed",
+        ]
+    )
+
+
+def test_a_broken_reference_of_an_extended_file_is_told_of_that_file(tmp_path):
+    base, path = tmp_path / "base.yaml", tmp_path / "mine.yaml"
+    base.write_text("extends: math\nteam:\n  solver: {system: 'a ${x'}\n")
+    path.write_text("extends: base.yaml\n")
+    with pytest.raises(ConfigError, match=r"base\.yaml:3: team\.solver\.system: "):
+        load(path)

@@ -18,7 +18,7 @@ from rolecall.config import registry, stages
 from rolecall.config.errors import ConfigError, explain, wrong_entries
 from rolecall.config.merging import NAMED, over
 from rolecall.config.places import Places, places_of
-from rolecall.config.references import references_in
+from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
 from rolecall.errors import first_line
 
@@ -67,12 +67,17 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         with _located(files, overrides or []):
             loaded, given, stage = stages.chosen(loaded, overrides or [])
         merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, given)))
+        with _located(files, overrides or []):
+            if problems := problems_in(merged):
+                raise ConfigError(*problems)
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(
                 f"{', '.join(missing)}: the file leaves it open (???); write a value there, "
                 "or KEY=VALUE on the command line"
             )
         plain = OmegaConf.to_container(merged, resolve=True)
+    except BROKEN as error:
+        raise _broken(error, files, overrides or []) from error
     except READING as error:
         raise _unreadable(error, path) from error
     places = places_of(files, given)
@@ -101,6 +106,8 @@ def load_stages(path: Path, overrides: list[str] | None = None) -> list[StageCon
         loaded = read_files(path, files)
         with _located(files, overrides or []):
             return stages.listed(loaded, overrides or [])
+    except BROKEN as error:
+        raise _broken(error, files, overrides or []) from error
     except READING as error:
         raise _unreadable(error, path) from error
 
@@ -113,12 +120,19 @@ def _check_form(overrides: list[str]) -> None:
 
 @contextmanager
 def _located(files: dict[str, Path], overrides: list[str]) -> Iterator[None]:
-    """Problems of the list of stages, each with its line."""
+    """Name the file and the line of each problem that is raised inside."""
     try:
         yield
     except ConfigError as error:
         places = places_of(files, overrides)
         raise ConfigError(*map(places.located, error.problems)) from error
+
+
+def _broken(
+    error: OmegaConfBaseException, files: dict[str, Path], overrides: list[str]
+) -> ConfigError:
+    """Return the problem of a text with a broken reference, with its file and line."""
+    return ConfigError(places_of(files, overrides).located(describe(error)))
 
 
 def _unreadable(error: Exception, path: Path) -> ConfigError:
@@ -139,10 +153,14 @@ def _unreadable(error: Exception, path: Path) -> ConfigError:
 
 def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictConfig:
     """A file over the one that it extends; notes in `files` all that are read, the first first."""
-    found = OmegaConf.load(path)
+    name = path.name if path.parent == RECIPES else str(path)
+    try:
+        found = OmegaConf.load(path)
+    except BROKEN as error:
+        raise _broken(error, {name: path}, []) from error
     if not isinstance(found, DictConfig):
         raise ConfigError(f"{path} is not a mapping of keys to values; write lines of `key: value`")
-    base, name = found.pop("extends", None), path.name if path.parent == RECIPES else str(path)
+    base = found.pop("extends", None)
     if base is None:
         files[name] = path
         return found

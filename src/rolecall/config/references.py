@@ -10,6 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import Container, OmegaConf
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationKeyError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
+
+from rolecall.errors import first_line
+
 if TYPE_CHECKING:
     from rolecall.config.schema import Config
 
@@ -18,6 +28,7 @@ References = dict[Place, tuple[str, Any]]  # what stands at a place, and its val
 MARK = "${"
 ESCAPED = re.compile(r"(\\*)\$\{")
 _MISSING = object()
+BROKEN = (InterpolationResolutionError, GrammarParseError)  # errors of a text that holds ${
 
 
 def references_in(unresolved: Any, config: Config) -> References:
@@ -42,6 +53,36 @@ def as_written(config: Config) -> dict[str, Any]:
         if _value_at(dumped, place) == value
     }
     return {key: _written(value, (key,), texts) for key, value in dumped.items()}
+
+
+def problems_in(merged: Container) -> list[str]:
+    """Return a line for each text whose references cannot be resolved, beginning with its key."""
+    found = []
+    for place, _ in _texts(OmegaConf.to_container(merged, resolve=False)):
+        here: Any = merged
+        try:
+            for part in place:
+                here = here[part]
+        except BROKEN as error:
+            found.append(describe(error, key=".".join(map(str, place))))
+    return found
+
+
+def describe(error: OmegaConfBaseException, *, key: str = "") -> str:
+    """Say what is wrong with a reference, and how to write the same characters as plain text."""
+    words = first_line(error)
+    if isinstance(error, InterpolationKeyError):
+        reason = f"{words}: the config has no such key"
+    elif "Environment variable" in words:
+        name = words.partition("'")[2].partition("'")[0]
+        default = f"${{oc.env:{name},DEFAULT}}"
+        reason = f"the environment variable {name} is not set; set it, or write {default}"
+    elif isinstance(error, GrammarParseError):
+        reason = f"the text after ${{ is no reference ({words})"
+    else:
+        reason = words
+    hint = r"where ${ is plain text, write \${ (inside double quotes \\${)"
+    return f"{key or error.full_key}: {reason}; {hint}"
 
 
 def _written(value: Any, place: Place, texts: dict[Place, str]) -> Any:
