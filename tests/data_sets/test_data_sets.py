@@ -97,10 +97,10 @@ def test_references_that_are_compared_as_text_are_told(tmp_path):
 
 
 def test_all_bad_rows_are_told_by_file_and_line_and_nothing_is_left(tmp_path):
-    rows = [*sums(1), {"question": "?"}, *sums(2), {"answer": "4"}]
+    rows = [*sums(1), {"question": "?"}, {"answer": "4"}]
     bad = write(tmp_path / "train.jsonl", rows)
     folder = tmp_path / "out"
-    with pytest.raises(ValueError, match=r"train.jsonl:2: no truth .*train.jsonl:4: no question"):
+    with pytest.raises(ValueError, match=r"train.jsonl:2: no truth .*train.jsonl:3: no question"):
         prepare(DATA_SETS["gsm8k"], {"train": [bad]}, folder)
     assert not folder.exists()
     many = write(tmp_path / "train.jsonl", [{"question": "?"}] * 25)

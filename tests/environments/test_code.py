@@ -179,7 +179,7 @@ def test_references_that_fail_their_own_tests_are_counted_before_a_run(tmp_path,
         MBPP,
         MBPP | {"task_id": 3, "code": "def plus(a, b=1):\n    return a"},
         STDIN | {"id": "right", "solutions": json.dumps([good, "print(0)"])},
-        STDIN | {"id": "wrong", "solution": fence("print(0)")},
+        STDIN | {"question": "Twice?", "id": "wrong", "solution": fence("print(0)")},
         STDIN | {"id": "another language", "solutions": ["int main() { return 0; }"]},
     ]
     path = tmp_path / "rows.jsonl"
@@ -217,6 +217,7 @@ def test_an_mbpp_prompt_shows_the_header_and_one_test(tmp_path):
         ({"question": "x"}, "no tests are known by these columns: question"),
         ({"inputs": ["1"], "outputs": ["1"]}, "no question"),
         ({"question": "x", "inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
+        ({"question": "x", "inputs": [], "outputs": []}, "inputs and outputs are empty"),
         ({"question": "x", "inputs": ["1"]}, "outputs must be a list, got NoneType"),
         ({"question": "x", "inputs": "1", "outputs": "2"}, "inputs must be a list, got str"),
         ({"text": "x", "test_list": ["assert f(1)"], "code": "g = 1"}, "calls no function"),
@@ -224,7 +225,7 @@ def test_an_mbpp_prompt_shows_the_header_and_one_test(tmp_path):
 )
 def test_a_row_without_tests_is_named_with_its_line(tmp_path, row, told):
     with pytest.raises(ValueError, match=f"jsonl:2: .*{told}"):
-        rows(tmp_path, STDIN, row)
+        rows(tmp_path, STDIN, row, row)
 
 
 # --- the world ---

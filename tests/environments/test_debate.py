@@ -74,7 +74,7 @@ def test_rows_of_files_are_read_and_bad_ones_named(tmp_path):
         (rows[0] | {"side": "no"}, "side is 'no'"),
     ):
         file = tmp_path / "bad.jsonl"
-        file.write_text(json.dumps(rows[1]) + "\n" + json.dumps(bad))
+        file.write_text("\n".join(map(json.dumps, [rows[1], bad, bad])))
         with pytest.raises(ValueError, match=rf"bad.jsonl:2: {told}"):
             environment(train=str(file)).tasks("train")
 

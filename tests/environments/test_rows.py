@@ -10,6 +10,7 @@ import pytest
 
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import duplicate_questions, math_tasks
+from rolecall.environments.search.rows import search_tasks
 from rolecall.rows.files import read_rows
 from rolecall.rows.places import choose, locate
 from rolecall.types import Episode, Task
@@ -149,11 +150,106 @@ def test_repeated_ids_are_made_unique(tmp_path):
     ],
 )
 def test_a_row_without_question_or_truth_is_reported_with_file_and_line(tmp_path, row, told):
-    path = write(tmp_path / "rows.jsonl", {"prompt": "q", "answer": "1"}, row)
+    path = write(tmp_path / "rows.jsonl", {"prompt": "q", "answer": "1"}, row, row)
     with pytest.raises(ValueError, match=told) as caught:
         math_tasks(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None, [], [""], float("nan")])
+def test_rows_without_a_truth_are_left_out_and_counted_in_one_line(tmp_path, caplog, blank):
+    rows = [{"prompt": f"q{n}", "answer": str(n)} for n in range(1, 4)]
+    rows[1]["answer"] = blank
+    path = write(tmp_path / "rows.jsonl", *rows, {"prompt": " ", "answer": "5"})
+    tasks = math_tasks(path)
+    assert [(task.id, task.answer) for task in tasks] == [("rows-1", "1"), ("rows-3", "3")]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{path}:2: no truth in ")
+    assert line.endswith("rows without a question or a truth are left out (2 of 4)")
+
+
+def test_a_file_without_rows_says_so_whatever_its_form(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table({"question": pyarrow.array([], pyarrow.string())}), path)
+    (tmp_path / "rows.json").write_text("[]")
+    (tmp_path / "rows.jsonl").write_text("\n\n")
+    for file in tmp_path.iterdir():
+        with pytest.raises(ValueError, match=rf"{re.escape(str(file))}:1: the file holds no rows"):
+            MathEnvironment(train=str(file)).tasks("train")
+
+
+def lines_of(caplog, path, *rows, read=math_tasks) -> list[str]:
+    read(write(path, *rows))
+    lines = [record.getMessage().removeprefix(f"{path}: ") for record in caplog.records]
+    caplog.clear()
+    return lines
+
+
+QUESTION = {"question": "Which is even?", "answer": "B"}
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({"options": ["3", "4"]}, "options"),
+        ({"choices": {"text": ["three", "four"], "label": ["A", "B"]}}, "choices"),
+        ({"Body": "Ann has two."}, "Body"),
+        ({"context": "A page."}, "context"),
+        ({"label": 1}, "label"),
+        ({"image": {"bytes": None, "path": "a.png"}}, "image"),
+        ({"messages": [{"role": "user", "content": "0 + 1?"}]}, "messages"),
+        ({"messages": json.dumps([{"role": "user", "content": "0 + 1?"}])}, "messages"),
+        ({"conversations": [{"from": "human", "value": "0 + 1?"}]}, "conversations"),
+    ],
+)
+def test_columns_that_change_what_a_row_means_are_named_if_nobody_sees_them(
+    tmp_path, caplog, row, column
+):
+    [line] = lines_of(caplog, tmp_path / "rows.jsonl", QUESTION | row, QUESTION)
+    assert line.startswith(f"columns that are not used, with their rows: `{column}` (1). ")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Which is even?\nA) 3\nB) 4", "options": ["3", "4"]},
+        {"question": "Ann has  two.\nHow many?", "Body": "Ann has two."},
+        {"options": None, "choices": [], "body": "", "images": [], "messages": None},
+        {"label": "B"},
+        {
+            "messages": [
+                {"role": "system", "content": "Answer."},
+                {"role": "user", "content": "Which is even? Box it."},
+                {"role": "assistant", "content": "B"},
+            ]
+        },
+        {"level": 3, "url": "u", "solution": "It is B."},
+    ],
+)
+def test_columns_that_are_shown_or_change_nothing_are_not_named(tmp_path, caplog, row):
+    assert lines_of(caplog, tmp_path / "rows.jsonl", QUESTION | row) == []
+
+
+def test_passages_that_are_to_be_searched_for_are_not_named(tmp_path, caplog):
+    row = QUESTION | {"context": "A page."}
+    assert lines_of(caplog, tmp_path / "rows.jsonl", row, read=search_tasks) == []
+
+
+def test_a_file_whose_rows_mostly_ask_the_same_is_told(tmp_path, caplog):
+    rows = [
+        {"prompt": "Box it.", "messages": json.dumps([{"role": "user", "content": f"{n} + 1?"}]),
+         "ground_truth": str(n + 1)}
+        for n in range(5)
+    ]  # fmt: skip
+    unused, same = lines_of(caplog, tmp_path / "rows.jsonl", *rows)
+    assert "`messages` (5)" in unused
+    assert same.startswith("5 of 5 rows ask the same question: 'Box it.'")
+    different = [row | {"prompt": f"q{n}"} for n, row in enumerate(rows[:3])]
+    assert len(lines_of(caplog, tmp_path / "rows.jsonl", *different, *rows[3:])) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,6 +261,8 @@ def test_a_row_without_question_or_truth_is_reported_with_file_and_line(tmp_path
         (b'\n\n[{"a": 1}, 5', 3),
         (b'[{"a": 1}, 5]', 2),
         (b"", 1),
+        (b" \n[]\n", 1),
+        (b"[\n]", 1),
         (b"PAR1 and no more", 1),
         (b"\x1f\x8b and no more", 1),
         (gzip.compress(b'{"a": 1}\n' * 50_000)[:-20], 50_001),

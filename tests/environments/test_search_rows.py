@@ -82,12 +82,13 @@ def test_repeated_ids_are_made_unique(tmp_path):
         ({"question": " ", "answer": "a"}, "no question"),
         ({"prompt": [{"role": "system", "content": "s"}], "answer": "a"}, "no question"),
         ({"question": "q"}, "no truth"),
-        ({"question": "q", "answer": ""}, "truth ''"),
-        ({"question": "q", "golden_answers": []}, r"truth \[\]"),
+        ({"question": "q", "answer": ""}, "no truth"),
+        ({"question": "q", "golden_answers": []}, "no truth"),
+        ({"question": "q", "reward_model": {"ground_truth": {"target": []}}}, "no truth"),
     ],
 )
 def test_a_row_without_question_or_truth_is_named_by_file_and_line(tmp_path, row, told):
-    path = write(tmp_path / "rows.jsonl", {"question": "q", "answer": "a"}, row)
+    path = write(tmp_path / "rows.jsonl", {"question": "q", "answer": "a"}, row, row)
     with pytest.raises(ValueError, match=told) as caught:
         search_tasks(path)
     assert str(caught.value).startswith(f"{path}:2: ")

@@ -92,7 +92,7 @@ def test_rows_name_their_columns_and_columns_within_columns(tmp_path):
 )  # fmt: skip
 def test_a_row_without_question_or_reference_is_an_error_that_names_file_and_row(tmp_path, row):
     path = tmp_path / "texts.jsonl"
-    path.write_text("\n".join(map(json.dumps, [{"question": "q", "reference": "r"}, row])))
+    path.write_text("\n".join(map(json.dumps, [{"question": "q", "reference": "r"}, row, row])))
     with pytest.raises(ValueError, match=r"texts\.jsonl:2: "):
         TextEnvironment(str(path)).tasks("train")
 

@@ -148,7 +148,7 @@ def test_rows_bring_their_own_facts(tmp_path):
 )  # fmt: skip
 def test_a_malformed_row_is_an_error_that_names_file_and_row(tmp_path, row):
     path = tmp_path / "shop.jsonl"
-    path.write_text('{"question": "q", "answer": "a"}\n' + json.dumps(row))
+    path.write_text('{"question": "q", "answer": "a"}\n' + f"{json.dumps(row)}\n" * 2)
     with pytest.raises(ValueError, match=r"shop\.jsonl:2: "):
         ToolUseEnvironment(str(path)).tasks("train")
 

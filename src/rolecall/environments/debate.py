@@ -17,7 +17,7 @@ from rolecall.interfaces.environment import ENDLESS, World
 from rolecall.rows.files import Row
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, LazyTasks, gather, generates, listed
-from rolecall.rows.tasks import read_tasks
+from rolecall.rows.tasks import IncompleteRowError, read_tasks
 from rolecall.seeding import seed_of
 from rolecall.types import Episode, Task
 
@@ -80,7 +80,7 @@ def _propositions(path: Path) -> list[Task]:
     def make(row: Row, name: str) -> Task:
         text, side = row.get("proposition"), row.get("side")
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"no proposition; columns: {', '.join(row)}")
+            raise IncompleteRowError(f"no proposition; columns: {', '.join(row)}")
         if side is not None and side not in SIDES:
             raise ValueError(f"side is {side!r}, not for or against")
         info = {k: v for k, v in row.items() if k not in ("proposition", "side", "id")}

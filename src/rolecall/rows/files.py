@@ -26,10 +26,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Each row with its number from 1 (for JSON Lines the line's number).
 
-    Raises ValueError that names file and row for the first row that cannot be read.
+    Raises ValueError that names file and row for the first row that cannot be read, and for a
+    file without rows.
     """
     with path.open("rb") as head:
         zipped = head.read(2) == GZIP
+    is_empty = True
     with gzip.open(path) if zipped else path.open("rb") as stream:
         file = cast(BinaryIO, stream)
         try:
@@ -37,7 +39,11 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
             file.seek(0)
         except (OSError, EOFError) as error:
             raise ValueError(f"{path}:1: not a readable gzip file: {error}") from error
-        yield from _parquet(file, path) if start == PARQUET else _json(file, path)
+        for row in _parquet(file, path) if start == PARQUET else _json(file, path):
+            is_empty = False
+            yield row
+    if is_empty:
+        raise ValueError(f"{path}:1: the file holds no rows")
 
 
 def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
@@ -57,21 +63,19 @@ def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
-    number, empty = 0, True
+    number, first = 0, True
     try:
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if not text.strip():
                 continue
-            if empty and text.lstrip().startswith(b"["):
+            if first and text.lstrip().startswith(b"["):
                 yield from _array(b"\n" * (number - 1) + text + file.read(), path)
                 return
-            empty = False
+            first = False
             yield number, _row(_parse(text.strip(), path, line=number), path, number=number)
     except (OSError, EOFError) as error:  # a cut gzip file
         raise ValueError(f"{path}:{number + 1}: {error}") from error
-    if empty:
-        raise ValueError(f"{path}:1: the file holds no rows")
 
 
 def _array(text: bytes, path: Path) -> Iterator[tuple[int, Row]]:

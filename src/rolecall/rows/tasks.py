@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rolecall.rows.file_check import FileCheck
 from rolecall.rows.files import Row, read_rows
 from rolecall.types import Task
 
 log = logging.getLogger(__name__)
+notices = logging.getLogger("rolecall.notices")
 
 Make = Callable[[Row, str], Task]  # (row, its id) -> its task; ValueError for a row that has none
 
 
-def read_tasks(path: Path, make: Make, *, ids: Sequence[str] = ("id",)) -> list[Task]:
-    """One task a row. Raises ValueError naming file and row for a row that `make` refuses."""
-    tasks = []
+class IncompleteRowError(ValueError):
+    """A row has no question or no truth; the other rows of its file can still be used."""
+
+
+def read_tasks(
+    path: Path, make: Make, *, ids: Sequence[str] = ("id",), unseen: Collection[str] = ()
+) -> list[Task]:
+    """Read one task from each row, and report what is odd about the file.
+
+    Rows without a question or a truth are left out and counted, unless most rows are. `unseen`:
+    columns that agents are not meant to see. Raises ValueError naming file and row for a row that
+    `make` refuses.
+    """
+    tasks: list[Task] = []
+    first, num_incomplete = "", 0
+    check = FileCheck(path, unseen=unseen)
     for name, place, row in named_rows(path, ids=ids):
         try:
-            tasks.append(make(row, name))
+            task = make(row, name)
+        except IncompleteRowError as error:
+            first, num_incomplete = first or f"{place}: {error}", num_incomplete + 1
+            continue
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
+        tasks.append(task)
+        check.add(row, task)
+    total = len(tasks) + num_incomplete
+    if num_incomplete > len(tasks):
+        like = f" ({num_incomplete:,} of {total:,} rows are like it)" if total > 1 else ""
+        raise ValueError(f"{first}{like}")
+    if num_incomplete:
+        notices.warning(
+            "%s; rows without a question or a truth are left out (%s of %s)",
+            first,
+            f"{num_incomplete:,}",
+            f"{total:,}",
+        )
+    check.report()
     return tasks
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, white space, or a list of these alone."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_blank, value))
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
 def named_rows(path: Path, *, ids: Sequence[str] = ("id",)) -> Iterator[tuple[str, str, Row]]:

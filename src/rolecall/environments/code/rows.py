@@ -21,7 +21,7 @@ from typing import Any
 
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
 from rolecall.rows.files import Row
-from rolecall.rows.tasks import read_tasks
+from rolecall.rows.tasks import IncompleteRowError, read_tasks
 from rolecall.tags import find_program
 from rolecall.types import Task
 
@@ -46,7 +46,8 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     holds entry_point ("" for a program that reads and prints), prelude, completes (the prompt is
     the beginning of the program), examples, reference if the row has a solution, and other columns.
 
-    Raises ValueError naming file and row for a row that is none of these.
+    Rows without a question or tests are left out, unless most are. Raises ValueError naming file
+    and row for a row that is none of these.
     """
     known = source or path.name.partition(".")[0]
     return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
@@ -136,7 +137,9 @@ def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
             raise ValueError("assert_case without fn_name: whose function is asserted on?")
         return _question(row), {"tests": _list(found, "assert_case")}, info
     inputs, outputs = _list(found, "inputs"), _list(found, "outputs")
-    if len(inputs) != len(outputs) or not inputs:
+    if not inputs and not outputs:
+        raise IncompleteRowError("inputs and outputs are empty")
+    if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs")
     if not name:
         return _question(row), {"inputs": _texts(inputs), "outputs": _texts(outputs)}, info
@@ -170,7 +173,7 @@ def _truth(row: Row) -> dict[str, Any]:
             read = _value(value) if isinstance(value, str) else value
             if isinstance(read, dict) and ("inputs" in read or "assert_case" in read):
                 return read
-    raise ValueError(f"no tests are known by these columns: {', '.join(row)}")
+    raise IncompleteRowError(f"no tests are known by these columns: {', '.join(row)}")
 
 
 def _question(row: Row) -> str:
@@ -181,7 +184,7 @@ def _question(row: Row) -> str:
             value = users[-1].get("content") if users else None
         if isinstance(value, str) and value.strip():
             return value.strip()
-    raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+    raise IncompleteRowError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
 
 
 def _list(found: dict[str, Any], column: str) -> list[Any]:

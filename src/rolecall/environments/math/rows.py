@@ -22,7 +22,7 @@ from typing import Any
 
 from rolecall.grading.math.answers import extract, references
 from rolecall.rows.files import Row
-from rolecall.rows.tasks import given_id, read_tasks
+from rolecall.rows.tasks import IncompleteRowError, given_id, is_blank, read_tasks
 from rolecall.types import Task
 
 QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
@@ -54,7 +54,8 @@ def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     {"question": "1 + 1?", "answer": "It is 2.\\n#### 2", "level": 1} in sums.jsonl, line 4 ->
     Task("sums-4", "1 + 1?", "2", {"level": 1, "solution": "It is 2.\\n#### 2", "source": "sums"})
 
-    Raises ValueError naming file and row for a row without question or truth.
+    Rows without question or truth are left out, unless most are. Raises ValueError naming file and
+    row.
     """
     known = source or path.name.partition(".")[0]
     return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
@@ -88,9 +89,11 @@ def _task(row: Row, name: str, *, source: str) -> Task:
     source_at, stated = _first(row, columns, SOURCES, read=_name)
     id_at, _ = given_id(row, IDS)
     if question is None:
-        raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+        raise IncompleteRowError(
+            f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}"
+        )
     if truth is None:
-        raise ValueError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
+        raise IncompleteRowError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
     used = {question_at, truth_at, source_at, "" if id_at == "extra_info" else id_at}
     info = {column: value for column, value in row.items() if column not in used}
     if truth_at.casefold() == "solution" or "####" in str(row[truth_at]):
@@ -126,7 +129,7 @@ def _question(value: Any, column: str) -> str | None:
 def _truth(value: Any, column: str) -> list[str] | None:
     if column == "solution":
         value = extract(value) if isinstance(value, str) else None
-    if value in (None, "", []):
+    if is_blank(value):
         return None
     return references(value)
 

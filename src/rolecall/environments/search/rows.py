@@ -15,7 +15,7 @@ from typing import Any
 
 from rolecall.grading.qa import targets
 from rolecall.rows.files import Row
-from rolecall.rows.tasks import read_tasks
+from rolecall.rows.tasks import IncompleteRowError, is_blank, read_tasks
 from rolecall.types import Task
 
 QUESTIONS = ("env_kwargs.question", "question", "extra_info.question", "prompt")
@@ -23,6 +23,7 @@ TRUTHS = ("env_kwargs.ground_truth", "reward_model.ground_truth", "golden_answer
 SOURCES = ("data_source", "source")
 IDS = ("id", "_id", "extra_info.index")
 MARK = "Question:"
+FOUND_BY_SEARCH = ("context", "passage")  # columns that agents must not see
 
 
 def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
@@ -31,10 +32,13 @@ def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     {"id": "test_3", "question": "who wrote emma", "golden_answers": ["Jane Austen"]} ->
     Task("test_3", "who wrote emma?", "Jane Austen", {"source": ...})
 
-    Raises ValueError naming file and row for a row without question or truth.
+    Rows without question or truth are left out, unless most are. Raises ValueError naming file and
+    row.
     """
     known = source or path.name.partition(".")[0]
-    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
+    return read_tasks(
+        path, lambda row, name: _task(row, name, source=known), ids=IDS, unseen=FOUND_BY_SEARCH
+    )
 
 
 def _task(row: Row, name: str, *, source: str) -> Task:
@@ -46,13 +50,15 @@ def _task(row: Row, name: str, *, source: str) -> Task:
 
 
 def _first(row: Row, fields: Sequence[str]) -> Any:
-    """The value of the first field that the row has; None if it has none of them."""
+    """Return the value of the first field that holds something; None if none of them does."""
     for field in fields:
         column, _, key = field.partition(".")
         value = row.get(column)
         if key:
             value = value.get(key) if isinstance(value, dict) else None
-        if value is not None:
+        if isinstance(value, dict) and "target" in value and is_blank(value["target"]):
+            continue
+        if not is_blank(value):
             return value
     return None
 
@@ -63,7 +69,9 @@ def _question(row: Row) -> str:
         users = [m for m in found if isinstance(m, dict) and m.get("role") == "user"]
         found = users[-1].get("content") if users else None
     if not isinstance(found, str) or not found.strip():
-        raise ValueError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
+        raise IncompleteRowError(
+            f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}"
+        )
     question = found.rpartition(MARK)[2].strip()  # what is before it are instructions
     return question if question.endswith("?") else f"{question}?"
 
@@ -71,5 +79,5 @@ def _question(row: Row) -> str:
 def _truth(row: Row) -> list[str]:
     found = _first(row, TRUTHS)
     if found is None:
-        raise ValueError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
+        raise IncompleteRowError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
     return targets(found)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rolecall.grading.qa import targets
 from rolecall.rows.files import Row
-from rolecall.rows.tasks import read_tasks
+from rolecall.rows.tasks import IncompleteRowError, is_blank, read_tasks
 from rolecall.types import Task
 
 
@@ -28,7 +28,8 @@ def text_tasks(
     books.jsonl, line 2 -> Task("books-2", "Who wrote Emma?", ["Jane Austen", "Austen"],
     {"year": 1815, "source": "books"}). Without an `answer` column tasks have no answer.
 
-    Raises ValueError naming file and row for a row that lacks one, or that `check` refuses.
+    Rows that lack one are left out, unless most do. Raises ValueError naming file and row for a row
+    that `check` refuses.
     """
     source = {"source": path.name.partition(".")[0]}
     used = {column.partition(".")[0] for column in (question, answer, "id") if column}
@@ -46,7 +47,7 @@ def text_tasks(
 def _text(row: Row, column: str) -> str:
     found = _at(row, column)
     if not isinstance(found, str) or not found.strip():
-        raise ValueError(f"no text in {column!r}; columns: {', '.join(row)}")
+        raise IncompleteRowError(f"no text in {column!r}; columns: {', '.join(row)}")
     return found
 
 
@@ -54,8 +55,8 @@ def _accepted(row: Row, column: str | None) -> str | list[str] | None:
     if column is None:
         return None
     found = _at(row, column)
-    if found is None:
-        raise ValueError(f"nothing in {column!r}; columns: {', '.join(row)}")
+    if is_blank(found):
+        raise IncompleteRowError(f"nothing in {column!r}; columns: {', '.join(row)}")
     accepted = targets(found)
     return accepted[0] if len(accepted) == 1 else accepted
 
