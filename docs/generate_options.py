@@ -89,9 +89,10 @@ another, and case does not matter.
 | data source (else the file's name) | {sources} |
 | id (else the file's name and the row's number) | {ids} |
 
-All other columns are in `Task.info`. For example `{{"question": "1 + 1?", "answer": "2"}}`. A row
-without question or truth is an error that names the file and the line. The other environments say
-in their own tables which columns they read.
+All other columns are in `Task.info`. For example `{{"question": "1 + 1?", "answer": "2"}}`. Rows
+without a question or a truth are left out and counted in one line; where most rows are so, that is
+an error that names the file and the line. The other environments say in their own tables which
+columns they read.
 """
 
 

@@ -85,6 +85,16 @@ def size_of(base: str) -> Size:
     )
 
 
+def context_length(base: str) -> int | None:
+    """Return the most tokens of a row; None where the base's config is not here or names none."""
+    try:
+        config = _config(base)
+    except (OSError, ValueError, KeyError):
+        return None
+    length: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return length
+
+
 def _config(base: str) -> Any:
     """That of the base's files; of a few public models the shapes are known without them."""
     try:

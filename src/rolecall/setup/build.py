@@ -22,6 +22,7 @@ from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
+from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
 from rolecall.setup.ranks import Ranks
 from rolecall.setup.rewards import accounts_of_rewards
 from rolecall.setup.room import check_room
@@ -93,6 +94,7 @@ def _connected(
     barrier = IdleBarrier()
     engines = make_engines(plan, models, tokenizers, barrier, session, gpus)
     context = make_context(plan, opened, tokenizers, engines, barrier)
+    tasks = drop_long_prompts(opened.tasks, config, context.agents, context_lengths(config))
     if session is not None and session.section.workers:
         context.player = make_workers(session, config, engines)
     algorithm_groups = _algorithm_groups(plan, models, context)
@@ -105,9 +107,9 @@ def _connected(
     return Run(
         config=config,
         context=context,
-        sampler=opened.tasks.sampler,
-        test=opened.tasks.test,
-        validation=opened.tasks.validation,
+        sampler=tasks.sampler,
+        test=tasks.test,
+        validation=tasks.validation,
         engine=together(engines),
         publisher=WeightPublisher(
             engines,

@@ -1,0 +1,124 @@
+"""Leaves out the tasks whose prompts no agent's context has room for.
+
+An attempt at such a task fails before anything is sampled, at every visit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rolecall.agents import chat_template
+from rolecall.agents.agent import Agent
+from rolecall.config.errors import ConfigError
+from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
+from rolecall.environments.mixed import Mixture
+from rolecall.models.sizes import context_length
+from rolecall.rollout.task_sampler import TaskSampler
+from rolecall.setup.tasks import Tasks
+from rolecall.setup.validate_options import check_task_sampler
+from rolecall.types import Task
+
+notices = logging.getLogger("rolecall.notices")
+
+
+def context_lengths(config: Config) -> dict[str, int]:
+    """Return the most tokens of a row by policy, without policies for which it is not known."""
+    found: dict[str, int] = {}
+    for name, policy in config.policies.items():
+        if config.takes_text(name):
+            continue
+        engine = config.engine_of(name)
+        limits = [context_length(policy.base)]
+        if isinstance(engine, VllmEngineConfig):
+            limits.append(engine.max_length)
+        if known := [limit for limit in limits if limit]:
+            found[name] = min(known)
+    return found
+
+
+def drop_long_prompts(
+    tasks: Tasks, config: Config, agents: Mapping[str, Agent], lengths: Mapping[str, int]
+) -> Tasks:
+    """Return the tasks that at least one agent can be asked; one line counts the others.
+
+    Tasks that are generated when they are asked for are not looked at. Raises ConfigError if no
+    step can be sampled from the rest.
+    """
+    readers = [_reader_of(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
+    dropped: list[str] = []
+
+    def kept(part: Iterable[Task]) -> list[Task]:
+        left = []
+        for task in part:
+            if any(reader.has_room(task.prompt) for reader in readers):
+                left.append(task)
+            else:
+                dropped.append(task.id)
+        return left
+
+    if any(reader.limit is None for reader in readers):
+        return tasks
+    sampler = tasks.sampler
+    train, test = _filtered(sampler.train, kept), kept(tasks.test)
+    validation = kept(tasks.validation)
+    if not dropped:
+        return tasks
+    notices.warning(
+        "%d tasks are left out, because no agent's context (at most %d tokens) has room for their "
+        "prompt; the first is %s",
+        len(dropped),
+        max(reader.limit or 0 for reader in readers),
+        dropped[0],
+    )
+    sampler = TaskSampler(train, groups=sampler.groups, seed=sampler.seed, rates=sampler.rates)
+    if problems := list(check_task_sampler(config, sampler)):
+        raise ConfigError(*problems)
+    return Tasks(sampler, test, validation)
+
+
+def _filtered(
+    train: Sequence[Task], kept: Callable[[Iterable[Task]], list[Task]]
+) -> Sequence[Task]:
+    if isinstance(train, Mixture):
+        parts = {name: _filtered(part, kept) for name, part in train.parts.items()}
+        return Mixture(parts, train.weights, label=train.label)
+    return kept(train) if isinstance(train, list) else train
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """An agent that may be asked the prompts of tasks."""
+
+    agent: Agent
+    limit: int | None  # tokens of its context; None if that is not known
+    frame: int = 0  # tokens around a prompt
+
+    def has_room(self, prompt: str) -> bool:
+        """Whether a prompt leaves room for an answer of one token at least."""
+        if self.limit is None:
+            return True
+        # A token is a byte at least, so a short text need not be split into tokens.
+        if self.frame + len(prompt.encode(errors="replace")) < self.limit:
+            return True
+        try:
+            return _num_tokens(self.agent, prompt) < self.limit
+        except Exception:  # templates raise errors of any kind; the episode will name this one
+            return True
+
+
+def _reader_of(agent: Agent, limit: int | None) -> _Reader:
+    if limit is None or agent.policy.tokenizer is None:
+        return _Reader(agent, None)
+    try:
+        return _Reader(agent, limit, frame=_num_tokens(agent, "x"))
+    except Exception:  # as above
+        return _Reader(agent, None)
+
+
+def _num_tokens(agent: Agent, prompt: str) -> int:
+    tokenizer, messages = agent.policy.tokenizer, agent.messages((prompt,), earlier=[])
+    assert tokenizer is not None
+    return len(chat_template.prompt_ids(tokenizer, messages, options=agent.policy.template))
