@@ -82,7 +82,7 @@ x+1 == x-1 | 2x == 2 | xy == x+y | (1,2) == (2,1) | (1,2) == 12 | 12 == {1,2} | 
 \frac{\sqrt{2}}{20!} == \frac{\sqrt{2}}{21!} | \frac{\sqrt{2}}{300!} == \frac{\sqrt{2}}{301!}
 (1,\frac{1}{20!}) == (1,\frac{1}{21!}) | x=\frac{1}{20!} == x=\frac{1}{21!} | \pi+10^{-20} == \pi
 \sqrt{2} == 1.41421356 | \pi == 3.14159265 | \sqrt{2} == 1.41421356237309504880 | \pi/3 == 1.047198
-e^{i\pi} == 1 | (1+i)^2 == 2 | i == 1 | 0.\overline{3} == 0.33 | 0.\overline{12} == 0.12
+e^{i\pi} == 1 | (1+i)^2 == 2 | i == 1 | i == I | 0.\overline{3} == 0.33 | 0.\overline{12} == 0.12
 0.(3) == 3
 5(x) == 5 | 2(ab) == 2 | 9 (million) == 9 | 5 million == 5 | \frac{1}{2}x == \frac12
 \emptyset == 0 | \{0\} == \{\}
@@ -154,6 +154,14 @@ def test_an_answer_that_needs_too_much_memory_is_not_equal_and_counted():
     assert ask(judge, r"\sqrt{8}", r"2\sqrt{2}").equal
     assert judge.counts["memory"] == 1
     asyncio.run(judge.close())
+
+
+@pytest.mark.parametrize(
+    ("given", "truth"),
+    [("10^{10^{10}}", "10^{10^{10}}+1"), ("100000!", "100001!"), ("2^{10^9}+x", "x")],
+)
+def test_exact_numbers_that_are_too_large_to_write_out_break_no_worker(judge, given, truth):
+    assert ask(judge, given, truth) == Verdict(False, "symbolic")
 
 
 def test_a_long_answer_is_not_equal_by_rule(judge):

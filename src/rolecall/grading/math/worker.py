@@ -25,6 +25,8 @@ from rolecall.runtime.parent import end_with_parent
 
 DIGITS = 200  # after the point, to which formulas are evaluated
 RELATIVE_DIGITS = 30
+MOST_BITS = 100_000  # of a rational number that is compared exactly
+MOST_FACTORIAL = 5_000
 # Not before a percent sign, where math-verify reads plain numbers alone.
 DECIMAL = re.compile(
     r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})++|\d*+)\.\d++(?![\d.]|\s*+\\?%)|(?<=,)\d*+\.\d++(?![\d.])"
@@ -45,36 +47,77 @@ def compare(given: str | None, truth: str) -> str:
     answer = _parse(given)
     if _equal(gold, answer):
         return "equal"
-    # i is read as a variable, and may be the imaginary unit.
-    units = [_with_imaginary_unit(parsed) for parsed in (gold, answer)]
-    return "equal" if units != [gold, answer] and _equal(*units) else "different"
+    return "equal" if _equal_as_complex(gold, answer) else "different"
+
+
+def _equal_as_complex(gold: list[Any], answer: list[Any]) -> bool:
+    """Compare with the variable `i` as the imaginary unit; math-verify reads `I` as that."""
+    from sympy import Basic, I
+
+    def replaced(formula: Any) -> Any:
+        if not isinstance(formula, Basic):
+            return formula
+        return formula.subs({symbol: I for symbol in formula.free_symbols if str(symbol) == "i"})
+
+    if any(isinstance(formula, Basic) and formula.has(I) for formula in (*gold, *answer)):
+        return False
+    units = [[replaced(formula) for formula in parsed] for parsed in (gold, answer)]
+    return units != [gold, answer] and _equal(*units)
 
 
 def _equal(gold: list[Any], answer: list[Any]) -> bool:
     """Compare as math-verify does, but exactly: for it, numbers that are near are equal."""
-    from math_verify import verify
-
-    exact = [_rational(parsed) for parsed in (gold, answer)]
+    exact = [_rational(parsed[0]) if parsed else None for parsed in (gold, answer)]
     if None not in exact:
         return exact[0] == exact[1]
-    # math-verify is not symmetric about assignments; equality is.
+    return (
+        _verify(gold, answer)
+        and _verify(gold, answer, numeric_precision=DIGITS)
+        and not _differ_relatively(gold, answer)
+    )
+
+
+def _verify(gold: list[Any], answer: list[Any], **options: int) -> bool:
+    """Ask math-verify both ways: it is not symmetric about assignments; equality is."""
+    from math_verify import verify
+
     pairs = ((gold, answer), (answer, gold))
-    equal = any(verify(*p, numeric_precision=DIGITS, timeout_seconds=None) for p in pairs)
-    return equal and not _differ_relatively(gold, answer)
+    return any(verify(*pair, timeout_seconds=None, **options) for pair in pairs)
 
 
-def _rational(parsed: list[Any]) -> Any:
-    """Return the value of a formula that is a rational number, else None.
+def _rational(formula: Any) -> Fraction | None:
+    """Return the value of sums, products, powers and factorials of rational numbers, else None.
 
-    A percentage is none: 50% equals 50 as well as 0.5.
+    What has too many digits is None too, and so is a percentage: 50% equals 50 as well as 0.5.
     """
-    from sympy import Expr, Rational, UnevaluatedExpr
+    from sympy import Add, Mul, Pow, Rational, factorial
 
-    formula = parsed[0] if parsed else None
-    if not isinstance(formula, Expr) or formula.free_symbols or formula.has(UnevaluatedExpr):
+    if isinstance(formula, Rational):
+        return Fraction(formula.p, formula.q) if formula.q else None
+    if not isinstance(formula, (Add, Mul, Pow, factorial)):
         return None
-    value = formula.doit()
-    return value if isinstance(value, Rational) else None
+    values = []
+    for part in formula.args:
+        value = _rational(part)
+        if value is None or _num_bits(value) > MOST_BITS:
+            return None
+        values.append(value)
+    if isinstance(formula, Add):
+        return sum(values, Fraction(0))
+    if isinstance(formula, Mul):
+        return math.prod(values, start=Fraction(1))
+    if isinstance(formula, factorial):
+        [number] = values
+        is_small = number.denominator == 1 and 0 <= number <= MOST_FACTORIAL
+        return Fraction(math.factorial(int(number))) if is_small else None
+    base, exponent = values
+    if exponent.denominator != 1 or (not base and exponent < 0):
+        return None
+    return base ** int(exponent) if abs(exponent) * _num_bits(base) <= MOST_BITS else None
+
+
+def _num_bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
@@ -90,17 +133,6 @@ def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
         return False
     factor = (both[0] / both[1]).evalf(RELATIVE_DIGITS)
     return bool(abs(factor - 1) > 10 ** -(RELATIVE_DIGITS - 5))
-
-
-def _with_imaginary_unit(parsed: list[Any]) -> list[Any]:
-    from sympy import Basic, I
-
-    def replaced(formula: Any) -> Any:
-        if not isinstance(formula, Basic):
-            return formula
-        return formula.subs({symbol: I for symbol in formula.free_symbols if str(symbol) == "i"})
-
-    return [replaced(formula) for formula in parsed]
 
 
 def _parse(answer: str) -> list[Any]:
