@@ -17,7 +17,7 @@ from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.rollout.evaluation import evaluate
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Episode
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run

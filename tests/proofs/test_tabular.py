@@ -8,7 +8,7 @@ import torch
 
 from rolecall.algorithms.mappo import Mappo
 from rolecall.proofs.tabular import Table, episodes_of, gradient, packed, turns_of, update
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 
 COIN = {"a": Table([[0.5, 0.5]] * 3), "b": Table([[0.9, 0.1]] * 3)}
 

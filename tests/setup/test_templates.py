@@ -32,7 +32,9 @@ def tokenizers(folder):
 
 def test_tools_that_the_template_does_not_show_are_refused_with_what_works(model_folder, tmp_path):
     config = config_with(model_folder, tmp_path, tools={"use": ["calculator"]})
-    with pytest.raises(ConfigError, match=r"^team\.left\.tools\.format: native.*write format: tags"):
+    with pytest.raises(
+        ConfigError, match=r"^team\.left\.tools\.format: native.*write format: tags"
+    ):
         check_templates(config, tokenizers(model_folder))
 
 

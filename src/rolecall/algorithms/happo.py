@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import PrivateAttr
 
 from rolecall.algorithms.mappo import Mappo
-from rolecall.turn_order import rounds
+from rolecall.runtime.turn_order import rounds
 from rolecall.types import Episode, Turn
 
 

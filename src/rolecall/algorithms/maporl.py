@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.whitening import whiten
-from rolecall.turn_order import rounds
+from rolecall.runtime.turn_order import rounds
 from rolecall.types import Episode, Turn, group_by
 
 Scores = list[dict[str, float]]  # by round: of each agent that answered

@@ -17,7 +17,7 @@ from rolecall.algorithms.whitening import whiten_turns
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import StepsOf
 from rolecall.interfaces.critic import Critic
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Episode, Turn, spread
 
 

@@ -17,7 +17,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import relative
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.critic import Critic
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Episode, Turn, Utility, group_by, spread
 
 

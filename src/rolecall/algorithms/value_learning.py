@@ -19,7 +19,7 @@ from rolecall.algorithms.losses import imitation
 from rolecall.critics.parts import CriticParts
 from rolecall.interfaces.algorithm import Loss, Outputs
 from rolecall.interfaces.critic import Chooser, Critic
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Batch, Episode, Turn, group_by, spread
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from omegaconf import Container, OmegaConf
 from omegaconf.errors import (
@@ -20,9 +20,6 @@ from omegaconf.errors import (
 
 from rolecall.errors import first_line
 
-if TYPE_CHECKING:
-    from rolecall.config.schema import Config
-
 Place = tuple[str | int, ...]
 References = dict[Place, tuple[str, Any]]  # what stands at a place, and its value as it is dumped
 MARK = "${"
@@ -31,7 +28,15 @@ _MISSING = object()
 BROKEN = (InterpolationResolutionError, GrammarParseError)  # errors of a text that holds ${
 
 
-def references_in(unresolved: Any, config: Config) -> References:
+class Referring(Protocol):
+    """A config that remembers the references that it was written with."""
+
+    _references: References
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+def references_in(unresolved: Any, config: Referring) -> References:
     """Return the references of a config; `unresolved`: the mapping of which it was made."""
     texts = dict(_texts(unresolved))
     if not texts:
@@ -41,7 +46,7 @@ def references_in(unresolved: Any, config: Config) -> References:
     return {place: pair for place, pair in found.items() if pair[1] is not _MISSING}
 
 
-def as_written(config: Config) -> dict[str, Any]:
+def as_written(config: Referring) -> dict[str, Any]:
     """Return all keys with references in place of the values that they had when it was loaded.
 
     A value that has been changed since stays. Other text is escaped, so that it is read as it is.

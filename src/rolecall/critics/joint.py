@@ -18,7 +18,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Episode
 
 HUBER_DELTA = 10.0

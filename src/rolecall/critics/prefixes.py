@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rolecall.critics.joint import JointCritic
-from rolecall.turn_order import known_before
+from rolecall.runtime.turn_order import known_before
 from rolecall.types import Episode, Turn
 
 TEAM = "team"

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from rolecall.critics.mixers import double_q_target
 from rolecall.critics.utilities import UtilityCritic
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.turn_order import joint_steps
 from rolecall.types import Episode, Turn
 
 Remembered = tuple[Episode, list[float]]  # an episode, and the reward of each joint step

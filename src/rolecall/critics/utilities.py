@@ -22,7 +22,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import numbered, pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
-from rolecall.turn_order import joint_steps
+from rolecall.runtime.turn_order import joint_steps
 from rolecall.types import Episode, Turn, Utility
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state

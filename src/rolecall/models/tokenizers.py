@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.errors import first_line
-from rolecall.runtime.lean_import import AutoTokenizer
+from rolecall.runtime.lean_import import AutoTokenizer, PreTrainedTokenizerFast, cached_file
 
 FILE = "tokenizer.json"
 # Spaces, line ends, digits, accents, other scripts, and a character of four bytes.
@@ -34,8 +34,6 @@ def read_tokenizer(path: str) -> Tokenizer:
         file = _find_file(path)
         if file is None or not _differing_text(tokenizer, file):
             return tokenizer
-    from transformers import PreTrainedTokenizerFast
-
     plain: Tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
     if text := _differing_text(plain, file):
         raise ValueError(
@@ -50,8 +48,6 @@ def _find_file(path: str) -> Path | None:
     if Path(path).is_dir():
         file = Path(path) / FILE
         return file if file.is_file() else None
-    from transformers.utils import cached_file
-
     found = cached_file(path, FILE, _raise_exceptions_for_missing_entries=False)
     return None if found is None else Path(found)
 

@@ -23,6 +23,8 @@ __all__ = [
     "GenerationConfig",
     "GradientCheckpointingLayer",
     "PreTrainedModel",
+    "PreTrainedTokenizerFast",
+    "cached_file",
     "transformers_logging",
 ]
 UNUSED = ("is_sklearn_available", "is_scipy_available")
@@ -50,6 +52,8 @@ with _without_unused():
         AutoTokenizer,
         GenerationConfig,
         PreTrainedModel,
+        PreTrainedTokenizerFast,
     )
     from transformers.modeling_layers import GradientCheckpointingLayer
+    from transformers.utils import cached_file
     from transformers.utils import logging as transformers_logging

@@ -17,8 +17,8 @@ from rolecall.rewards.coach.rendering import Action, cut
 from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import CoachError, CoachStopError
 from rolecall.runtime.call_tree import outside
+from rolecall.runtime.turn_order import known_before
 from rolecall.tags import visible
-from rolecall.turn_order import known_before
 from rolecall.types import Episode, Turn
 
 When = Literal["after_episode", "after_action"]
