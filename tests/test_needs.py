@@ -35,11 +35,11 @@ def assembly_world_fork():
 REFERENCE = "compares with a reference and there is none; set policies.a.reference=initial"
 CASES = {
     "no value head": ({"algorithm": "ppo"}, "critics.agent: ppo needs this critic"),
-    "no team critic": ({"algorithm": "mappo"}, "set critics.team: {base: ...}"),
+    "no team critic": ({"algorithm": "mappo"}, "set critics.team.base=MODEL"),
     "no mixer": ({"algorithm": "qmix"}, "critics.mixer: qmix needs this critic"),
     "a team critic without a model": (
         {"algorithm": "mappo", "critics": {"team": {}}},
-        "critics.team.base is missing: set it to the model that reads the conversation",
+        "critics.team.base is missing: a model reads the conversation; set critics.team.base=MODEL",
     ),
     "a value head with a model": (
         {"algorithm": "ppo", "critics": {"agent": {"base": "tiny:math"}}},

@@ -111,7 +111,7 @@ def test_weights_that_ranks_train_are_kept_and_played(model_folder, tmp_path):
     [
         ({"policies": {"b": {"opponent_pool": {"of": "c"}}}}, "'c' is no policy that is trained"),
         ({"policies": {"b": {"opponent_pool": {"of": "b"}}}}, "'b' is no policy that is trained"),
-        ({"team": {"last": {"policy": "b"}}}, "set trainable: false for each agent with policy"),
+        ({"team": {"last": {"policy": "b"}}}, "set team.last.trainable=false"),
         ({"policies": {"b": {"base": "tiny:math"}}}, "must be that of 'a'"),
         (
             {"policies": {"a": {"adapter": {"rank": 2}}}},

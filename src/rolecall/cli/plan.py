@@ -51,7 +51,7 @@ def plan(
         "served_at": served_at(config),
         "unknown": sorted({n.owner for n in needs if n.num_bytes is None}),
     }
-    if any(peak["fits"] is False for peak in found["peaks"]):
+    if not fits(found):
         room = min(machine.values()) - RESERVED
         number = len([name for name in machine if name != "cpu"])
         found["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
@@ -59,6 +59,11 @@ def plan(
         found["together"] = [asdict(one) for one in together]
     show(found)
     return found
+
+
+def fits(found: dict[str, Any]) -> bool:
+    """Return whether no device would hold more than it has."""
+    return all(peak["fits"] is not False for peak in found["peaks"])
 
 
 def machine_of(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
@@ -151,7 +156,9 @@ def _show_remedies(found: dict[str, Any], console: Console) -> None:
         table.add_row(remedy["change"], f"{remedy['num_bytes'] / GB:,.1f}", remedy["cost"])
     console.print(table)
     if found["together"]:
-        changes = " ".join(remedy["change"] for remedy in found["together"])
+        changes = " ".join(
+            dict.fromkeys(word for one in found["together"] for word in one["change"].split())
+        )
         peak = found["together"][-1]["num_bytes"] / GB
         console.print(f"Together these fit, at {peak:,.1f} GB: {changes}", soft_wrap=True)
     else:

@@ -73,6 +73,8 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         if answer := successor(key):
             return answer
         known = _keys(model, place[:-1])
+        if "." in place[-1]:
+            return f"a key with dots is for the command line; in a file write {_nested(place[-1])}"
         if not known:
             return f"unknown key; {'.'.join(key.split('.')[:-1])} takes no options, remove it"
         if place[-1] in known:  # of another branch of the section, which pydantic calls by name
@@ -90,6 +92,12 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         return "missing"
     message = found["msg"].removeprefix("Value error, ")
     return f"{message} (it is {_short(found['input'])})"
+
+
+def _nested(key: str) -> str:
+    """Return a dotted key as a mapping in YAML: `critics: {agent: ...}`."""
+    first, *rest = key.split(".")
+    return f"{first}: {''.join(f'{{{part}: ' for part in rest)}...{'}' * len(rest)}"
 
 
 def successor(key: str) -> str:

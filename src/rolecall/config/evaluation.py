@@ -129,7 +129,7 @@ def check_evaluation(config: EvaluationConfig) -> Iterator[str]:
     if config.greedy and config.most_samples > 1:
         yield (
             "evaluation.samples has no effect with evaluation.greedy, where every attempt is the "
-            "same: set evaluation.samples=1"
+            "same; set evaluation.samples=1"
         )
     yield from _check_sampling(config)
 

@@ -58,7 +58,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
 
     A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
-    `rewards={} rewards.coach=1` replaces it. Of a file with stages `stage=NAME` takes one.
+    `rewards={} rewards.coach=1` replaces it, or adds it (`critics.agent={}`). Of a file
+    with stages `stage=NAME` takes one.
     """
     _check_form(overrides or [])
     files: dict[str, Path] = {}
@@ -193,8 +194,7 @@ def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config
 def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
     """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
     for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
-        if OmegaConf.select(loaded, key) is not None:
-            OmegaConf.update(loaded, key, {}, merge=False)
+        OmegaConf.update(loaded, key, {}, merge=False)
     named = [(loaded, key, key) for key in NAMED]
     environment = loaded.get("environment")
     parts = environment.get("of") if isinstance(environment, DictConfig) else None

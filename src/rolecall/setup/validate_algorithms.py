@@ -29,7 +29,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
             if critic not in config.critics:
                 yield (
                     f"critics.{critic}: {named.name} needs this critic; "
-                    f"set critics.{critic}: {'{base: ...}' if reads else '{}'}"
+                    f"set critics.{critic}{'.base=MODEL' if reads else '={}'}"
                 )
     yield from _check_data(config, algorithms)
     yield from _check_refreshed(config)
@@ -142,7 +142,8 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
         reads = users[0].critics[name]
         if reads and critic.base is None:
             yield (
-                f"critics.{name}.base is missing: set it to the model that reads the conversation"
+                f"critics.{name}.base is missing: a model reads the conversation; "
+                f"set critics.{name}.base=MODEL"
             )
         if name != "agent" and critic.heads > 1:
             yield f"critics.{name}.heads has no effect: only the critic `agent` has them; remove it"

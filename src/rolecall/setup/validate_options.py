@@ -80,7 +80,7 @@ def _check_effects(config: Config) -> Problems:
     if not trained:
         yield (
             "team: no agent is trainable, so there is nothing to train; "
-            "set team.AGENT.trainable=true for one"
+            f"set team.{next(iter(config.team))}.trainable=true"
         )
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
     if config.metrics.grad_norm_every is not None and not shared:
@@ -113,10 +113,12 @@ def _check_opponents(config: Config) -> Problems:
             continue
         key, of = f"policies.{name}.opponent_pool", policy.opponent_pool.of
         if name in config.trained:
-            yield (
-                f"{key}: agents that play earlier weights cannot be trained; set trainable: false "
-                f"for each agent with policy {name!r}"
+            changes = " ".join(
+                f"team.{agent}.trainable=false"
+                for agent, section in config.team.items()
+                if section.policy == name and section.trainable
             )
+            yield f"{key}: agents that play earlier weights cannot be trained; set {changes}"
         if of not in config.trained or of not in config.policies:
             yield f"{key}.of: {of!r} is no policy that is trained"
             continue

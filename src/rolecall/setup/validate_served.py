@@ -50,9 +50,10 @@ def _check_base(config: Config, name: str, engine: OpenAIEngineConfig) -> Proble
     """Tokens need a tokenizer, which is the base's."""
     base = config.policies[name].base
     if engine.token_ids is True and not base:
+        key = f"policies.{name}.engine" if config.policies[name].engine else "engine"
         yield (
-            f"policies.{name}.base: missing; token_ids needs the model's tokenizer: write its "
-            "folder or hub name, or set token_ids=false"
+            f"policies.{name}.base: missing: token_ids needs the model's tokenizer; write its "
+            f"folder or hub name, or set {key}.token_ids=false"
         )
     if engine.token_ids is False and base:
         yield (
