@@ -31,12 +31,18 @@ def plan(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Say what a run takes of each device's memory, whether it fits, and what would make it fit."""
+    """Say what a run takes of each device's memory, whether it fits, and what would make it fit.
+
+    The exit status is 1 where it does not fit.
+    """
+    from rolecall.cli.plan import fits
     from rolecall.cli.plan import plan as command
 
     with people_on_stderr(json_file):
         found = command(source, overrides or [], gpus=gpus, memory_gb=memory)
     emit(found, json_file)
+    if not fits(found):
+        raise typer.Exit(1)
 
 
 def simulate(
