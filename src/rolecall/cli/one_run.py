@@ -79,6 +79,7 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) 
     with terminal.LiveTable(
         list(config.team),
         total_steps=config.trainer.steps,
+        measures=_measures(plan),
         episodes=folder.episode_file,
         console=console,
     ) as table:
@@ -90,6 +91,17 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) 
             command = shlex.join(["rolecall", "train", str(again)])
             console.print(f"Stopped and {kept}. Continue with: {command}", soft_wrap=True)
             raise
+
+
+def _measures(plan: Plan) -> list[str]:
+    """Return what is shown of each agent: rows of a data set have no reward, but losses count."""
+    likelihoods = {one.takes_data for one in plan.algorithms.values()} - {None}
+    shown = [] if plan.config.rollout.data is not None else ["reward"]
+    if likelihoods:
+        shown.append("loss")
+        shown += ["pair_accuracy"] if "preferences" in likelihoods else []
+        shown.append("trained_tokens")
+    return [*shown, "grad_norm"]
 
 
 async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:

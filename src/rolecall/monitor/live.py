@@ -33,7 +33,7 @@ from rolecall.runtime.visible_text import visible
 NUM_ROWS = 12
 PACE_OVER = 20  # newest steps whose mean duration the time left is estimated from
 WIDTH = 34  # letters of the columns that every table has
-WIDTH_OF_AGENT = 20  # letters of an agent's two columns
+WIDTH_OF_MEASURE = 10  # letters of a column of an agent
 
 Record = dict[str, Any]
 
@@ -70,11 +70,15 @@ class LiveTable:
         agents: Sequence[str],
         *,
         total_steps: int,
+        measures: Sequence[str] = ("reward", "grad_norm"),
         episodes: Callable[[int], Path] | None = None,
         console: Console | None = None,
     ) -> None:
-        """`episodes`: the file of a step's conversations, to show how one of them ended."""
+        """`measures`: metrics of each agent, the first for narrow terminals too; `episodes`: the
+        file of a step's conversations, to show how one of them ended.
+        """
         self.agents, self.total_steps = list(agents), total_steps
+        self.measures = tuple(measures)
         self._episodes = episodes
         self._samples: list[Text] = []
         self.console = console or PlainConsole()
@@ -131,24 +135,28 @@ class LiveTable:
         ]
 
     def _table(self) -> Table:
-        """A narrow terminal keeps the rewards and goes without the gradient norms."""
-        wide = self.console.width >= WIDTH + WIDTH_OF_AGENT * len(self.agents)
+        """A narrow terminal keeps the first measure of each agent, and goes without the others."""
+        width_of_agent = WIDTH_OF_MEASURE * len(self.measures)
+        wide = self.console.width >= WIDTH + width_of_agent * len(self.agents)
+        measures = self.measures if wide else self.measures[:1]
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="")
         for name in ("step", "score"):
             table.add_column(Text(name), justify="right")
         known = colours(self.agents)
         for agent in self.agents:
-            for kind in ("reward", "grad norm") if wide else ("reward",):
-                head = Text(f"{agent}\n{kind}", style=known[agent].terminal, overflow="fold")
+            for name in measures:
+                head = Text(
+                    f"{agent}\n{name.replace('_', ' ')}",
+                    style=known[agent].terminal,
+                    overflow="fold",
+                )
                 table.add_column(head, justify="right")
         table.add_column(Text("tokens/s"), justify="right")
         table.add_column(Text("left"), justify="right", min_width=len("0:00:00"))
         for record in self._rows:
             cells = [f"{record.get('step', '-')}/{self.total_steps}", _cell(record, "score")]
             for agent in self.agents:
-                cells.append(_cell(record, f"agent/{agent}/reward"))
-                if wide:
-                    cells.append(_cell(record, f"agent/{agent}/grad_norm"))
+                cells += [_cell(record, f"agent/{agent}/{name}") for name in measures]
             newest = record is self._rows[-1]
             cells += [_cell(record, "pace/tokens_per_s"), self._left(record) if newest else ""]
             table.add_row(*cells, style="" if newest else "dim")
@@ -157,7 +165,7 @@ class LiveTable:
     def _line(self, record: Record) -> str:
         pairs = {"score": _cell(record, "score")}
         for agent in self.agents:
-            for name in ("reward", "grad_norm"):
+            for name in self.measures:
                 pairs[f"{agent}.{name}"] = _cell(record, f"agent/{agent}/{name}")
         if record.get("rollout/failures"):
             pairs["failed_episodes"] = f"{record['rollout/failures']:g}"

@@ -33,8 +33,12 @@ def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, 
     return flat
 
 
-def of_rollout(rollout: Rollout) -> dict[str, float]:
-    """reward, score, and for each agent what people look for."""
+def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
+    """reward, score, and for each agent what people look for.
+
+    `is_data`: the episodes are rows of `rollout.data`, which nobody scored: they have no score, and
+    their rewards only say which row is preferred.
+    """
     episodes = rollout.episodes
     found: dict[str, float] = {
         "rollout/episodes": len(episodes),
@@ -55,12 +59,13 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
             if area == "count":
                 found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
     found |= _of_rewards(episodes)
-    if episodes:
+    if episodes and not is_data:
         found["score"] = _mean(e.headline or 0.0 for e in episodes)
     for family in sorted({e.task.family for e in episodes} - {""}):
         mine = [e for e in episodes if e.task.family == family]
         found[f"family/{family}/episodes"] = len(mine)
-        found[f"family/{family}/score"] = _mean(e.headline or 0.0 for e in mine)
+        if not is_data:
+            found[f"family/{family}/score"] = _mean(e.headline or 0.0 for e in mine)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)
     for episode in episodes:
         for turn in episode.turns:
@@ -68,7 +73,7 @@ def of_rollout(rollout: Rollout) -> dict[str, float]:
     for agent, said in sorted(turns.items()):
         found |= {
             f"agent/{agent}/{name}": value
-            for name, value in _of_agent(said, num_episodes=len(episodes)).items()
+            for name, value in _of_agent(said, num_episodes=len(episodes), is_data=is_data).items()
         }
     return found | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
 
@@ -108,15 +113,17 @@ def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
     return {name: _mean(values) for name, values in sorted(paid.items())}
 
 
-def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[str, float]:
+def _of_agent(
+    said: list[tuple[Episode, Turn]], *, num_episodes: int, is_data: bool
+) -> dict[str, float]:
     turns = [turn for _, turn in said]
     paid = [episode.total(turn) for episode, turn in said if not is_dropped(turn)]
-    found = {"reward": _mean(paid)} if paid else {}
-    found |= {
-        "turns": len(turns) / num_episodes,
-        "truncated": _mean(turn.finish == "length" for turn in turns),
-        "invalid": _mean(not turn.valid for turn in turns),
-    }
+    found = {"reward": _mean(paid)} if paid and not is_data else {}
+    found["turns"] = len(turns) / num_episodes
+    sampled = [turn for turn in turns if not is_data or turn.logprobs is not None]
+    if sampled:
+        found["truncated"] = _mean(turn.finish == "length" for turn in sampled)
+        found["invalid"] = _mean(not turn.valid for turn in sampled)
     found |= {f"verdict/{name}": share for name, share in _verdicts(turns).items()}
     own: dict[str, list[float]] = defaultdict(list)
     for turn in turns:
@@ -138,6 +145,7 @@ def _of_agent(said: list[tuple[Episode, Turn]], *, num_episodes: int) -> dict[st
         per_turn = [float(np.mean(advantages)) for advantages in trained]
         found["advantage_mean"] = float(np.mean(per_turn))
         found["advantage_std"] = float(np.std(per_turn))
+        found["trained_tokens"] = float(sum(np.count_nonzero(each) for each in trained))
         found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
     return found
 

@@ -16,6 +16,8 @@ from rolecall.monitor.comparison import Record, evaluations, measure, metrics_of
 PARTS = ("rollout", "credit", "update", "publish")  # time/<part>_share
 STYLES = ("-", "--", ":", "-.")
 REWARDS = re.compile(r"reward/|agent/[^/]+/reward/")
+SCORED = re.compile(r"score$|agent/[^/]+/reward$")
+RANKED = re.compile(r"agent/[^/]+/pair_accuracy$")
 VERDICTS = re.compile(r"agent/[^/]+/verdict/")
 MARKS = {"test": "D--", "validation": "o:"}  # split -> points and line of its evaluations
 SMOOTH_FROM = 40  # steps; fewer are drawn as they are
@@ -57,6 +59,18 @@ def _evaluated(axes: Axes, found: list[Record], look: Look, *, split: str, mark:
             zorder=5,
             label=f"{split} {name} (95 %)",
         )
+
+
+def _loss(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/loss", colour=colour)
+
+
+def _pair_accuracy(axes: Axes, records: list[Record], look: Look) -> None:
+    for agent, colour in look.agents.items():
+        _line(axes, records, f"agent/{agent}/pair_accuracy", colour=colour)
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def _gradients(axes: Axes, records: list[Record], look: Look) -> None:
@@ -171,6 +185,10 @@ PANELS: tuple[Panel, ...] = (
 def panels(records: list[Record]) -> list[Panel]:
     """Those that every run has, and those that this one has numbers for."""
     found = list(PANELS)
+    if steps(records) and not _keys(records, SCORED):  # trained on rows of a data set
+        found.insert(1, ("Loss", "mean", _loss))
+    if _keys(records, RANKED):
+        found.insert(1, ("Preferences", "share of pairs ranked right", _pair_accuracy))
     if len(_keys(records, REWARDS)) > 1:
         found.append(("Reward by function", "unweighted mean", _rewards))
     if _keys(records, VERDICTS):

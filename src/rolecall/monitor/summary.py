@@ -96,10 +96,19 @@ def check_trained(found: dict[str, Any], records: list[dict[str, Any]]) -> None:
         )
 
 
+def _of_data(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
+    """Return what the last step on rows of a data set came to, which have no rewards."""
+    return {
+        name: values[-1]
+        for name in ("loss", "pair_accuracy")
+        if (values := [r[key] for r in steps if (key := f"agent/{agent}/{name}") in r])
+    }
+
+
 def _of_agent(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
     rewards = [r[key] for r in steps if (key := f"agent/{agent}/reward") in r]
     norms = [r[key] for r in steps if (key := f"agent/{agent}/grad_norm") in r]
-    found = {"reward": rewards[-1]} if rewards else {}
+    found = {"reward": rewards[-1]} if rewards else _of_data(steps, agent)
     if norms:
         found |= {"grad_norm_max": max(norms), "grad_norm_median": median(norms)}
     return found

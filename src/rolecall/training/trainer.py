@@ -220,11 +220,11 @@ class Trainer:
         run.sampler.finished(step, [*rollout.episodes, *rollout.unused])
         for pool in run.opponent_pools.values():
             pool.finished(step)
-        record = metrics.of_rollout(rollout) | learned
+        record = metrics.of_rollout(rollout, is_data=bool(run.data)) | learned
         for policy, update in updates.items():
             record |= metrics.of_update(policy, update)
         record |= {f"policy/{name}/of_step": kept for name, kept in opponents.items()}
-        record |= _pace(rollout, *clock, updated)
+        record |= _pace(rollout, *clock, updated, is_data=bool(run.data))
         record["time/run_s"] = self._elapsed()
         self._report(record, error=rollout.first_error)
         return updates
@@ -387,7 +387,8 @@ class Trainer:
         self.folder.append_metrics(full)
         self.display.step(full)
         score = record.get("score", float("nan"))
-        log.info("step=%d score=%.4f step_s=%.2f", self.done, score, record["time/step_s"])
+        scored = "" if math.isnan(score) else f" score={score:.4f}"
+        log.info("step=%d%s step_s=%.2f", self.done, scored, record["time/step_s"])
         for tracker in self.trackers:
             self._track(tracker, partial(tracker.log, self.done, record))
 
@@ -417,18 +418,26 @@ async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _pace(
-    rollout: Rollout, started: float, collected: float, credited: float, updated: float
+    rollout: Rollout,
+    started: float,
+    collected: float,
+    credited: float,
+    updated: float,
+    *,
+    is_data: bool,
 ) -> dict[str, float]:
     sampled = sum(len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None)
     ended = time.monotonic()
     whole = ended - started
-    return {
+    found = {
         "time/step_s": whole,
         "time/rollout_share": (collected - started) / whole,
         "time/credit_share": (credited - collected) / whole,
         "time/update_share": (updated - credited) / whole,
         "time/publish_share": (ended - updated) / whole,
         **metrics.of_walls([*rollout.episodes, *rollout.unused]),
-        "pace/sampled_tokens_per_s": sampled / (collected - started),
         "pace/tokens_per_s": sampled / whole,
     }
+    if not is_data:  # rows are read, not sampled
+        found["pace/sampled_tokens_per_s"] = sampled / (collected - started)
+    return found
