@@ -43,8 +43,8 @@ def test_a_line_shows_loss_and_tokens_and_no_score(algorithm, model_folder, tmp_
         names = [pair.partition("=")[0] for pair in line.split()]
         ranked = ["solver.pair_accuracy"] if algorithm == "dpo" else []
         assert names == [
-            "step", "solver.loss", *ranked, "solver.trained_tokens", "solver.grad_norm", "tokens_per_s",
-            "left",
+            "step", "solver.loss", *ranked, "solver.trained_tokens", "solver.grad_norm",
+            "tokens_per_s", "left",
         ]  # fmt: skip
     records = folder.read_metrics()
     assert not {key for r in records for key in r if key == "score" or key.endswith("/reward")}

@@ -8,6 +8,7 @@ from typing import Any
 from rolecall.config.schema import Config
 from rolecall.monitor import summary
 from rolecall.monitor.comparison import evaluations
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
 
@@ -22,6 +23,24 @@ def is_finished(folder: RunFolder, config: Config) -> bool:
         return False
     tested = {record["step"] for record in evaluations(folder.read_metrics())}
     return config.evaluation.tasks == 0 or last in tested
+
+
+def keep_what_there_is(folder: RunFolder, config: Config) -> None:
+    """Write report, curves and summary of a run that ended before its last step."""
+    records = folder.read_metrics()
+    if not records:
+        return
+    summarised(folder, config)
+    show_shares(records)
+    PlainConsole().print(
+        f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True
+    )
+
+
+def show_shares(records: list[dict[str, Any]]) -> None:
+    """Print what there was to train on, a line for each policy."""
+    for policy, shares in summary.shares_by_policy(records).items():
+        PlainConsole().print(summary.shares_line(policy, shares), soft_wrap=True, highlight=False)
 
 
 def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:

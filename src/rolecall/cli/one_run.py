@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from rolecall.cli.finished import summarised
+from rolecall.cli.finished import keep_what_there_is, show_shares, summarised
 from rolecall.cli.services import running
 from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.errors import StoppedError
+from rolecall.interfaces.learner import DivergedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
 from rolecall.runtime.consoles import PlainConsole
@@ -28,7 +29,7 @@ from rolecall.storage import checkpoint
 from rolecall.storage.log_file import logged
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
-from rolecall.training.trainer import Trainer
+from rolecall.training.trainer import NothingTrainsError, Trainer
 
 console = PlainConsole()
 Begin = Callable[[Run], None]  # what a run does before its first step
@@ -59,7 +60,13 @@ def to_the_end(
                     begin(run)
                 with logged(folder.log):
                     _train(plan, run, folder, stop=stop, again=again or folder.path)
-                return summarised(folder, config)
+                found = summarised(folder, config)
+                if not found["updates"]:
+                    show_shares(folder.read_metrics())
+                return found
+        except (NothingTrainsError, DivergedError):
+            keep_what_there_is(folder, config)
+            raise
         except RankError as error:
             restarts = 1 if folder.num_steps() > done else restarts + 1
             unbuilt = run is None and error.raised  # others would raise the same

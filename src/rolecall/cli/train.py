@@ -63,7 +63,9 @@ def train(
             console.print(
                 f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
             )
-            return summarised(folder, config)
+            found = summarised(folder, config)
+            summary.check_trained(found, folder.read_metrics())
+            return found
         console.print(agents_table(agents_of(plan)))
         with importing():
             from rolecall.models.cpu import warming

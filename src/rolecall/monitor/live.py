@@ -25,7 +25,7 @@ from rich.text import Text
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
 from rolecall.monitor.dialogue import ending
-from rolecall.monitor.reading import best, worst
+from rolecall.monitor.reading import extremes
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
@@ -127,7 +127,7 @@ class LiveTable:
         if not file.is_file():
             return []
         known = colours(self.agents)
-        talks = {"best": best(file, 1), "worst": worst(file, 1)}
+        talks = extremes(file, 1).named()
         return [
             ending(talk, name=name, known=known, width=self.console.width)
             for name, found in talks.items()

@@ -75,6 +75,7 @@ def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
             f"agent/{agent}/{name}": value
             for name, value in _of_agent(said, num_episodes=len(episodes), is_data=is_data).items()
         }
+    found |= _of_policies(said for each in turns.values() for _, said in each)
     return found | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
 
 
@@ -147,6 +148,27 @@ def _of_agent(
         found["advantage_std"] = float(np.std(per_turn))
         found["trained_tokens"] = float(sum(np.count_nonzero(each) for each in trained))
         found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
+    return found
+
+
+def _of_policies(turns: Iterable[Turn]) -> dict[str, float]:
+    """`policy/solver/truncated`: shares of the turns that were sampled with a policy."""
+    sampled: dict[str, list[Turn]] = defaultdict(list)
+    for turn in turns:
+        if turn.logprobs is not None or turn.tokens is None:
+            sampled[turn.policy].append(turn)
+    found: dict[str, float] = {}
+    for policy, own in sorted(sampled.items()):
+        credited = [turn.advantages for turn in own if turn.advantages is not None]
+        shares: dict[str, float] = {
+            "turns": len(own),
+            "truncated": _mean(turn.finish == "length" for turn in own),
+            "invalid": _mean(not turn.valid for turn in own),
+            "credited_turns": len(credited),
+        }
+        if credited:
+            shares["zero_signal"] = _mean(not np.any(advantages) for advantages in credited)
+        found |= {f"policy/{policy}/{name}": value for name, value in shares.items()}
     return found
 
 

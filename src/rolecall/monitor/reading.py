@@ -116,6 +116,42 @@ def worst(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
     return _chosen(file, number, sign=1.0, one_per_task=one_per_task)
 
 
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The best and the worst conversations of a file; none is in both."""
+
+    best: list[Talk]
+    worst: list[Talk]
+    alike: list[Talk]  # some, where all are worth the same and there is no best
+
+    def named(self) -> dict[str, list[Talk]]:
+        """Return the lists that hold something, by what they are called."""
+        named = {"best": self.best, "worst": self.worst, "alike": self.alike}
+        return {name: talks for name, talks in named.items() if talks}
+
+
+def extremes(file: Path, number: int) -> Extremes:
+    """Return up to `number` of the best and of the worst conversations of a file.
+
+    One that is among both, because there are few, stays where it stands nearer to the top.
+    """
+    good, bad = best(file, number), worst(file, number)
+    worths = {order[:2] for order in _order(file, sign=1.0)}
+    if len(worths) == 1:
+        return Extremes([], [], good)
+    ranks = {(talk.source, talk.episode): place for place, talk in enumerate(good)}
+    common = {
+        key: place < ranks[key]
+        for place, talk in enumerate(bad)
+        if (key := (talk.source, talk.episode)) in ranks
+    }
+    return Extremes(
+        [talk for talk in good if not common.get((talk.source, talk.episode), False)],
+        [talk for talk in bad if common.get((talk.source, talk.episode), True)],
+        [],
+    )
+
+
 def attempts(file: Path, task: str, *, source: str | None = None) -> list[Talk]:
     """Every attempt at one task, by attempt; `source` where several have a task of that id."""
     where = [("task", "=", task)]
@@ -124,7 +160,8 @@ def attempts(file: Path, task: str, *, source: str | None = None) -> list[Talk]:
     return sorted(_load(file, where), key=lambda talk: (talk.source, talk.attempt, talk.episode))
 
 
-def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list[Talk]:
+def _order(file: Path, *, sign: float) -> list[tuple[float, float, tuple[str, str], str]]:
+    """Return score, advantage, (source, episode) and task of each episode without an error."""
     rows = _rows(file, RANKED)
     order: list[tuple[float, float, tuple[str, str], str]] = []
     for key, turns in _by_episode(rows).items():
@@ -133,8 +170,12 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
             given = [row["advantage"] for row in turns if row["advantage"] is not None]
             advantage = fmean(given) if given else 0.0
             order.append((sign * _worth(first), sign * advantage, key, first["task"]))
+    return sorted(order)
+
+
+def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list[Talk]:
     picked: dict[tuple[str, str], tuple[str, str]] = {}  # (source, task or episode) -> episode
-    for _, _, (source, episode), task in sorted(order):
+    for _, _, (source, episode), task in _order(file, sign=sign):
         picked.setdefault((source, task if one_per_task else episode), (source, episode))
     keys = list(picked.values())[:number]
     episodes = [episode for _, episode in keys]

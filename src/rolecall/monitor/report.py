@@ -17,8 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rolecall.monitor import curves
 from rolecall.monitor.colours import Colour, colours
 from rolecall.monitor.comparison import Record, compare, evaluations, steps
-from rolecall.monitor.reading import Talk, attempts, best, newest_evaluation, newest_step, worst
+from rolecall.monitor.reading import Talk, attempts, extremes, newest_evaluation, newest_step
 from rolecall.monitor.summary import best as best_checkpoint
+from rolecall.monitor.summary import shares_by_policy
 
 if TYPE_CHECKING:
     from rolecall.storage.run_folder import RunFolder
@@ -40,8 +41,7 @@ class Chapter:
     """The best and the worst of one file."""
 
     title: str
-    best: list[Shown]
-    worst: list[Shown]
+    parts: dict[str, list[Shown]]  # by their headings
 
 
 def write(folder: RunFolder, *, number: int = 5) -> Path:
@@ -66,6 +66,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
         best=best_checkpoint(records),
         changes=compare(records),
         pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
+        shares=shares_by_policy(records),
         chapters=_chapters(folder, number=number),
         written=time.strftime("%Y-%m-%d %H:%M"),
     )
@@ -109,10 +110,18 @@ def _chapters(folder: RunFolder, *, number: int) -> list[Chapter]:
 
 
 def _chapter(title: str, file: Path, *, number: int) -> Chapter:
-    good, bad = best(file, number), worst(file, number)
-    shown = [Shown(talk, attempts(file, talk.task, source=talk.source)) for talk in bad]
-    when = f", step {bad[0].step}" if bad else ""
-    return Chapter(title + when, [Shown(talk, []) for talk in good], shown)
+    found = extremes(file, number)
+    compared = found.worst or found.alike
+    parts = {"Worst conversations": [_beside_group(file, talk) for talk in found.worst]}
+    parts["Best conversations"] = [Shown(talk, []) for talk in found.best]
+    if found.alike:
+        parts = {"All score alike": [_beside_group(file, talk) for talk in found.alike]}
+    when = f", step {compared[0].step}" if compared else ""
+    return Chapter(title + when, parts)
+
+
+def _beside_group(file: Path, talk: Talk) -> Shown:
+    return Shown(talk, attempts(file, talk.task, source=talk.source))
 
 
 def _duration(records: list[Record]) -> str:

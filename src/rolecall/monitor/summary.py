@@ -36,8 +36,46 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     if chosen := best(records):
         found[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
+    if shares := shares_by_policy(records):
+        found["policies"] = shares
     found["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
     return found
+
+
+SHARES = {"truncated": "turns", "invalid": "turns", "zero_signal": "credited_turns"}
+
+
+def shares_by_policy(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return {"solver": {"turns": 96, "truncated": .94, "invalid": 1.0, "zero_signal": 1.0}}.
+
+    They are shares of all turns of training; None where no turn could have it.
+    """
+    steps = [record for record in records if record["kind"] == "step"]
+    policies = sorted({k.split("/")[1] for r in steps for k in r if _is_policys(k, "turns")})
+    found: dict[str, dict[str, Any]] = {}
+    for policy in policies:
+        found[policy] = {"turns": sum(int(r.get(f"policy/{policy}/turns", 0)) for r in steps)}
+        for share, of in SHARES.items():
+            pairs = [
+                (r[f"policy/{policy}/{of}"], r[f"policy/{policy}/{share}"])
+                for r in steps
+                if f"policy/{policy}/{share}" in r
+            ]
+            number = sum(weight for weight, _ in pairs)
+            mean = sum(weight * value for weight, value in pairs) / number if number else None
+            found[policy][share] = mean
+    return found
+
+
+def shares_line(policy: str, found: dict[str, Any]) -> str:
+    """Return `policy solver: 96 turns; cut by max_tokens 0.94, not readable 1.00, ...`."""
+    names = {
+        "truncated": "cut by max_tokens",
+        "invalid": "not readable",
+        "zero_signal": "without signal",
+    }
+    shares = [f"{label} {found[key]:.2f}" for key, label in names.items() if found[key] is not None]
+    return f"policy {policy}: {found['turns']} turns; {', '.join(shares) or 'none sampled'}"
 
 
 def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import side_by_side, talk_panel
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
-from rolecall.monitor.reading import Talk, attempts, best, held_out, newest_step, worst
+from rolecall.monitor.reading import Extremes, Talk, attempts, best, extremes, held_out, newest_step
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 
@@ -37,17 +37,17 @@ def show(
     """One task's attempts, or the `number` best and worst of a step, by default of the newest.
 
     `evaluation` shows those of held-out tasks. Returns them as plain data, each with
-    `shown_as`: attempt, best or worst; `quiet` prints nothing. Raises ConfigError where there is
-    no such step or task.
+    `shown_as`: attempt, best, worst, or alike where all are worth the same; `quiet` prints
+    nothing. Raises ConfigError where there is no such step or task.
     """
     console = PlainConsole(quiet=True) if quiet else console or PlainConsole()
     files = _held_out(folder, step=step) if evaluation else _files(folder, step=step)
     if task is None:
         file = files[0]
-        good, bad = show_conversations(file, number=number, console=console)
+        shown = show_conversations(file, number=number, console=console)
         return [
             {"shown_as": name, **asdict(talk)}
-            for name, talks in (("best", good), ("worst", bad))
+            for name, talks in shown.named().items()
             for talk in talks
         ]
     for file in files:
@@ -58,18 +58,19 @@ def show(
     raise ConfigError(f"{folder.path} has no task {task!r} there (it has for example: {some})")
 
 
-def show_conversations(
-    file: Path, *, number: int = 3, console: Console | None = None
-) -> tuple[list[Talk], list[Talk]]:
+def show_conversations(file: Path, *, number: int = 3, console: Console | None = None) -> Extremes:
     """Print, and return, the best and the worst conversations of one Parquet file."""
     console = console or PlainConsole()
-    good, bad = best(file, number), worst(file, number)
-    known = colours(turn.agent for talk in (*good, *bad) for turn in talk.turns)
-    for name, talks in (("Best", good), ("Worst", bad)):
-        console.print(Text(f"\n{name} of {file.stem}", style="bold"))
+    found = extremes(file, number)
+    titles = {"best": "Best of {}", "worst": "Worst of {}", "alike": "Some of {}: all score alike"}
+    known = colours(
+        turn.agent for talks in found.named().values() for t in talks for turn in t.turns
+    )
+    for name, talks in found.named().items():
+        console.print(Text(f"\n{titles[name].format(file.stem)}", style="bold"))
         for talk in talks:
             console.print(talk_panel(talk, known=known))
-    return good, bad
+    return found
 
 
 def show_group(

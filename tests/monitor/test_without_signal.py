@@ -1,0 +1,83 @@
+"""A run in which nothing could be trained leaves all that shows why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rolecall.monitor.reading import extremes
+from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.run_folder import RunFolder
+from tests.monitor.runs_for_tests import episode
+from tests.test_cli import rolecall
+from tests.toy import Letters, LettersWorld, solo_config, write
+
+
+class FlatWorld(LettersWorld):
+    async def score(self, episode):
+        return {"team": 0.0}
+
+
+class Flat(Letters):
+    """Its worlds score every answer alike."""
+
+    def open(self, task, *, seed):
+        return FlatWorld(task, seed, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("idle_steps", [2, 9])
+def test_a_run_without_signal_leaves_report_curves_and_summary(
+    idle_steps, model_folder, tmp_path, capsys
+):
+    config = solo_config(
+        model_folder, environment={"name": f"{__file__}:Flat"}, evaluation={"tasks": 0},
+        trainer={"steps": 3, "idle_steps": idle_steps},
+    )  # fmt: skip
+    path, run = write(tmp_path / "team.yaml", config), tmp_path / "run"
+    for _ in range(2):  # a second start may not call it a success
+        status, out, error = rolecall("train", path, "--output", run, capsys=capsys)
+        assert status == 1
+        assert "nothing" in error.splitlines()[-1]
+        if "left=" in out:  # it played
+            line = next(line for line in out.splitlines() if line.startswith("policy a: "))
+            assert "without signal 1.00" in line
+    for name in ("report.html", "curves.png", "summary.json"):
+        assert (run / name).is_file()
+    steps = RunFolder(run).read_metrics()
+    shares = json.loads((run / "summary.json").read_text())["policies"]["a"]
+    assert shares["zero_signal"] == 1.0
+    assert shares["turns"] == 3 * 4 * len(steps)  # a turn in each of 3 x 4 attempts
+    cut = [record["agent/solver/truncated"] for record in steps]
+    assert shares["truncated"] == pytest.approx(sum(cut) / len(cut))
+    page = (run / "report.html").read_text()
+    assert "Without signal" in page
+    assert "All score alike" in page
+    assert "Best conversations" not in page
+    status, out, _ = rolecall("show", run, "--json", capsys=capsys)
+    assert {talk["shown_as"] for talk in json.loads(out)} == {"alike"}
+
+
+def test_no_conversation_is_shown_as_best_and_as_worst(tmp_path):
+    file = tmp_path / "step-000001.parquet"
+
+    def shown(scores: dict[str, list[float]], number: int) -> tuple[list[str], list[str]]:
+        played = [
+            episode(task, attempt, score=score)
+            for task, each in scores.items()
+            for attempt, score in enumerate(each)
+        ]
+        write_parquet(file, played, step=1)
+        found = extremes(file, number)
+        assert found.alike == []
+        return tuple(
+            [f"{t.task}:{t.attempt}" for t in talks] for talks in (found.best, found.worst)
+        )
+
+    assert shown({"a": [1.0], "b": [0.0]}, 3) == (["a:0"], ["b:0"])
+    assert shown({"a": [1.0], "b": [0.5], "c": [0.0]}, 3) == (["a:0", "b:0"], ["c:0"])
+    assert shown({"a": [1.0, 0.0], "b": [0.0, 1.0]}, 2) == (["a:0", "b:1"], ["a:1", "b:0"])
+    assert shown({"a": [1.0, 0.0, 0.5]}, 1) == (["a:0"], ["a:1"])
+    write_parquet(file, [episode("a", n, score=0.0) for n in range(4)], step=1)
+    found = extremes(file, 3)
+    assert (found.best, found.worst, len(found.alike)) == ([], [], 1)
