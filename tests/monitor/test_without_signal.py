@@ -9,9 +9,10 @@ import pytest
 from rolecall.monitor.reading import extremes
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import RunFolder
+from rolecall.training.signal_watch import SignalWatch
 from tests.monitor.runs_for_tests import episode
 from tests.test_cli import rolecall
-from tests.toy import Letters, LettersWorld, solo_config, write
+from tests.toy import Letters, LettersWorld, relay_config, solo_config, turn, write
 
 
 class FlatWorld(LettersWorld):
@@ -81,3 +82,35 @@ def test_no_conversation_is_shown_as_best_and_as_worst(tmp_path):
     write_parquet(file, [episode("a", n, score=0.0) for n in range(4)], step=1)
     found = extremes(file, 3)
     assert (found.best, found.worst, len(found.alike)) == ([], [], 1)
+
+
+async def pays_one(episode, world):
+    """Pays `left` by what it says, and all others alike."""
+    said = next(turn for turn in episode.turns if turn.agent == "left")
+    return {"left": float(sum(said.tokens) % 2), "right": 0.5, "last": 0.5}
+
+
+def test_agents_that_have_nothing_to_learn_from_are_named(model_folder, tmp_path, capsys):
+    config = relay_config(
+        model_folder, rewards={f"{__file__}:pays_one": 1.0}, evaluation={"tasks": 0},
+        trainer={"steps": 3, "idle_steps": 2},
+    )  # fmt: skip
+    path, run = write(tmp_path / "team.yaml", config), tmp_path / "run"
+    status, out, error = rolecall("train", path, "--output", run, capsys=capsys)
+    assert status == 0, error
+    warned = [line for line in out.splitlines() if line.startswith("! agent ")]
+    assert [line.split()[2] for line in warned] == ["last", "right"]
+    assert "in 2 steps in a row" in warned[0]
+    assert "Not trained: right, last. None of their turns" in out
+    assert json.loads((run / "summary.json").read_text())["untrained"] == ["right", "last"]
+    assert (run / "report.html").read_text().count("no: none of its turns had a signal") == 2
+
+
+def test_an_agent_with_a_signal_now_and_then_is_trained():
+    watch = SignalWatch(["a", "b"], patience=2)
+    zero, one = turn("a", advantage=0.0), turn("a", advantage=1.0)
+    assert watch.after_step([zero]) == []
+    assert watch.after_step([one]) == ["b"]
+    assert watch.after_step([zero]) == []
+    assert watch.after_step([]) == ["a"]
+    assert watch.after_step([zero]) == []  # it is said once

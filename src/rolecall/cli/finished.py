@@ -37,6 +37,16 @@ def keep_what_there_is(folder: RunFolder, config: Config) -> None:
     )
 
 
+def show_untrained(found: dict[str, Any]) -> None:
+    """Print which agents were to be trained and had nothing to learn from."""
+    if names := found.get("untrained"):
+        PlainConsole().print(
+            f"Not trained: {', '.join(names)}. None of their turns was worth more or less than "
+            "those that it is compared with; look at what rewards pay them, and at `rolecall show`",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+
+
 def show_shares(records: list[dict[str, Any]]) -> None:
     """Print what there was to train on, a line for each policy."""
     for policy, shares in summary.shares_by_policy(records).items():
@@ -47,7 +57,8 @@ def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
     from rolecall.monitor import report  # with Matplotlib, which takes its time
 
     records = folder.read_metrics()
-    found = summary.summarise(records, seed=config.trainer.seed)
+    trainable = [name for name, agent in config.team.items() if agent.trainable]
+    found = summary.summarise(records, seed=config.trainer.seed, trainable=trainable)
     report.write(folder)
     run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
     return found

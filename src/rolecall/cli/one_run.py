@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rolecall.cli.finished import keep_what_there_is, show_shares, summarised
+from rolecall.cli.finished import keep_what_there_is, show_shares, show_untrained, summarised
 from rolecall.cli.services import running
 from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
@@ -63,6 +63,8 @@ def to_the_end(
                 found = summarised(folder, config)
                 if not found["updates"]:
                     show_shares(folder.read_metrics())
+                else:
+                    show_untrained(found)
                 return found
         except (NothingTrainsError, DivergedError):
             keep_what_there_is(folder, config)

@@ -19,7 +19,7 @@ from rolecall.monitor.colours import Colour, colours
 from rolecall.monitor.comparison import Record, compare, evaluations, steps
 from rolecall.monitor.reading import Talk, attempts, extremes, newest_evaluation, newest_step
 from rolecall.monitor.summary import best as best_checkpoint
-from rolecall.monitor.summary import shares_by_policy
+from rolecall.monitor.summary import shares_by_policy, untrained_agents
 
 if TYPE_CHECKING:
     from rolecall.storage.run_folder import RunFolder
@@ -66,6 +66,9 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
         best=best_checkpoint(records),
         changes=compare(records),
         pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
+        untrained=untrained_agents(
+            records, [name for name, said in config["team"].items() if said["trainable"]]
+        ),
         shares=shares_by_policy(records),
         chapters=_chapters(folder, number=number),
         written=time.strftime("%Y-%m-%d %H:%M"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -9,11 +10,14 @@ from rolecall.errors import RunFailedError
 from rolecall.monitor.comparison import TEST, evaluations, metrics_of
 
 
-def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
+def summarise(
+    records: list[dict[str, Any]], *, seed: int, trainable: Sequence[str] = ()
+) -> dict[str, Any]:
     """steps, wall_s, seed, before and after (fractions), and per agent reward and gradient norms.
 
     `updates` counts the steps in which a policy was updated, `lost_episodes` those that failed for
-    good. `reward` is the mean of the last step; an agent that was never updated has no gradient
+    good. `untrained` names those of the `trainable` agents that had nothing to learn from. `reward`
+    is the mean of the last step; an agent that was never updated has no gradient
     norm.
     """
     steps = [r for r in records if r["kind"] == "step"]
@@ -36,9 +40,23 @@ def summarise(records: list[dict[str, Any]], *, seed: int) -> dict[str, Any]:
     if chosen := best(records):
         found[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
+    if untrained := untrained_agents(records, trainable):
+        found["untrained"] = untrained
     if shares := shares_by_policy(records):
         found["policies"] = shares
     found["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
+    return found
+
+
+def untrained_agents(records: list[dict[str, Any]], trainable: Sequence[str]) -> list[str]:
+    """Return the agents that never spoke, or of whose turns none had a signal in any step."""
+    steps = [record for record in records if record["kind"] == "step"]
+    found = []
+    for agent in trainable if steps else ():
+        spoke = any(f"agent/{agent}/turns" in record for record in steps)
+        shares = [r[key] for r in steps if (key := f"agent/{agent}/zero_signal") in r]
+        if not spoke or (shares and all(share == 1.0 for share in shares)):
+            found.append(agent)
     return found
 
 

@@ -31,6 +31,7 @@ from rolecall.training import train_step
 from rolecall.training.collector import Collector
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
+from rolecall.training.signal_watch import SignalWatch
 from rolecall.types import Episode
 
 log = logging.getLogger("rolecall")
@@ -77,6 +78,11 @@ class Trainer:
         self.done = 0  # steps whose update is in the weights
         self.moves = 0  # optimizer steps of all policies, when the newest step was done
         self.saved = -1  # step of the newest checkpoint
+        moved = (part for part in run.algorithm_groups if part.algorithm.moves_policies)
+        self.signals = SignalWatch(
+            sorted(agent for part in moved for agent in part.agents),
+            patience=self.config.trainer.idle_steps,
+        )
         self.idle = 0  # steps in a row without anything to train on
         self.best = -math.inf  # the highest score of an evaluation that chooses
         self.started = time.monotonic()
@@ -258,6 +264,14 @@ class Trainer:
         self._check_mismatch(updates)
         moves = any(part.algorithm.moves_policies for part in self.run.algorithm_groups)
         self.idle = 0 if updates or not moves else self.idle + 1
+        silent = self.signals.after_step(turn for e in rollout.episodes for turn in e.turns)
+        if self.idle < self.config.trainer.idle_steps:
+            for agent in silent:
+                notices.warning(
+                    "agent %s is not trained: in %d steps in a row none of its turns was worth "
+                    "more or less than those that it is compared with; look at what rewards pay it",
+                    agent, self.config.trainer.idle_steps,
+                )  # fmt: skip
         if self.idle >= self.config.trainer.idle_steps:
             error = f"; the first error: {rollout.first_error}" if rollout.first_error else ""
             if rollout.num_cut:
