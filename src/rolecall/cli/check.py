@@ -20,6 +20,7 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
+from rolecall.setup.validate_models import check_adapters
 from rolecall.storage.run_folder import STAGES, RunFolder
 
 
@@ -40,6 +41,8 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
     except ConfigError:
         show(described(plan, None))
         raise
+    if problems := list(check_adapters(plan.config)):
+        raise plan.config.located(problems)
     found = described(plan, opened)
     show(found)
     return found

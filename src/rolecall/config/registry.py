@@ -20,6 +20,8 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import ConfigError, explain
+from rolecall.errors import first_line
+from rolecall.runtime.user_lines import place_of
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -146,9 +148,16 @@ def imported(path: str, *, key: str) -> Any:
     if not colon:
         raise ConfigError(f"{key}: {path!r} is no import path such as path/to/file.py:name")
     try:
-        return getattr(_module(module), attribute)
+        holder = _module(module)
     except (ImportError, OSError, SyntaxError) as error:
         raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
+    except Exception as error:  # the file is the user's: whatever it raises is told with its line
+        where = f" ({place})" if (place := place_of(error)) else ""
+        raise ConfigError(
+            f"{key}: {path!r} cannot be imported: {first_line(error)}{where}"
+        ) from error
+    try:
+        return getattr(holder, attribute)
     except AttributeError as error:
         raise ConfigError(f"{key}: {module} has no {attribute!r}") from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +14,13 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
-from rolecall.models import embedded, foreign_attention, row_rope
+from rolecall.models import foreign_attention, row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
 from rolecall.models.cpu.trained_layer import fuse_whole
 from rolecall.models.cpu.trained_products import use_fastest
+from rolecall.models.embedded import locate
 from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
@@ -167,16 +167,3 @@ def end_ids_of(base: str, tokenizer: Tokenizer) -> list[int]:
     except OSError:  # the base has none
         ends = []
     return stop_ids(tokenizer, ends)
-
-
-def locate(base: str) -> str:
-    """`tiny:NAME` is a model inside the package; then local folders; then a hub name."""
-    if base.startswith("tiny:"):
-        return str(embedded.folder(base.removeprefix("tiny:")))
-    looks_local = base.startswith((".", "/", "~")) or base.count("/") != 1
-    path = Path(base).expanduser()
-    if path.is_dir():
-        return str(path)
-    if looks_local or path.exists():
-        raise ValueError(f"base {base!r}: there is no such model folder")
-    return base

@@ -47,6 +47,16 @@ class Size:
         """Parameters without a head of its own."""
         return self.parameters - (0 if self.is_tied else self.embedding)
 
+    @property
+    def linear_names(self) -> set[str]:
+        """Last names of the layers that an adapter can have: {"q_proj", "up_proj", ...}."""
+        head = self.model.get_output_embeddings()
+        return {
+            name.rpartition(".")[2]
+            for name, layer in self.model.named_modules()
+            if isinstance(layer, torch.nn.Linear) and layer is not head
+        }
+
     def adapter_parameters(self, adapter: Adapter) -> int:
         """Of the two matrices [rank, in] and [out, rank] beside each adapted layer."""
         wanted = adapter.targets

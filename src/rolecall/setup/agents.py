@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from rolecall.agents.agent import Agent, CrossPolicy, Parser, Policy
 from rolecall.config import registry
 from rolecall.config.errors import ConfigError
@@ -22,6 +24,11 @@ def parser_of(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
     parser = flow.parsers.get(config.role or name)
     if config.parser is not None:
         parser = registry.resolve("parser", config.parser, key=f"team.{name}.parser")
+        if not callable(parser) or inspect.iscoroutinefunction(parser):
+            raise ConfigError(
+                f"team.{name}.parser: {config.parser!r} is not a plain function of a turn; write "
+                "`def`, without async"
+            )
     if config.invalid_penalty and parser is None and config.tools is None:
         raise ConfigError(
             f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "

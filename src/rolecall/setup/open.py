@@ -16,6 +16,7 @@ from rolecall.setup.plan import Plan
 from rolecall.setup.rewards import make_reward
 from rolecall.setup.tasks import Tasks, read_tasks
 from rolecall.setup.validate_algorithms import check_fork, num_candidates
+from rolecall.setup.validate_models import check_bases
 from rolecall.tools.use import ToolUse
 
 
@@ -38,6 +39,7 @@ class Opened(Surroundings):
 def open_parts(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
     attempts = Attempts()
+    attempts.note(check_bases(plan.config))
     attempts.of(_check_data, plan)
     attempts.of(_check_experts, plan)
     made = _made(plan, attempts)
@@ -90,7 +92,7 @@ def _check_experts(plan: Plan) -> None:
 def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
     """The fields of Surroundings; None, and problems noted, for what cannot be made."""
     return {
-        "environment": attempts.of(plan.environment.make),
+        "environment": attempts.of(_environment, plan),
         "rewards": {
             name: (made, weight)
             for name, (part, weight) in plan.rewards.items()
@@ -98,6 +100,18 @@ def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
         },
         "tools": attempts.of(make_tools, plan.config, plan.tools),
     }
+
+
+def _environment(plan: Plan) -> Environment:
+    made: Environment = plan.environment.make()
+    for method, arguments in (("tasks", "split"), ("open", "task, *, seed")):
+        if not callable(getattr(made, method, None)):
+            raise ConfigError(
+                f"environment.name: {plan.config.environment.name!r} has no {method}({arguments}), "
+                "so it is no environment; write a class with the methods of "
+                "rolecall.interfaces.environment.Environment"
+            )
+    return made
 
 
 def _tasks(plan: Plan, environment: Environment) -> Tasks:

@@ -15,6 +15,7 @@ from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
 from rolecall.rollout.episodes import Reward
+from rolecall.runtime.user_lines import defined
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import parser_of, tool_parts
 from rolecall.setup.algorithms import make_algorithms
@@ -115,9 +116,16 @@ def resolve_workflow(named: Named) -> Workflow:
     """Raises ConfigError for a name that there is not, and for what is no workflow."""
     found = registry.resolve("workflow", named.name, key="workflow.name")
     try:
-        return found if isinstance(found, Workflow) else workflow(found)
-    except ValueError as error:
+        flow = found if isinstance(found, Workflow) else workflow(found)
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"workflow.name: {error}") from error
+    if not flow.answers:
+        raise ConfigError(
+            f"workflow.name: {named.name!r} ({defined(flow.play)}) returns nothing, so no episode "
+            "has an answer; write `return turn` with the turn that answers, or `return None` where "
+            "the world needs no answer"
+        )
+    return flow
 
 
 def _options_of(flow: Workflow, named: Named) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 from rolecall.config import registry
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Named, RewardConfig
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.spending import Account
+from rolecall.runtime.user_lines import defined
 from rolecall.setup.part import Part
 
 
@@ -15,6 +19,7 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
     weight = given if isinstance(given, float) else given.weight
     options = {} if isinstance(given, float) else given.options
     found = registry.resolve("reward", name, key="rewards")
+    _check_async(found, name)
     if not isinstance(found, type):
         if options:
             raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect; remove it")
@@ -27,6 +32,17 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
             f"rewards.{name}.weight has no effect: it has weights of its own; remove it"
         )
     return Part(f"rewards.{name}", found, checked), weight
+
+
+def _check_async(found: Any, name: str) -> None:
+    """Raises ConfigError for a function, or a method that a class calls, without `async`."""
+    call = vars(found).get("__call__") if isinstance(found, type) else found
+    if inspect.isfunction(call) and not inspect.iscoroutinefunction(inspect.unwrap(call)):
+        kind = "its __call__" if isinstance(found, type) else "it"
+        raise ConfigError(
+            f"rewards: {name!r}: {kind} ({defined(call)}) is not an async function; write "
+            "`async def`"
+        )
 
 
 def make_reward(part: Part | Reward) -> Reward:

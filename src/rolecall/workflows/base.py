@@ -34,6 +34,7 @@ class Workflow:
     plays_candidates: bool = False  # it plays all of them
     forks: bool = False  # it tries answers out in forks of the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
+    answers: bool = True  # its source returns something, be it None
 
     async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
         return await self.play(team, task, world, **options)
@@ -70,7 +71,8 @@ def workflow(
 
     def made(function: Play) -> Workflow:
         if not inspect.iscoroutinefunction(function):
-            raise ValueError(f"workflow {function.__name__!r} must be an async function")
+            named = getattr(function, "__name__", repr(function))
+            raise ValueError(f"workflow {named!r} must be an async function; write `async def`")
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         roles, calls_others = _roles(tree, next(iter(inspect.signature(function).parameters)))
         return Workflow(
@@ -82,9 +84,24 @@ def workflow(
             plays_candidates=plays_candidates,
             forks=forks,
             parsers=parsers or {},
+            answers=_returns(tree.body[0]),
         )
 
     return made if play is None else made(play)
+
+
+def _returns(function: ast.AST) -> bool:
+    """Whether a function has a `return` with a value of its own, or ends by raising."""
+    own: list[ast.AST] = list(ast.iter_child_nodes(function))
+    while own:
+        node = own.pop()
+        if isinstance(node, ast.Return | ast.Raise) and not (
+            isinstance(node, ast.Return) and node.value is None
+        ):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            own += ast.iter_child_nodes(node)
+    return False
 
 
 def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:

@@ -1,0 +1,63 @@
+"""Says which bases are not there and which adapters do not fit, before weights are loaded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from rolecall.config.schema import Config
+from rolecall.errors import first_line
+from rolecall.models.embedded import locate
+
+Problems = Iterator[str]
+
+
+def check_bases(config: Config) -> Problems:
+    """Yield a line for each base that no run could load; hub names are not looked up."""
+    for key, base in _bases(config):
+        try:
+            path = Path(locate(base))
+        except ValueError as error:
+            yield f"{key}: {error}; write a model's folder, hub name or tiny:NAME"
+            continue
+        if path.is_dir() and not (path / "config.json").is_file():
+            yield f"{key}: {base!r} has no config.json; write the folder of a model"
+
+
+def check_adapters(config: Config) -> Problems:
+    """Yield a line for each adapter whose targets the base does not have.
+
+    Bases that are not on this machine are passed over.
+    """
+    from rolecall.models.lora import attach  # with PEFT, which takes seconds
+    from rolecall.models.sizes import size_of
+
+    for name, policy in config.policies.items():
+        if policy.adapter is None or policy.adapter.targets == "all-linear":
+            continue
+        try:
+            size = size_of(policy.base)
+        except ValueError:
+            continue
+        layers = sorted(size.linear_names)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of PEFT; the run itself shows them
+                attach(size.model, {name: policy.adapter}, seed=0)
+        except ValueError as error:
+            yield (
+                f"policies.{name}.adapter.targets: {first_line(error)}; write all-linear, or names "
+                f"of layers: {', '.join(layers)}"
+            )
+
+
+def _bases(config: Config) -> Iterator[tuple[str, str]]:
+    for name, policy in config.policies.items():
+        if policy.base:
+            yield f"policies.{name}.base", policy.base
+        if policy.reference not in (None, "initial"):
+            yield f"policies.{name}.reference", str(policy.reference)
+    for name, critic in config.critics.items():
+        if critic.base:
+            yield f"critics.{name}.base", critic.base
