@@ -97,7 +97,8 @@ def test_a_hanging_workflow_times_out_as_a_typed_error(model_folder):
     made = context(model_folder, flow=hangs, timeout_s=0.05)
     episode = run(play(made, tasks(1)[0]))
     assert episode.error is not None
-    assert episode.error.startswith("TimeoutError")
+    assert episode.error.startswith("TimeoutError: not ended after 0.")
+    assert "rollout.timeout_s is 0.05" in episode.error
     assert episode.rewards == {}
     assert len(episode.turns) == 1
 

@@ -58,6 +58,7 @@ def train(
             plan = load_plan(find(source), overrides)
             folder = _folder(plan.config, path.stem, output=output, resume=resume)
         config = plan.config
+        folder.check_place()
         folder.check(config, allow_changes=allow_changes)
         if is_finished(folder, config):
             console.print(

@@ -65,6 +65,7 @@ class RaySession:
 
     def _join(self) -> None:
         address = self.section.address
+        check_reachable(address)
         how: dict[str, Any] = {
             "namespace": self.scratch.name, "logging_level": "ERROR", "log_to_driver": False,
         }  # fmt: skip
@@ -178,9 +179,21 @@ def _cluster_of_this_machine() -> str | None:
     return known
 
 
+def check_reachable(address: str) -> None:
+    """Raises ConfigError for an address at which nothing listens; Ray would try it for minutes."""
+    named = address.removeprefix("ray://")
+    if address not in ("auto", "local") and not _is_listening(named):
+        raise ConfigError(
+            f"cluster.address: nothing answers at {address!r} within {LISTEN_S:g} s; start Ray "
+            "there (`ray start --head`) and write its HOST:PORT, or write local"
+        )
+
+
 def _is_listening(address: str) -> bool:
     """Or what was there has been stopped."""
     host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return False
     try:
         socket.create_connection((host, int(port)), timeout=LISTEN_S).close()
     except OSError:

@@ -52,7 +52,9 @@ class OwnEngineConfig(Section):
 
 
 def _kind(given: Any) -> str:
-    name = given.get("name", "local") if isinstance(given, Mapping) else given.name
+    # What is no section is checked as a built-in one, which says what it should be.
+    is_mapping = isinstance(given, Mapping)
+    name = given.get("name", "local") if is_mapping else getattr(given, "name", "local")
     return name if name in ("local", "vllm", "sglang", "openai") else "own"
 
 

@@ -23,7 +23,7 @@ def over(below: DictConfig, found: DictConfig) -> DictConfig:
 
 
 def _name_of(section: Any) -> Any:
-    return section if isinstance(section, str) else (section or {}).get("name")
+    return section.get("name") if isinstance(section, DictConfig) else section
 
 
 def _whole(config: DictConfig) -> DictConfig:

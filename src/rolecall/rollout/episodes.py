@@ -235,7 +235,11 @@ async def _play(
             if isinstance(cause, RunEndingError):
                 raise cause from error
             place = place_of(cause)
-            episode.error = f"{type(cause).__name__}: {cause}" + (f" ({place})" if place else "")
+            said = str(cause)
+            if isinstance(cause, TimeoutError) and not said:
+                took = time.monotonic() - started
+                said = f"not ended after {took:.3g} s (rollout.timeout_s is {context.timeout_s:g})"
+            episode.error = f"{type(cause).__name__}: {said}" + (f" ({place})" if place else "")
             episode.metrics["mistake"] = float(isinstance(cause, MISTAKES))
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started

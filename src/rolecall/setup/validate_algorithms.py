@@ -238,6 +238,11 @@ def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algori
 
 def _check_deadline(config: Config) -> Problems:
     rollout, trainer = config.rollout, config.trainer
+    if rollout.data is not None:
+        for key in ("deadline_s", "carry"):
+            if getattr(rollout, key):
+                yield f"rollout.{key} has no effect with rollout.data; remove it"
+        return
     if rollout.deadline_s is not None and trainer.deterministic:
         yield (
             "trainer.deterministic: with rollout.deadline_s the clock decides which episodes are "

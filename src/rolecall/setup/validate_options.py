@@ -88,11 +88,35 @@ def _check_effects(config: Config) -> Problems:
             "metrics.grad_norm_every has no effect: no policy is shared, so every step's "
             "gradient norm is an agent's own; remove it"
         )
+    yield from _check_rewards(config)
+    yield from _check_trackers(config)
     yield from check_evaluation(config.evaluation)
     counted = config.evaluation.agent
     if counted is not None and counted not in config.team:
         near = registry.nearest(counted, [*config.team])
         yield f"evaluation.agent: there is no agent {counted!r}; {near}"
+
+
+def _check_rewards(config: Config) -> Problems:
+    """One of weight 0 beside others is measured and not paid; alone it leaves nothing to learn."""
+    weights = {
+        name: given.weight if isinstance(given, RewardConfig) else given
+        for name, given in config.rewards.items()
+    }
+    if weights and not any(weights.values()):
+        yield (
+            f"rewards.{next(iter(weights))}: all weights are 0, so nothing is paid; write another "
+            "weight, or remove it where the workflow pays"
+        )
+
+
+def _check_trackers(config: Config) -> Problems:
+    for number, tracker in enumerate(config.trackers):
+        if tracker in config.trackers[:number]:
+            yield (
+                f"trackers.{number}: {tracker.name} gets everything already, as an earlier one of "
+                "the list; remove it"
+            )
 
 
 def check_coach(config: Config) -> Problems:

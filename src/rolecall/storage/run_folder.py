@@ -91,7 +91,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The folder is there, and no other process works in it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make(self.path)
         self._lock = self._locked()
         try:
             yield
@@ -108,8 +108,7 @@ class RunFolder:
         """
         if not self.config.exists() and self.path.exists() and holds_other_things(self.path):
             raise ConfigError(f"{self.path} is not empty and not a run folder")
-        for folder in (self.path, *(self.path / name for name in BEGUN_FOLDERS)):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._make(self.path, *(self.path / name for name in BEGUN_FOLDERS))
         self._lock = self._locked()
         try:
             if changes := self.check(config, allow_changes=allow_changes):
@@ -119,6 +118,31 @@ class RunFolder:
         except BaseException:
             self.release()
             raise
+
+    def _make(self, *folders: Path) -> None:
+        self.check_place()
+        try:
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"output: {self.path} cannot be made: {error.strerror}") from error
+
+    def check_place(self) -> None:
+        """Raises ConfigError where the folder cannot be made, or nothing be written into it."""
+        try:
+            there = next(path for path in (self.path, *self.path.parents) if path.exists())
+        except OSError as error:  # such as a name that is too long
+            raise ConfigError(f"output: {self.path} cannot be made: {error.strerror}") from error
+        if not there.is_dir():
+            raise ConfigError(
+                f"output: {there} is a file, so no run folder can be {self.path}; write another "
+                "folder"
+            )
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"output: {self.path} cannot be written (no permission in {there}); write another "
+                "folder"
+            )
 
     def is_blank(self) -> bool:
         """Whether a start that was killed made this folder, and wrote nothing of a run."""
