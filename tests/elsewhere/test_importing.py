@@ -202,7 +202,7 @@ def test_what_nobody_can_know_is_to_be_filled_in_and_is_an_error_by_name_until_t
          "trainer.stepz: unknown key; did you mean steps or idle_steps?"),
         (DRMAS.replace("main_ppo", "main_ppo oops"), [],
          "'oops' is neither key=value nor an option"),
-        ("verl.trainer: [", [], "theirs: neither YAML nor a script"),
+        ("agent.orchestra_type: [", [], "theirs: neither YAML nor a script"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(text, arguments, said, capsys):

@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rolecall.config.other_names import hint_of
+
 # Keys that had another name before; `*` stands for any one part of a key.
 RENAMED = {
     "algorithm.critic_passes": "algorithm.critic_epochs",
@@ -75,11 +77,15 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         known = _keys(model, place[:-1])
         if "." in place[-1]:
             return f"a key with dots is for the command line; in a file write {_nested(place[-1])}"
+        if not known and (hint := hint_of(place[-1])):
+            return f"unknown key; {hint}"
         if not known:
             return f"unknown key; {'.'.join(key.split('.')[:-1])} takes no options, remove it"
         if place[-1] in known:  # of another branch of the section, which pydantic calls by name
             branch, section = found["loc"][-2], ".".join(place[:-1])
             return f"unknown key where {section}.name is {branch}; remove it, or name another"
+        if hint := hint_of(place[-1]):
+            return f"unknown key; {hint}"
         parts = [part for part in known if part != "stages"]  # which have keys of all parts
         inside = {key: part for part in parts for key in _keys(model, [*place[:-1], part])}
         near = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from rolecall.config.errors import ConfigError, explain
 from rolecall.config.merging import over
+from rolecall.config.other_names import hint_of
 from rolecall.config.schema import Config, StageConfig
 
 OWN = tuple(field.alias or name for name, field in StageConfig.model_fields.items())
@@ -143,6 +144,7 @@ def _check_keys(differs: DictConfig, place: str) -> None:
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.7)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        hint = hint_of(unknown[0]) or hint
         raise ConfigError(f"{place}.{unknown[0]}: unknown key; {hint}")
 
 

@@ -278,6 +278,7 @@ FRAMEWORK = Framework(
         "orchestra_type",
         "agent.model_ids",
     ),
+    own_marks=("agent.", "orchestra"),
     keys=KEYS,
     build=build,
     differs=DIFFERS,

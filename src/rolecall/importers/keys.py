@@ -103,6 +103,7 @@ class Framework:
     marks: tuple[str, ...]  # texts that its files hold and no other's
     keys: dict[str, Key]
     build: Callable[[Given], Tree]
+    own_marks: tuple[str, ...] = ()  # those that what it is built on does not have
     differs: tuple[str, ...] = ()  # what no key says, and is not the same here
     # its own spellings of keys -> those of the table
     tidy: Callable[[dict[str, Any]], dict[str, Any]] = dict

@@ -231,6 +231,7 @@ FRAMEWORK = Framework(
     name="marti",
     title="MARTI",
     marks=("openrlhf", "marti.cli", "workflow_args", "agent_workflow", "workflow_func_path"),
+    own_marks=("marti", "workflow_args", "agent_workflow", "workflow_func_path"),
     keys=KEYS,
     build=build,
     tidy=tidy,

@@ -192,6 +192,7 @@ FRAMEWORK = Framework(
         "eval_envs",
         "training:",
     ),
+    own_marks=("policy_env", "num_rollouts_per_iteration", "eval_envs"),
     keys=KEYS,
     build=build,
     tidy=tidy,

@@ -32,9 +32,27 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"there is no file {path}") from error
 
 
+# What configs of libraries for single models hold, of which teams are made elsewhere.
+LIBRARIES = {
+    "verl": ("actor_rollout_ref", "verl.trainer"),
+    "TRL": ("num_generations", "max_completion_length", "per_device_train_batch_size", "trl "),
+    "OpenRLHF": ("openrlhf.cli", "n_samples_per_prompt"),
+}
+
+
 def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     """The framework whose marks a text holds most of. Raises ConfigError where none stands out."""
-    counts = {name: sum(m in text for m in f.marks) for name, f in frameworks.items()}
+    own = {name: f for name, f in frameworks.items() if any(m in text for m in f.own_marks)}
+    if not own:
+        for library, marks in LIBRARIES.items():
+            if any(mark in text for mark in marks):
+                known = ", ".join(f.title for f in frameworks.values())
+                raise ConfigError(
+                    f"this is a plain config of {library}, without a team; import reads those of "
+                    f"{known}. docs/coming-from.md has its options beside ours, and a wrong key in "
+                    f"a config of ours is answered with ours"
+                )
+    counts = {name: sum(m in text for m in f.marks) for name, f in (own or frameworks).items()}
     best = max(counts, key=lambda name: counts[name])
     if list(counts.values()).count(counts[best]) > 1:
         raise ConfigError(f"whose config this is cannot be told: give --from {'|'.join(counts)}")
