@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rolecall.algorithms.base import Algorithm as Algorithm
     from rolecall.api import evaluate as evaluate
+    from rolecall.api import evaluate_async as evaluate_async
     from rolecall.api import load_run as load_run
     from rolecall.api import train as train
+    from rolecall.api import train_async as train_async
     from rolecall.interfaces.environment import Observation as Observation
     from rolecall.interfaces.environment import World as World
     from rolecall.runtime.call_tree import Lock as Lock
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "evaluate": "api",
+    "evaluate_async": "api",
     "load_run": "api",
     "train": "api",
+    "train_async": "api",
     "Lock": "runtime.call_tree",
     "Semaphore": "runtime.call_tree",
     "Team": "trained_team",

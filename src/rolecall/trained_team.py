@@ -42,7 +42,8 @@ async def _no_score(episode: Episode) -> dict[str, float]:
 
 
 class TrainedTeam:
-    """The agents of a run with the weights of a checkpoint; close it, or use it in a `with`.
+    """The agents of a run with the weights of a checkpoint; close it, or use it in a `with` or
+    an `async with`.
 
     It lives on a thread with an event loop of its own, so it can be asked from any loop, and from
     several tasks at once: their requests share batches.
@@ -66,11 +67,13 @@ class TrainedTeam:
         Returns the whole conversation; `.answer` is what the team answered. Raises RuntimeError
         where it failed.
         """
+        self._check_open()
         future = asyncio.run_coroutine_threadsafe(self._play(question, info), self._loop)
         return await asyncio.wrap_future(future)
 
     def ask_now(self, question: str, **info: Any) -> Episode:
         """`ask` for code without an event loop."""
+        self._check_open()
         return self._wait(self._play(question, info))
 
     async def _play(self, question: str, info: dict[str, Any]) -> Episode:
@@ -80,6 +83,10 @@ class TrainedTeam:
         if episode.error is not None:
             raise RuntimeError(f"the team could not answer: {episode.error}")
         return episode
+
+    def _check_open(self) -> None:
+        if self._loop.is_closed():
+            raise RuntimeError("this team is closed; load it again with Team.load(RUN)")
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -97,6 +104,12 @@ class TrainedTeam:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> TrainedTeam:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.close)
 
 
 class Team(BoundTeam):

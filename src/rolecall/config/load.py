@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from rolecall.config import registry, stages
 from rolecall.config.errors import ConfigError, explain, wrong_entries
-from rolecall.config.merging import NAMED, over
+from rolecall.config.merging import NAMED, dotlist, over
 from rolecall.config.places import Places, places_of
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
@@ -67,7 +67,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
             loaded, given, stage = stages.chosen(loaded, overrides or [])
-        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(_by_name(loaded, given)))
+        merged = OmegaConf.merge(loaded, dotlist(_by_name(loaded, given)))
         with _located(files, overrides or []):
             if problems := problems_in(merged):
                 raise ConfigError(*problems)

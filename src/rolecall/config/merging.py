@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 NAMED = ("workflow", "environment", "algorithm", "engine", "learner", "cluster")
+
+
+# A reward of a file is named by its path, whose dots separate no keys.
+REWARD = re.compile(r"^((?:.*\.)?rewards)\.([^=]*?:[A-Za-z_]\w*)((?:\.\w+)*=.*)$", re.DOTALL)
+
+
+def dotlist(overrides: list[str]) -> DictConfig:
+    """Return the mapping that overrides are; `rewards.my/file.py:name=1` has two keys."""
+    return OmegaConf.from_dotlist([REWARD.sub(r"\1[\2]\3", one) for one in overrides])
 
 
 def over(below: DictConfig, found: DictConfig) -> DictConfig:

@@ -167,6 +167,10 @@ def _module(name: str) -> types.ModuleType:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     path = Path(name).expanduser().resolve()
+    main = sys.modules.get("__main__")
+    if (own := getattr(main, "__file__", None)) and Path(own).resolve() == path:
+        assert main is not None
+        return main  # the program itself, which would otherwise be run once more
     spec = importlib.util.spec_from_file_location(f"rolecall_user_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise OSError(f"there is no file {name}")
