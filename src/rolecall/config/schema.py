@@ -117,10 +117,17 @@ class Adapter(Section):
 
     rank: int = Field(32, ge=1, le=65_536)
     """Inner size of the two matrices."""
-    alpha: float = Field(64.0, gt=0, le=1e6)
-    """The adapter's output is multiplied by alpha / rank."""
+    alpha: float | None = Field(None, gt=0, le=1e6)
+    """The adapter's output is multiplied by alpha / rank; by default twice the rank."""
     targets: str | list[str] = "all-linear"
     """Names of the modules that are adapted."""
+
+    @model_validator(mode="after")
+    def _scale_by_rank(self) -> Adapter:
+        """So that an adapter of another rank learns at the same scale."""
+        if self.alpha is None:
+            self.alpha = 2.0 * self.rank
+        return self
 
 
 class OpponentPoolConfig(Section):

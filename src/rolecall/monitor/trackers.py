@@ -9,11 +9,14 @@ import hashlib
 import re
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
 
 from rolecall.config.errors import ConfigError
 from rolecall.optional import optional
 
+LONGEST = 500  # letters of a parameter, of which all MLflow servers take as many
 _FORBIDDEN = re.compile(r"[^\w\-. /]", re.ASCII)  # in MLflow's names
 
 
@@ -23,6 +26,8 @@ class TensorBoard:
     def __init__(self, folder: Path) -> None:
         module = optional("torch.utils.tensorboard", extra="tensorboard", key="trackers")
         self._writer = module.SummaryWriter(str(folder / "tensorboard"))
+        if config := _config(folder):
+            self._writer.add_text("config", f"```yaml\n{yaml.safe_dump(config)}```")
 
     def log(self, step: int, record: dict[str, float]) -> None:
         for name, value in record.items():
@@ -38,6 +43,9 @@ class WeightsAndBiases:
     project: name under which runs stand.
     entity: W&B team or user; by default your own.
     mode: `offline` writes to the run folder, for `wandb sync`.
+    name: what the run is called; by default as its folder.
+    group: runs that belong together, such as seeds of one config.
+    tags: words to find it by.
     """
 
     def __init__(
@@ -46,12 +54,16 @@ class WeightsAndBiases:
         project: str = "rolecall",
         entity: str | None = None,
         mode: Literal["online", "offline"] = "online",
+        name: str | None = None,
+        group: str | None = None,
+        tags: list[str] | None = None,
     ) -> None:
         wandb = optional("wandb", extra="wandb", key="trackers")
-        name, resumed = _identity(folder)
+        own, resumed = _identity(folder)
         try:
             self._run = wandb.init(
-                project=project, entity=entity, mode=mode, dir=str(folder), id=resumed, name=name,
+                project=project, entity=entity, mode=mode, dir=str(folder), id=resumed,
+                name=name or own, group=group, tags=tags, config=_config(folder),
                 resume="allow", settings=wandb.Settings(silent=True),
             )  # fmt: skip
         except wandb.Error as error:
@@ -67,23 +79,38 @@ class WeightsAndBiases:
 class MLflow:
     """MLflow; by default a database in the run folder, for `mlflow ui --backend-store-uri`."""
 
-    def __init__(self, folder: Path, uri: str | None = None, experiment: str = "rolecall") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        uri: str | None = None,
+        experiment: str = "rolecall",
+        name: str | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> None:
         """uri: of a tracking server; by default a database in the run folder.
         experiment: name under which runs stand.
+        name: what the run is called; by default as its folder.
+        tags: names and values to find it by.
 
         Raises ConfigError if the server cannot be used.
         """
         mlflow = optional("mlflow", extra="mlflow", key="trackers")
-        self._metric = optional("mlflow.entities", extra="mlflow", key="trackers").Metric
-        name, resumed = _identity(folder)
+        entities = optional("mlflow.entities", extra="mlflow", key="trackers")
+        self._metric, Param = entities.Metric, entities.Param
+        own, resumed = _identity(folder)
         try:
             self._client = mlflow.MlflowClient(uri or f"sqlite:///{folder.resolve()}/mlflow.db")
             found = self._client.get_experiment_by_name(experiment)
             place = found.experiment_id if found else self._client.create_experiment(experiment)
             runs = self._client.search_runs([place], f"tags.rolecall = '{resumed}'")
             run = runs[0] if runs else self._client.create_run(
-                place, run_name=name, tags={"rolecall": resumed}
+                place, run_name=name or own, tags={**(tags or {}), "rolecall": resumed}
             )  # fmt: skip
+            params = [Param(key, text[:LONGEST]) for key, text in _flat(_config(folder)).items()]
+            known = set(run.data.params)
+            fresh = [param for param in params if param.key not in known]
+            for first in range(0, len(fresh), 100):  # as many as a server takes at once
+                self._client.log_batch(run.info.run_id, params=fresh[first : first + 100])
         except mlflow.MlflowException as error:
             raise ConfigError(f"trackers: mlflow: {error}") from error
         self._run_id = run.info.run_id
@@ -101,13 +128,22 @@ class Trackio:
     """trackio: files in its own folder on this machine, for `trackio show`.
 
     project: name under which runs stand.
+    name: what the run is called; by default as its folder.
+    group: runs that belong together, such as seeds of one config.
     """
 
-    def __init__(self, folder: Path, project: str = "rolecall") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        project: str = "rolecall",
+        name: str | None = None,
+        group: str | None = None,
+    ) -> None:
         trackio = optional("trackio", extra="trackio", key="trackers")
-        name, _ = _identity(folder)
+        own, _ = _identity(folder)
         self._run = trackio.init(
-            project=project, name=name, resume="allow", embed=False, auto_log_cpu=False,
+            project=project, name=name or own, group=group, config=_config(folder),
+            resume="allow", embed=False, auto_log_cpu=False,
             auto_log_gpu=False,
         )  # fmt: skip
 
@@ -116,6 +152,25 @@ class Trackio:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return the run's config as it stands in its folder, where references are not resolved."""
+    file = folder / "config.yaml"
+    found: dict[str, Any] = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    return found
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """{"trainer": {"steps": 3}} -> {"trainer.steps": "3"}, in names that MLflow takes."""
+    found: dict[str, str] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            found |= _flat(value, f"{name}.")
+        else:
+            found[_FORBIDDEN.sub("_", name)] = str(value)
+    return found
 
 
 def _identity(folder: Path) -> tuple[str, str]:
