@@ -15,6 +15,9 @@ class RunFailedError(RuntimeError):
     """The run came to its end, and what it was for did not happen."""
 
 
+SAID = "a line says so already"  # note of an error that its command has printed
+
+
 class StoppedError(Exception):
     """A signal told the process to end."""
 

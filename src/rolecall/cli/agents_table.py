@@ -7,9 +7,12 @@ from typing import Any
 from rich.table import Table
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.config.schema import Named
+from rolecall.config.optimizer import Optimizer
+from rolecall.config.schema import Adapter, Named
+from rolecall.interfaces.engine import Sampling
 from rolecall.setup.plan import Plan
 
+ALWAYS = ("policy", "trained", "algorithm", "lr")
 SETTINGS = (
     "mean", "std", "count", "epochs", "minibatches", "target_kl", "clip_low", "clip_high", "agg",
     "kl", "entropy",
@@ -19,6 +22,24 @@ SETTINGS = (
 def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
     """The effective settings of each agent."""
     return {name: _agent(plan, name) for name in plan.config.team}
+
+
+def what_differs(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return of each agent what differs between agents or from defaults, and ALWAYS."""
+    agents = agents_of(plan)
+    defaults = {name: _defaults(plan, name) for name in agents}
+    rows = dict.fromkeys(key for values in agents.values() for key in values)
+    shown = [
+        row
+        for row in rows
+        if row in ALWAYS
+        or (row != "role" and len({repr(v.get(row)) for v in agents.values()}) > 1)
+        or any(values.get(row) != defaults[name].get(row) for name, values in agents.items())
+    ]
+    return {
+        name: {row: values[row] for row in shown if row in values}
+        for name, values in agents.items()
+    }
 
 
 def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
@@ -52,7 +73,7 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         if hasattr(algorithm, key) and key not in algorithm.without_effect
     }
     return found | {
-        "trained": "adapter" if policy.adapter else "all weights",
+        "trained": _what_is_trained(policy.adapter),
         "algorithm": _called(named, algorithm),
         **settings,
         "critic": ", ".join(algorithm.critics) or "none",
@@ -62,6 +83,39 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         "warmup_steps": policy.optimizer.warmup_steps,
         "gradient_clip": policy.optimizer.clip,
     }
+
+
+def _what_is_trained(adapter: Adapter | None) -> str:
+    """`adapter, rank 8, alpha 16`."""
+    if adapter is None:
+        return "all weights"
+    return f"adapter, rank {adapter.rank}, alpha {adapter.alpha:g}"
+
+
+def _defaults(plan: Plan, name: str) -> dict[str, Any]:
+    """Return what the rows of an agent are where nobody says otherwise."""
+    sampling, optimizer = Sampling(), Optimizer()
+    found: dict[str, Any] = {
+        "role": name,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "invalid_penalty": 0.0,
+        "tools": [],
+        "critic": "none",
+        "reference": "none",
+        "schedule": optimizer.schedule,
+        "warmup_steps": optimizer.warmup_steps,
+        "gradient_clip": optimizer.clip,
+    }
+    if name in plan.algorithms:
+        fields = type(plan.algorithms[name]).model_fields
+        found |= {
+            key: field.get_default(call_default_factory=True, validated_data={})
+            for key in SETTINGS
+            if (field := fields.get(key)) is not None
+        }
+    return found
 
 
 def _called(named: Named, algorithm: Algorithm) -> str:

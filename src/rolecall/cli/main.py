@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -19,12 +21,12 @@ from rolecall.cli import (
 )
 from rolecall.cli.output import fail
 from rolecall.config.errors import ConfigError
-from rolecall.errors import StoppedError
+from rolecall.errors import SAID, StoppedError
 from rolecall.runtime.memory import keep_freed_memory, seldom_collected, with_room_for_frames
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Train teams of LLM agents with reinforcement learning.",
 )
@@ -34,6 +36,25 @@ serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' 
 app.add_typer(serve_app, name="serve")
 
 INTERRUPTED = 130
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rolecall {version('rolecall')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    asked: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Train teams of LLM agents with reinforcement learning."""
+
 
 app.command()(playing_commands.train)
 app.command()(planning_commands.check)
@@ -63,15 +84,38 @@ def main() -> None:
     atexit.register(gc.freeze)  # or the process looks for garbage once more, which takes a second
     try:
         with seldom_collected():  # or a tenth of the time that imports take is spent on it
-            app(args=with_json_value(sys.argv[1:]), standalone_mode=True)
+            arguments = with_json_value(sys.argv[1:])
+            if any(argument.startswith("--") for argument in arguments):
+                from rolecall.cli.unknown_options import check_options
+
+                check_options(arguments, typer.main.get_command(app))
+            app(args=arguments, standalone_mode=True)
     except ConfigError as error:
         fail(*error.problems, status=2)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt as error:
+        _interrupted(error)
     except StoppedError as stopped:
         sys.exit(stopped.status)
     except (RuntimeError, OSError) as error:
+        if _was_interrupted(error):
+            _interrupted(error)
         fail(str(error), status=1)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error, as where it came while a class was made."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _interrupted(error: BaseException) -> None:
+    """End as after Ctrl-C, with a line where the command has not printed one."""
+    if SAID not in getattr(error, "__notes__", ()):
+        print("rolecall: stopped by Ctrl-C", file=sys.stderr)
+    sys.exit(INTERRUPTED)
 
 
 def with_json_value(arguments: list[str]) -> list[str]:

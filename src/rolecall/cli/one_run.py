@@ -18,7 +18,7 @@ from rolecall.cli.services import running
 from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
-from rolecall.errors import StoppedError
+from rolecall.errors import SAID, StoppedError
 from rolecall.interfaces.learner import DivergedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
@@ -95,10 +95,11 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) 
         trainer = Trainer(run, folder, display=table, trackers=trackers)
         try:
             asyncio.run(_until_told_to_end(trainer, stop))
-        except (KeyboardInterrupt, StoppedError):
+        except (KeyboardInterrupt, StoppedError) as error:
             kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
             command = shlex.join(["rolecall", "train", str(again)])
             console.print(f"Stopped and {kept}. Continue with: {command}", soft_wrap=True)
+            error.add_note(SAID)
             raise
 
 

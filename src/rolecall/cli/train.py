@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rolecall.cli.agents_table import agents_of, agents_table
+from rolecall.cli.agents_table import agents_table, what_differs
 from rolecall.cli.finished import is_finished, summarised
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged
@@ -67,7 +67,9 @@ def train(
             found = summarised(folder, config)
             summary.check_trained(found, folder.read_metrics())
             return found
-        console.print(agents_table(agents_of(plan)))
+        console.print(agents_table(what_differs(plan)))
+        shown = path if is_run(path) else source
+        console.print(f"All settings: rolecall check {shown}", soft_wrap=True, highlight=False)
         with importing():
             from rolecall.models.cpu import warming
 

@@ -51,7 +51,10 @@ def find(source: str) -> Path:
         return Path(source)
     if source.endswith((".yaml", ".yml")) or "/" in source:
         raise ConfigError(f"there is no file {source}")
-    raise ConfigError(f"there is no recipe {source!r}; {registry.nearest(source, recipe_names())}")
+    raise ConfigError(
+        f"there is no recipe {source!r}, and no file or run folder of that name; "
+        f"{registry.nearest(source, recipe_names())}"
+    )
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Config:
