@@ -29,6 +29,7 @@ from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.progress import activity
 
 MODEL = "tiny:math"
 COPIED = 2**28  # bytes
@@ -47,12 +48,17 @@ def doctor() -> dict[str, Any]:
     devices += [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     found: dict[str, Any] = {
         "versions": collect()["versions"],
-        "devices": {str(device): _examined(device) for device in devices},
+        "devices": {str(device): _followed(device) for device in devices},
         "missing": {name: told for name, told in ADVICE.items() if not _is_there(name)},
     }
     found["ok"] = all(device["agrees"] for device in found["devices"].values())
     show(found)
     return found
+
+
+def _followed(device: torch.device) -> dict[str, Any]:
+    with activity(f"trying out {device}: copies, products, sampling and training"):
+        return _examined(device)
 
 
 def _examined(device: torch.device) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.progress import activity
 from rolecall.setup.devices import has_seats, is_gpu
 from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
@@ -40,7 +41,8 @@ def plan(
     ).config
     machine = machine_of(config, gpus=gpus, memory_gb=memory_gb)
     auto = next(iter(machine))
-    needs = memory_of(config, auto=auto)
+    with activity("measuring what batches keep for their backward pass"):
+        needs = memory_of(config, auto=auto)
     found: dict[str, Any] = {
         "devices": dict(machine),
         "parts": [asdict(need) for need in needs],
@@ -54,8 +56,9 @@ def plan(
     if not fits(found):
         room = min(machine.values()) - RESERVED
         number = len([name for name in machine if name != "cpu"])
-        found["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
-        together = enough(config, auto=auto, gpus=number, room=room)
+        with activity("measuring what would make it fit"):
+            found["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
+            together = enough(config, auto=auto, gpus=number, room=room)
         found["together"] = [asdict(one) for one in together]
     show(found)
     return found

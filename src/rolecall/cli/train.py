@@ -16,6 +16,7 @@ from rolecall.config.schema import Config
 from rolecall.monitor import summary, terminal
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.memory import importing
+from rolecall.runtime.progress import activity
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
@@ -70,10 +71,13 @@ def train(
         console.print(agents_table(what_differs(plan)))
         shown = path if is_run(path) else source
         console.print(f"All settings: rolecall check {shown}", soft_wrap=True, highlight=False)
-        with importing():
+        with importing(), activity("importing PyTorch and transformers"):
             from rolecall.models.cpu import warming
 
-            warming.begin()
+            if warming.begin() is not None:
+                console.print(
+                    "First run on this machine: loops are compiled once, which takes up to a minute"
+                )
             from rolecall.cli.one_run import to_the_end
 
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())

@@ -84,10 +84,10 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         if place[-1] in known:  # of another branch of the section, which pydantic calls by name
             branch, section = found["loc"][-2], ".".join(place[:-1])
             return f"unknown key where {section}.name is {branch}; remove it, or name another"
-        if hint := hint_of(place[-1]):
-            return f"unknown key; {hint}"
         parts = [part for part in known if part != "stages"]  # which have keys of all parts
         inside = {key: part for part in parts for key in _keys(model, [*place[:-1], part])}
+        if place[-1] not in inside and (hint := hint_of(place[-1])):
+            return f"unknown key; {hint}"
         near = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
         if not difflib.get_close_matches(place[-1], near, cutoff=0.8):  # it may be one level deeper
             deeper = difflib.get_close_matches(place[-1], inside, n=1, cutoff=0.8)

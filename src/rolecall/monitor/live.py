@@ -9,7 +9,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +26,7 @@ from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import measure, metrics_of
 from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import extremes
+from rolecall.runtime import progress
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
@@ -84,6 +85,8 @@ class LiveTable:
         self.console = console or PlainConsole()
         self._rows: deque[Record] = deque(maxlen=NUM_ROWS)
         self._seconds: deque[float] = deque(maxlen=PACE_OVER)
+        self._lines: list[str] = []  # what takes long just now
+        self._presented = ExitStack()
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(self._shown(), console=self.console, auto_refresh=False)
@@ -91,6 +94,7 @@ class LiveTable:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start(refresh=True)
+            self._presented.enter_context(progress.presented_by(self._progressed))
         return self
 
     def __exit__(
@@ -99,7 +103,10 @@ class LiveTable:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._presented.close()
         if self._live is not None:
+            self._lines = []
+            self._live.update(self._shown())
             self._live.stop()
 
     def step(self, record: Record) -> None:
@@ -117,7 +124,13 @@ class LiveTable:
         self.console.print(Text(visible(evaluation_line(record)), style="bold"), soft_wrap=True)
 
     def _shown(self) -> Group:
-        return Group(self._table(), *self._samples)
+        return Group(self._table(), *self._samples, *(Text(one, "dim") for one in self._lines))
+
+    def _progressed(self, lines: list[str]) -> None:
+        """Show what takes long just now; called from another thread."""
+        if self._live is not None and lines != self._lines:
+            self._lines = lines
+            self._live.update(self._shown(), refresh=True)
 
     def _sampled(self, step: object) -> list[Text]:
         """The last words of the step's best and worst conversations, a line each."""

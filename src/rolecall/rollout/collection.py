@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rolecall.rollout.episodes import Played, Rollout, RolloutContext, play_until_done
-from rolecall.runtime import call_tree
+from rolecall.runtime import call_tree, progress
 from rolecall.runtime.memory import seldom_collected
 from rolecall.types import Episode, Task
 
@@ -70,6 +70,10 @@ class Collection:
             if attempt not in self._played[task.id]
         )
         self._failed = Rollout(groups=[])  # what has failed since groups were taken
+        label = f"step {step}: playing" if split == "train" else f"playing {split} tasks"
+        self._progress = progress.Activity(label, len(self._todo), "attempts")
+        if self._todo:
+            progress.begin(self._progress)
         number = min(context.concurrency, len(self._todo))
         self._workers = [asyncio.create_task(self._work()) for _ in range(number)]
 
@@ -85,6 +89,12 @@ class Collection:
                     log.warning("failed episode=%s error=%s", failed.id, failed.error)
                     _tell(self.context, failed)
                 self._played[task.id][attempt] = found.episode
+                self._count()
+
+    def _count(self) -> None:
+        self._progress.done += 1
+        if self._progress.done == self._progress.total:
+            progress.end(self._progress)
 
     async def _attempted(self, task: Task, attempt: int) -> Played:
         """Played where the context says."""
@@ -130,6 +140,7 @@ class Collection:
     async def cut(self) -> Rollout:
         """End what is under way. The groups that are left, with what has been played of them."""
         self._todo.clear()
+        progress.end(self._progress)
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

@@ -7,6 +7,7 @@ without keys and control characters; `rich.text.Text` is for what has a style.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -15,12 +16,21 @@ from rich.text import Text
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
 
+# What is called before a console prints: a line that follows progress goes from the terminal.
+before_print: list[Callable[[], None]] = []
+
 
 class PlainConsole(Console):
     """A console whose texts are no markup."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print where no line of progress stands."""
+        for call in before_print:
+            call()
+        super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Also of the cells of tables."""

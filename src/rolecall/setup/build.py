@@ -16,6 +16,7 @@ from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
+from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
 from rolecall.setup.devices import check_devices, direct_of
 from rolecall.setup.engines import accounts_of, make_engines, together
@@ -44,14 +45,16 @@ from rolecall.types import Group
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
     _check_machine(plan.config)
-    opened = open_parts(plan)
+    with activity("reading tasks and making rewards and tools"):
+        opened = open_parts(plan)
     ranks: Ranks | None = None
     session: RaySession | None = None
     try:
         session = session_of(plan.config)
         gpus = make_pools(session, plan.config) if session is not None else {}
         ranks = Ranks(plan.config, session, gpus)
-        return _connected(plan, opened, ranks, session, gpus)
+        with activity("loading models and starting engines and learners"):
+            return _connected(plan, opened, ranks, session, gpus)
     except BaseException as error:
         if ranks is not None:
             ranks.close()

@@ -23,6 +23,7 @@ from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.rollout.episodes import Rollout
 from rolecall.runtime import held_loop
 from rolecall.runtime.call_tree import task_factory
+from rolecall.runtime.progress import activity
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal, forget_evaluations
@@ -201,9 +202,10 @@ class Trainer:
         for tracker in self.trackers:
             if isinstance(tracker, EpisodeTracker):
                 self._track(tracker, partial(tracker.episodes, step, played))
-        updates = await _to_its_end(
-            self._update(step, rollout, opponents, clock=(started, collected, time.monotonic()))
-        )
+        with activity(f"step {step}: updating weights"):
+            updates = await _to_its_end(
+                self._update(step, rollout, opponents, clock=(started, collected, time.monotonic()))
+            )
         self._check_progress(rollout, updates)
 
     async def _update(
