@@ -301,6 +301,11 @@ def test_the_command_says_whether_it_fits_and_what_would(capsys):
     told = " ".join(printed.err.split())
     assert "does not fit" in told
     assert "Together these fit" in told
+    most, room = (
+        float(word) for word in re.search(r"at most ([\d.]+) GB .* of ([\d.]+) GB", told).groups()
+    )
+    assert most == pytest.approx(peak["num_bytes"] / 1e9 + 1, abs=0.06)  # the allowance is in it
+    assert most > room
     assert command("plan", "math", "--json") == 0
     [small] = json.loads(capsys.readouterr().out)["peaks"]
     assert small["fits"] is True
@@ -388,7 +393,7 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
     monkeypatch.setattr(room, "memory_in", lambda device: int(1.1e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling\) and has 1\.1; "):
+    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.1; "):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 
 

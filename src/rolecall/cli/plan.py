@@ -109,9 +109,10 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         told = "unknown" if size is None else f"{size / GB:,.3f}"
         parts.add_row(need["owner"], need["part"], device, when, told)
     console.print(parts)
-    console.print(f"Beside it, {RESERVED / GB:g} GB of each device are left to libraries.")
     for device, peak in _alike(found["peaks"]):
-        most = f"{device}: at most {peak['num_bytes'] / GB:,.1f} GB ({peak['phase']})"
+        reserved = 0 if peak["fits"] is None else RESERVED  # nothing computes there
+        most = f"{device}: at most {(peak['num_bytes'] + reserved) / GB:,.1f} GB ({peak['phase']}"
+        most += f", with {RESERVED / GB:g} GB for libraries)" if reserved else ")"
         room = peak["room"]
         has = f" of {room / GB:,.1f} GB" if room else ""
         verdict = {True: ": fits", False: ": does not fit", None: ""}[peak["fits"]]
@@ -156,13 +157,14 @@ def _span(devices: list[str]) -> str:
 def _show_remedies(found: dict[str, Any], console: Console) -> None:
     table = Table("change", "peak, GB", "cost", title="Each alone", title_justify="left")
     for remedy in found["remedies"]:
-        table.add_row(remedy["change"], f"{remedy['num_bytes'] / GB:,.1f}", remedy["cost"])
+        peak = f"{(remedy['num_bytes'] + RESERVED) / GB:,.1f}"
+        table.add_row(remedy["change"], peak, remedy["cost"])
     console.print(table)
     if found["together"]:
         changes = " ".join(
             dict.fromkeys(word for one in found["together"] for word in one["change"].split())
         )
-        peak = found["together"][-1]["num_bytes"] / GB
+        peak = (found["together"][-1]["num_bytes"] + RESERVED) / GB
         console.print(f"Together these fit, at {peak:,.1f} GB: {changes}", soft_wrap=True)
     else:
         console.print("All of these together do not fit: take a smaller base or more devices.")

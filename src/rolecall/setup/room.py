@@ -33,10 +33,11 @@ def check_room(config: Config, machine: dict[str, int] | None = None) -> None:
     if not _too_large(config, machine, auto, "at most"):
         return
     for peak in _too_large(config, machine, auto, "measured"):
+        held = (peak.num_bytes + RESERVED) / 1e9
         raise ConfigError(
-            f"policies: {peak.device} would hold {peak.num_bytes / 1e9:.1f} GB "
-            f"({peak.phase}) and has {machine[peak.device] / 1e9:.1f}; `rolecall plan` says what "
-            "would fit"
+            f"policies: {peak.device} would hold {held:.1f} GB ({peak.phase}, with "
+            f"{RESERVED / 1e9:g} GB for libraries) and has {machine[peak.device] / 1e9:.1f}; "
+            "`rolecall plan` says what would fit"
         )
 
 
