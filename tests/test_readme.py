@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -31,6 +32,21 @@ def test_the_examples_train_together(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert command("train", "examples/team.yaml", "--output", tmp_path / "run") == 0
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_the_team_of_the_readme_improves_and_answers_its_question(tmp_path, monkeypatch):
+    """A question in the form that the model inside the package has learned."""
+    import rolecall
+
+    monkeypatch.chdir(tmp_path)
+    block = next(one for one in blocks("python") if "Team.load" in one)
+    question = re.search(r'ask_now\("(.*?)"\)', block)[1]
+    summary = rolecall.train("math", output="run", trainer={"steps": 20}, evaluation={"tasks": 10})
+    assert summary["after"]["avg@8"] > summary["before"]["avg@8"] + 0.2
+    truth = str(eval(question.removeprefix("Compute ").removesuffix(".")))
+    with rolecall.Team.load("run") as team:
+        answers = [team.ask_now(question).answer for _ in range(8)]
+    assert sum(answer.endswith(f"boxed{{{truth}}}") for answer in answers) >= 7, answers
 
 
 def test_the_readmes_team_is_a_valid_config(tmp_path):
