@@ -57,11 +57,13 @@ def test_names_that_several_sections_have_mean_the_usual_one():
 
 @pytest.mark.parametrize("seconds", [0.3, 0.8, 1.3])
 def test_ctrl_c_in_the_first_seconds_prints_one_line(seconds, tmp_path):
+    code = "from rolecall.cli.main import main; print('in', flush=True); main()"
     begun = subprocess.Popen(
-        [sys.executable, "-c", "from rolecall.cli.main import main; print('in', flush=True); main()",
-         "train", "math", "--output", str(tmp_path / "run")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, "train", "math", "--output", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert begun.stdout is not None
     assert begun.stdout.readline() == "in\n"
     time.sleep(seconds)

@@ -393,7 +393,8 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
     monkeypatch.setattr(room, "memory_in", lambda device: int(1.1e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.1; "):
+    told = r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.1; "
+    with pytest.raises(ConfigError, match=told):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 
 
