@@ -20,8 +20,8 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import ConfigError, explain
+from rolecall.config.user_lines import place_of
 from rolecall.errors import first_line
-from rolecall.runtime.user_lines import place_of
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {

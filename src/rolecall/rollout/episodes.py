@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from rolecall.agents.agent import Agent
 from rolecall.agents.team import Team
+from rolecall.config.user_lines import place_of
 from rolecall.errors import RunEndingError, first
 from rolecall.interfaces.engine import ContextFullError
 from rolecall.interfaces.environment import Environment, Observation, World
 from rolecall.interfaces.follower import Follower, Follows
 from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
 from rolecall.runtime import call_tree
-from rolecall.runtime.user_lines import place_of
 from rolecall.seeding import seed_of
 from rolecall.tools.use import OpenTools
 from rolecall.types import Episode, Group, Swap, Task, Turn

@@ -13,8 +13,8 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
+from rolecall.config.user_lines import defined
 from rolecall.interfaces.environment import ENDLESS, Observation
-from rolecall.runtime.user_lines import defined
 from rolecall.types import Task
 
 LOOKED_AT = 1000  # tasks of a split that are checked before the run starts

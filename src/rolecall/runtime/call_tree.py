@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
+from rolecall.config.user_lines import waits_for_another
 from rolecall.errors import RunEndingError
-from rolecall.runtime.user_lines import waits_for_another
 
 Result = TypeVar("Result")
 _current: ContextVar[Scope | None] = ContextVar("rolecall_scope", default=None)

@@ -14,8 +14,8 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
+from rolecall.config.user_lines import defined
 from rolecall.rollout.episodes import Reward
-from rolecall.runtime.user_lines import defined
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import parser_of, tool_parts
 from rolecall.setup.algorithms import make_algorithms
