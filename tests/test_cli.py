@@ -234,7 +234,8 @@ def test_a_base_without_tokenizer_or_chat_template_is_refused(
 
 def test_a_malformed_data_row_is_named_by_file_and_line(model_folder, tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": "2+2?"}\n')
+    incomplete = '{"question": "2+2?"}\n'  # most of the file
+    rows.write_text('{"question": "1+1?", "answer": "#### 2"}\n' + 2 * incomplete)
     made = solo_config(model_folder)
     made["environment"] = {"name": "math", "train": str(rows)}
     file = write(tmp_path / "c.yaml", made)
@@ -327,7 +328,7 @@ def test_a_tool_that_cannot_start_is_told_once_and_before_the_first_step(
     named = named.replace("SERVER", f"{sys.executable}, {server}")
     named = named.replace("tests/toy.py", str(Path(__file__).with_name("toy.py")))
     file = write(tmp_path / "c.yaml", solo_config(model_folder))
-    tools = f"team.solver.tools={{use: [calculator, {named}]}}"
+    tools = f"team.solver.tools={{format: tags, use: [calculator, {named}]}}"
     output = ["--output", tmp_path / "run"] if verb == "train" else []
     error = refused(verb, file, tools, *output, capsys=capsys)
     assert "team.solver.tools.use[1]" in error

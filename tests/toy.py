@@ -310,7 +310,13 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "at_grpo": {"algorithm": "at_grpo", "workflow": {"candidates": 3}},
         "earlier opponents": {"algorithm": "drmas", **past},
         "counterfactual": {"algorithm": {"name": "counterfactual", "fraction": 0.5}},
-        "dpo": {"algorithm": "dpo", "workflow": {"candidates": 3}, **reference},
+        # Candidates that were cut are worth 0 alike: longer ones end by themselves now and then.
+        "dpo": {
+            "algorithm": "dpo",
+            "workflow": {"candidates": 3},
+            **reference,
+            "team": {"last": {"policy": "b", "sampling": {"max_tokens": 64}}},
+        },
         "sft": {"algorithm": {"name": "sft", "threshold": 0.3}},
         "read": {
             "algorithm": {"name": "read", "epsilon": 1e-3, "max_refine": 2, "train": True},

@@ -43,7 +43,7 @@ def an_update_equals_that_of_the_cpu(machine: Machine, *, algorithm: str) -> Non
     shutil.rmtree(folder, ignore_errors=True)
     trainer = trainer_of(config, folder, Display())
     run, inner = trainer.run, trainer.run.learners["a"]
-    section, used = run.config.policies["a"], run.group_of("a").algorithm
+    section, used = run.config.policies["a"], run.algorithm_of("a")
     spec = spec_of(
         base, "replicated", adapter=section.adapter, optimizer=section.optimizer,
         seed=seed_of(run.config.trainer.seed, "adapters") % 2**31,

@@ -358,7 +358,7 @@ def engine(**changes):
             "be trained; set team.last.trainable=false, or another policies.b.engine",
         ),
         ({"policies__b__engine": "local"}, "policies.b.base: missing; write a model's folder"),
-        ({"policies__b": engine(token_ids=True)}, "policies.b.base: missing; token_ids needs"),
+        ({"policies__b": engine(token_ids=True)}, "policies.b.base: missing: token_ids needs"),
         (
             {"policies__b": engine(token_ids=False) | {"base": "tiny:math"}},
             "policies.b.base has no effect: with token_ids=false",

@@ -105,7 +105,7 @@ def _grown(loaded: Any, adapter: Adapter | None, *, reads: int | None = None) ->
 
     `reads`: the number of tokens whose logits are computed; None for all.
     """
-    tokenizer: Any = SimpleNamespace(eos_token_id=0)
+    tokenizer: Any = SimpleNamespace(eos_token_id=0, get_vocab=dict)
     model = LanguageModel(loaded, tokenizer)
     if adapter is not None:
         model = with_adapters(loaded, tokenizer, {"copy": adapter}, seed=0)["copy"]
