@@ -110,6 +110,8 @@ CASES = [
     for name in families
 ]
 TOKENIZER = fit([], size=300, tags=())
+# A token for each row of the heads: ids without one are left out of what is sampled.
+TOKENIZER.add_tokens([f"<unused{number}>" for number in range(300 - len(TOKENIZER))])
 
 
 def make(folder: Path, kind: str, name: str, **changes: Any) -> Path:
