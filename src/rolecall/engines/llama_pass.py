@@ -343,8 +343,11 @@ class Llama:
         for offset in dict.fromkeys((0, original_context(model.config))):
             if offset:
                 layout, own = self.rows(lengths), self.rows(lengths, like=self.embedding)
-                layout.position, own.position = layout.position + offset, own.position + offset
-                theirs = model.logits(tokens, own.position, layout=own, keep=keep)
+                # Only rotations get other positions: pages are walked by those of the rows, which
+                # `places` keeps.
+                assert layout.places, "made before the positions change"
+                layout.position = layout.position + offset
+                theirs = model.logits(tokens, own.position + offset, layout=own, keep=keep)
             ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
             bound = SAME[self.embedding.dtype] * theirs.abs().max()
             if not bool((ours - theirs).abs().max() <= bound):
