@@ -10,6 +10,7 @@ import time
 import pytest
 
 from rolecall.cli.agents_table import agents_of, what_differs
+from rolecall.cli.main import _was_interrupted
 from rolecall.cli.unknown_options import key_named
 from rolecall.config.load import load
 from rolecall.setup.plan import validate
@@ -103,3 +104,11 @@ def test_an_adapter_of_any_rank_learns_at_one_scale(rank, alpha, model_folder, t
         **relay_config(model_folder), "policies": load(path, ["policies.a.adapter={rank: 8}"])
         .model_dump(mode="json")["policies"],
     })).policies["a"].adapter.alpha == 16.0  # fmt: skip
+
+
+def test_errors_that_are_their_own_cause_are_looked_through_once():
+    first, second = RuntimeError("one"), RuntimeError("two")
+    first.__cause__, second.__cause__ = second, first
+    assert not _was_interrupted(first)
+    second.__cause__ = KeyboardInterrupt()
+    assert _was_interrupted(first)

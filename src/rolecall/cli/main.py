@@ -104,9 +104,11 @@ def main() -> None:
 
 def _was_interrupted(error: BaseException | None) -> bool:
     """Whether Ctrl-C is behind an error, as where it came while a class was made."""
-    while error is not None:
+    seen: set[int] = set()  # an error that tasks raised again may be its own cause
+    while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 
