@@ -439,7 +439,7 @@ def test_an_empty_data_set_can_be_written_and_not_trained_on(
     assert "no demonstrations" in said
     text = file.read_text() if suffix == "jsonl" else pq.read_table(file).to_pylist()
     assert len(text) == 0
-    options = ("algorithm=sft", f"rollout.data={file}", "policies.a.base=/no/such/model")
+    options = ("algorithm=sft", f"rollout.data={file}")
     assert command("train", config, *options, "--output", tmp_path / "r") == 2
     error = capsys.readouterr().err
     assert len(error.strip().splitlines()) == 1

@@ -65,6 +65,6 @@ def test_prompts_are_rendered_only_where_foreign_text_is_broken_up():
         if isinstance(node, ast.Attribute) and node.attr == "apply_chat_template"
     }
     assert found == {
-        "agents/chat_template.py", "agents/control_tokens.py", "agents/plain_frames.py",
+        "agents/control_tokens.py", "agents/plain_frames.py", "agents/turn_form.py",
         "rewards/reward_model.py",
     }  # fmt: skip

@@ -20,8 +20,7 @@ from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.call_tree import IdleBarrier, task_factory
-from rolecall.tiny.tokenizer import fit
-from tests.families import SIZES
+from tests.families import SIZES, TOKENIZER
 from tests.toy import CPU, turn
 
 LIMIT = 40
@@ -44,7 +43,7 @@ def folder(request, tmp_path_factory):
     else:
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**options, head_dim=8))
     model.save_pretrained(path)
-    fit([], size=300, tags=()).save_pretrained(path)
+    TOKENIZER.save_pretrained(path)
     return path
 
 
@@ -155,7 +154,7 @@ def scaled_folder(tmp_path_factory):
         **SIZES, num_key_value_heads=2, head_dim=8, rope_parameters=rope, sliding_window=None
     )
     transformers.Ministral3ForCausalLM(config).save_pretrained(path)
-    fit([], size=300, tags=()).save_pretrained(path)
+    TOKENIZER.save_pretrained(path)
     return path
 
 

@@ -73,11 +73,12 @@ def contains(whole: list[int], part: list[int]) -> bool:
 
 
 def says(folder: Path, row: dict) -> np.ndarray:
-    """Log-probs of a turn's tokens after its prompt, as transformers computes them: [T]."""
+    """Log-probs of a turn's tokens among those of its tokenizer, by transformers: [T]."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokens = torch.tensor([*row["prompt_token_ids"], *row["token_ids"]])
     with torch.no_grad():
-        logprobs = model(tokens[None]).logits[0].log_softmax(-1)
+        logits = model(tokens[None]).logits[0, :, : len(load_tokenizer(str(folder)))]
+    logprobs = logits.log_softmax(-1)
     found = logprobs[:-1].gather(-1, tokens[1:, None])[:, 0]
     return found[-len(row["token_ids"]) :].numpy()
 

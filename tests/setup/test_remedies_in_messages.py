@@ -33,6 +33,10 @@ CASES = {
         "trainer": {"max_staleness": 1, "deterministic": True},
         "engine": {"separate_weights": True},
     },
+    "a model that is trained while agents read it": {
+        "algorithm": {"name": "vdn_value", "distil": True}, "critics": {"mixer": {}},
+        "trainer": {"max_staleness": 1}, "engine": {"separate_weights": True},
+    },
     "carried groups without staleness": {"rollout": {"carry": 1, "deadline_s": 10.0}},
     "greedy attempts that are all the same": {
         "evaluation": {"greedy": True, "samples": 2, "k": None}

@@ -1,4 +1,4 @@
-"""What options of TRL, verl and OpenRLHF are called here, for the hint behind an unknown key."""
+"""Maps options of TRL, verl, OpenRLHF and PEFT to our keys, for hints behind unknown keys."""
 
 from __future__ import annotations
 

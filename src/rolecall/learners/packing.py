@@ -51,7 +51,7 @@ def pack(
     apart = by_agent or pairs is not None
     for agent in sorted({unit[0].agent if apart else "" for unit in units}):
         mine = [unit for unit in units if not apart or unit[0].agent == agent]
-        for trees in _fill(_trees(mine, share=share, budget=budget), budget=budget):
+        for trees in _fill(_trees(mine, share=share, budget=budget), budget=budget, share=share):
             inside = {turn.id for tree in trees for turn in tree}
             here = [pair for pair in left if {turn.id for turn in pair} <= inside]
             left = [pair for pair in left if pair not in here]
@@ -96,14 +96,14 @@ def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Tu
             size += new
         else:
             trees.append(list(unit))
-            size = _tree_size(unit)
+            size = _tree_size(unit, share=share)
         before = first
     return trees
 
 
-def _fill(trees: list[list[Turn]], *, budget: int) -> list[list[list[Turn]]]:
+def _fill(trees: list[list[Turn]], *, budget: int, share: bool) -> list[list[list[Turn]]]:
     """Trees of similar size lie in one batch, the largest first."""
-    sized = sorted(((_tree_size(tree), tree) for tree in trees), key=lambda pair: -pair[0])
+    sized = sorted(((_tree_size(tree, share=share), tree) for tree in trees), key=lambda pair: -pair[0])
     rows: list[list[list[Turn]]] = []
     room = 0
     for size, tree in sized:
@@ -278,7 +278,10 @@ def _common(a: Ids, b: Ids) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def _tree_size(tree: list[Turn]) -> int:
+def _tree_size(tree: list[Turn], *, share: bool) -> int:
+    """Return how many tokens `join` writes for this tree."""
+    if not share:
+        return sum(map(_length, tree))
     size, before = 0, np.zeros(0, dtype=np.int32)
     for turn in sorted(tree, key=_order):
         ids = _ids(turn)
