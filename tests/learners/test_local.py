@@ -327,3 +327,17 @@ def test_what_has_no_gradient_does_not_decay_however_norms_are_measured(model_fo
     batches = [flat([t for t in turns if t.agent == name]) for name in ("agent 0", "agent 1")]
     update(learner, batches, per_agent=per_agent)
     assert torch.equal(model.model.unused, torch.ones(4, 4))
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=4)])
+def test_an_id_that_the_tokenizer_does_not_have_is_refused(model_folder, adapter):
+    """Compiled loops would write beyond their arrays."""
+    model = language_model(model_folder)
+    if adapter is not None:
+        model = with_adapters(model.model, model.tokenizer, {"a": adapter}, seed=0)["a"]
+    learner = LocalLearner(model, Optimizer(lr=0.1), total_updates=10)
+    turns = turns_of(2)
+    for outside in (-1, model.vocabulary):
+        turns[1].tokens[0] = outside
+        with pytest.raises(ValueError, match=rf"token id {outside}, and its tokenizer has"):
+            update(learner, [flat(turns)])

@@ -48,9 +48,10 @@ class LogProbs(Module):
         """Of the sampled tokens: log-probs [M], entropies [M], and what the head read [M, W].
 
         The temperature is that of the sampling. Entropies and hidden states are there if they were
-        asked for.
+        asked for. Raises ValueError for a sampled token that the tokenizer does not have.
         """
         policy = self.policy
+        _check_ids(batch, policy.vocabulary)
         row = self.row(batch, device=policy.device)
         ids, chosen = (row.tokens, row.positions), (row.chosen, row.temperature)
         rows = max(1, logprobs.LARGEST_LOGITS // policy.vocabulary)
@@ -98,6 +99,18 @@ class LogProbs(Module):
         """Numbers of the sampled tokens [M] where these stand in the batch, else 0: [N]."""
         target = torch.from_numpy(np.flatnonzero(batch.mask)).to(values.device)
         return values.new_zeros(len(batch.tokens)).index_put((target,), values)
+
+
+def _check_ids(batch: Batch, vocabulary: int) -> None:
+    """Compiled loops do not check the ids by which they index logits, so this does."""
+    outside = (batch.mask > 0) & ((batch.tokens < 0) | (batch.tokens >= vocabulary))
+    if outside.any():
+        place = int(outside.argmax())
+        raise ValueError(
+            f"turn {batch.turn_ids[batch.turn[place]]!r} of {batch.policy!r} sampled token id "
+            f"{batch.tokens[place]}, and its tokenizer has {vocabulary} tokens; it was sampled or "
+            "tokenized with another tokenizer"
+        )
 
 
 def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:
