@@ -329,7 +329,8 @@ def main() -> None:
         for wrong in found.wrong:
             print(f"  ! {wrong}", flush=True)
     if given.json:
-        plain = {name: asdict(found) for name, found in whole.items()}
+        # `asdict` of a Counter counts its items.
+        plain = {n: asdict(found) | {"kills": dict(found.kills)} for n, found in whole.items()}
         given.json.write_text(json.dumps(plain, indent=2) + "\n")
     bad = not all(found.is_clean for found in whole.values())
     print(f"folders: {kinds.top}" if bad else "as it must be")
