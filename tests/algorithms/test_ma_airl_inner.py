@@ -219,7 +219,10 @@ def test_a_run_trains_on_it(model_folder, tmp_path, named, critics, saved):
         ({"inner": {"name": "ppo", "lamb": 1}}, "algorithm.inner.lamb: unknown key; did you mean"),
         ({"inner": {"name": "ppo", "lam": 2}}, "algorithm.inner.lam: Input should be less than or"),
         ({"inner": "rloo", "kl": 0.1}, "kl is of the algorithm that trains; write it in inner"),
-        ({"inner": "mappo"}, "critics.team: ma_airl needs this critic; set critics.team.base=MODEL"),
+        (
+            {"inner": "mappo"},
+            "critics.team: ma_airl needs this critic; set critics.team.base=MODEL",
+        ),
         ({"inner": "ppo"}, "critics.agent: ma_airl needs this critic; set critics.agent={}"),
     ],
 )

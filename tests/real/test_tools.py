@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.tool_form import NAME, TOOL, call_of, tool_form
 from rolecall.agents.turn_form import render, turn_form
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.rollout.offline_data import demonstrations
 from rolecall.tags import thinking, visible
 from rolecall.tools.calls import calls_in
+from rolecall.tools.use import ToolUse
 from rolecall.types import Message
 from tests.real.models import CASES, real_tokenizer
+from tests.toy import agent
 
 # Templates that show tools, so that agents can call them in the model's own format.
 NATIVE = [
@@ -22,6 +29,11 @@ NATIVE = [
     "qwen3-nemotron_3_nano", "yi-qwen2_5",
 ]  # fmt: skip
 WITHOUT_SYSTEM_ROLE = ["gemma-gemma", "gemma2-gemma"]
+# Those that write JSON in <tool_call> tags, as rows with `tool_calls` are written.
+TAGGED = [
+    "minicpm_v4_5", "qwen2_5", "qwen2_5-qwen2_5", "qwen3", "qwen3-qwen3",
+    "qwen3-qwen3_instruct_2507", "yi-qwen2_5",
+]  # fmt: skip
 QUESTION = Message("user", "Which word?")
 
 
@@ -29,6 +41,33 @@ QUESTION = Message("user", "Which word?")
 def test_tools_are_native_where_the_template_shows_them(name):
     problem = tool_form(real_tokenizer(name)).problem
     assert (problem == "") == (name in NATIVE), problem
+
+
+def call_row(path) -> str:
+    call = call_of("add", arguments={"a": "1"})
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": "1?"}, said]}) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_rows_with_calls_are_refused_where_the_model_writes_other_ones(name, tmp_path):
+    tokenizer = real_tokenizer(name)
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda _: ""))
+    agents = {
+        form: agent("a", policy, tools=ToolUse((), format=form)) for form in ("native", "tags")
+    }
+    file = call_row(tmp_path / "rows.jsonl")
+    [[episode]] = demonstrations(file, {"a": agents["tags"]})
+    assert episode.answer == '<tool_call>{"name": "add", "arguments": {"a": "1"}}</tool_call>'
+    if name in TAGGED:
+        [[same]] = demonstrations(file, {"a": agents["native"]})
+        assert same.answer == episode.answer
+    else:
+        with pytest.raises(
+            ValueError, match=r"rows\.jsonl:1: tool_calls: the chat template of 'p'"
+        ):
+            demonstrations(file, {"a": agents["native"]})
 
 
 @pytest.mark.parametrize("name", NATIVE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.turn_form import MARK, USER, render
 from rolecall.tags import visible
-from rolecall.tools.calls import calls_in
+from rolecall.tools.calls import OPEN, calls_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -29,6 +30,7 @@ TOOL = {
         },
     },
 }
+TAGGED = re.compile(rf"{OPEN}\s*\{{")  # a call as agents with `tools.format: tags` write it
 CALL_ID = "call00000"  # Mistral's templates take nine letters and digits
 
 
@@ -37,7 +39,8 @@ class ToolForm:
     """How a template writes the calls of tools and their results."""
 
     problem: str  # why `tools.format: native` cannot be used, or ""
-    names_calls: bool  # whether results follow a message that names its calls
+    names_calls: bool = False  # whether results follow a message that names its calls
+    writes_tags: bool = False  # whether calls are JSON in <tool_call> tags
 
 
 def tool_form(tokenizer: Tokenizer) -> ToolForm:
@@ -57,19 +60,20 @@ def _tool_form(tokenizer: Tokenizer, template: str) -> ToolForm:
         plain = render(tokenizer, [USER], asks=True)
         shown = render(tokenizer, [USER], asks=True, tools=[TOOL])
     except Exception as error:  # the boundary to templates, which raise whatever they like
-        return ToolForm(f"the chat template takes no tools ({type(error).__name__})", False)
+        return ToolForm(f"the chat template takes no tools ({type(error).__name__})")
     if plain == shown:
-        return ToolForm("the chat template shows the model no tools", False)
-    if not _reads_call(tokenizer, shown):
-        return ToolForm("calls as the chat template writes them cannot be read", False)
+        return ToolForm("the chat template shows the model no tools")
+    written = _written_call(tokenizer, shown)
+    if not written:
+        return ToolForm("calls as the chat template writes them cannot be read")
     for names_calls in (False, True):
         if _takes_results(tokenizer, names_calls=names_calls):
-            return ToolForm("", names_calls)
-    return ToolForm("the chat template takes no results of tools", False)
+            return ToolForm("", names_calls, writes_tags=bool(TAGGED.search(written)))
+    return ToolForm("the chat template takes no results of tools")
 
 
-def _reads_call(tokenizer: Tokenizer, prompt: str) -> bool:
-    """Whether a call that the template writes is read back with its name and its argument."""
+def _written_call(tokenizer: Tokenizer, prompt: str) -> str:
+    """Return a call as the template writes it, if it is read back with its name and argument."""
     call = call_of(NAME, arguments={KEY: VALUE})
     for content in ("", None):
         answer: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": [call]}
@@ -82,8 +86,8 @@ def _reads_call(tokenizer: Tokenizer, prompt: str) -> bool:
         ids = np.array(tokenizer(said, add_special_tokens=False)["input_ids"], dtype=np.int32)
         calls = calls_in(visible(spoken_text(tokenizer, ids[:0], ids)), "native")
         if [(one.name, one.arguments, one.problem) for one in calls] == [(NAME, {KEY: VALUE}, "")]:
-            return True
-    return False
+            return said
+    return ""
 
 
 def _behind_user(text: str) -> str:

@@ -103,7 +103,9 @@ def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Tu
 
 def _fill(trees: list[list[Turn]], *, budget: int, share: bool) -> list[list[list[Turn]]]:
     """Trees of similar size lie in one batch, the largest first."""
-    sized = sorted(((_tree_size(tree, share=share), tree) for tree in trees), key=lambda pair: -pair[0])
+    sized = sorted(
+        ((_tree_size(tree, share=share), tree) for tree in trees), key=lambda pair: -pair[0]
+    )
     rows: list[list[list[Turn]]] = []
     room = 0
     for size, tree in sized:

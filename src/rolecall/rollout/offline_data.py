@@ -27,9 +27,17 @@ from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
+from rolecall.agents.tool_form import tool_form
 from rolecall.agents.written_turn import write_ids, write_turn
 from rolecall.rollout.parts import OWN, Part, is_parts, join_parts, parts_of, tokenise_parts
-from rolecall.rollout.row_messages import answer_of, check_asked, is_imitated, messages_of, said_in
+from rolecall.rollout.row_messages import (
+    answer_of,
+    check_asked,
+    has_tool_calls,
+    is_imitated,
+    messages_of,
+    said_in,
+)
 from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
 from rolecall.types import Episode, Group, Ids, Message, Task, Turn
@@ -145,7 +153,24 @@ def _rows(
             raise ValueError(f"{place}: no agent {agent!r}; set `agent` to one of: {known}")
         if agents[agent].policy.tokenizer is None:
             raise ValueError(f"{place}: nobody trains agent {agent!r}; leave the row out")
+        _check_call_form(row, agents[agent], place)
         yield name, row, agents[agent], place
+
+
+def _check_call_form(row: dict[str, Any], agent: Agent, place: str) -> None:
+    """Raises ValueError for `tool_calls` of an agent whose template writes calls in another form.
+
+    Rows that have them are written with the calls in tags.
+    """
+    if agent.tools is None or agent.tools.format != "native" or not has_tool_calls(row):
+        return
+    assert agent.policy.tokenizer is not None, "checked as the row was read"
+    if not tool_form(agent.policy.tokenizer).writes_tags:
+        raise ValueError(
+            f"{place}: tool_calls: the chat template of {agent.policy.name!r} writes calls in a "
+            "form of its own, and tool_calls become <tool_call> tags; write each call into "
+            f"`content` as the model writes it, or set team.{agent.name}.tools.format: tags"
+        )
 
 
 def _episode(

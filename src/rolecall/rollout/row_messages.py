@@ -61,6 +61,16 @@ def said_in(message: dict[str, Any], place: str) -> Any:
     return said
 
 
+def has_tool_calls(row: dict[str, Any]) -> bool:
+    """Return whether a message of the row holds calls beside its content."""
+    return any(
+        isinstance(message, dict) and bool(message.get("tool_calls"))
+        for side in row.values()
+        if isinstance(side, list)
+        for message in side
+    )
+
+
 def _call(call: Any, place: str) -> str:
     """Return a call in the form in which agents write calls in tags."""
     function = call.get("function", call) if isinstance(call, dict) else None
