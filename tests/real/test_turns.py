@@ -42,13 +42,18 @@ def test_a_turn_ends_as_its_template_ends_it(name):
     assert tokenizer.convert_tokens_to_ids(end) in stop_ids(tokenizer, [])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_prompt_begins_with_the_prompt_and_the_turn_before_it(name):
-    tokenizer = real_tokenizer(name)
+def two_prompts(tokenizer):
+    """Return a prompt, the turn that answers it, and the messages and ids of the next prompt."""
     first = prompt_ids(tokenizer, [QUESTION], options={})
     turn = sampled(tokenizer, first)
     messages = [QUESTION, Message("assistant", ANSWER, turn), AGAIN]
-    second = prompt_ids(tokenizer, messages, options={})
+    return first, turn, messages, prompt_ids(tokenizer, messages, options={})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_begins_with_the_prompt_and_the_turn_before_it(name):
+    tokenizer = real_tokenizer(name)
+    first, turn, messages, second = two_prompts(tokenizer)
     both = [*first.tolist(), *turn.tolist()]
     assert second[: len(both)].tolist() == both
     third = prompt_ids(
@@ -62,10 +67,7 @@ def test_a_prompt_begins_with_the_prompt_and_the_turn_before_it(name):
 def test_what_stands_behind_a_turn_is_tokenised_as_in_the_whole_text(name):
     """No second end, and no space that SentencePiece puts before a text of its own."""
     tokenizer = real_tokenizer(name)
-    first = prompt_ids(tokenizer, [QUESTION], options={})
-    turn = sampled(tokenizer, first)
-    messages = [QUESTION, Message("assistant", ANSWER, turn), AGAIN]
-    second = prompt_ids(tokenizer, messages, options={})
+    first, turn, _, second = two_prompts(tokenizer)
     behind = second[len(first) + len(turn) :].tolist()
     assert behind[0] != turn[-1]
     spoken = [QUESTION, Message("assistant", ANSWER), AGAIN]

@@ -61,21 +61,25 @@ def _evaluated(axes: Axes, found: list[Record], look: Look, *, split: str, mark:
         )
 
 
-def _loss(axes: Axes, records: list[Record], look: Look) -> None:
+def _by_agent(
+    axes: Axes, records: list[Record], look: Look, metric: str, *, positive: bool = False
+) -> None:
     for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/loss", colour=colour)
+        _line(axes, records, f"agent/{agent}/{metric}", colour=colour, positive=positive)
+
+
+def _loss(axes: Axes, records: list[Record], look: Look) -> None:
+    _by_agent(axes, records, look, "loss")
 
 
 def _pair_accuracy(axes: Axes, records: list[Record], look: Look) -> None:
-    for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/pair_accuracy", colour=colour)
+    _by_agent(axes, records, look, "pair_accuracy")
     axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def _gradients(axes: Axes, records: list[Record], look: Look) -> None:
-    for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/grad_norm", colour=colour, positive=True)
+    _by_agent(axes, records, look, "grad_norm", positive=True)
     if axes.lines:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -88,13 +92,11 @@ def _gradients(axes: Axes, records: list[Record], look: Look) -> None:
 
 
 def _entropy(axes: Axes, records: list[Record], look: Look) -> None:
-    for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/entropy", colour=colour)
+    _by_agent(axes, records, look, "entropy")
 
 
 def _length(axes: Axes, records: list[Record], look: Look) -> None:
-    for agent, colour in look.agents.items():
-        _line(axes, records, f"agent/{agent}/tokens", colour=colour)
+    _by_agent(axes, records, look, "tokens")
     if axes.lines:
         axes.set_ylim(bottom=0)
 
