@@ -1,4 +1,4 @@
-"""A new workflow on one page: two solvers at once, and a judge who reads both."""
+"""A new workflow on one page: two solvers at once, and a judge where they differ."""
 
 import asyncio
 
@@ -10,4 +10,5 @@ async def second_opinion(team: Team, task: Task, world: World, ask_judge: bool =
     first, second = await asyncio.gather(team.left(task.prompt), team.right(task.prompt))
     if not ask_judge or first.text == second.text:
         return first
-    return await team.judge(task.prompt, first, second)
+    verdict = await team.judge(task.prompt, first)
+    return second if verdict.tag("verify") == "reject" else first
