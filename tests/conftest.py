@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,16 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", params=sorted(FAMILIES))
 def any_model_folder(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("family"), request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on_being_shown():
+    """An activity ends with what it stands for, however that ends."""
+    yield
+    progress = sys.modules.get("rolecall.runtime.progress")
+    if progress is not None and progress._board.running:
+        gc.collect()  # of an event loop that a test has left
+        assert [one.line() for one in progress._board.running] == []
 
 
 @pytest.fixture(scope="session")

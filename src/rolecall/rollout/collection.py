@@ -72,10 +72,13 @@ class Collection:
         self._failed = Rollout(groups=[])  # what has failed since groups were taken
         label = f"step {step}: playing" if split == "train" else f"playing {split} tasks"
         self._progress = progress.Activity(label, len(self._todo), "attempts")
-        if self._todo:
-            progress.begin(self._progress)
         number = min(context.concurrency, len(self._todo))
         self._workers = [asyncio.create_task(self._work()) for _ in range(number)]
+        self._num_working = number
+        if self._workers:
+            progress.begin(self._progress)
+        for worker in self._workers:  # also where they are cancelled with their event loop
+            worker.add_done_callback(self._note_end)
 
     async def _work(self) -> None:
         # A worker stays a running scope from one episode to the next, so that a deterministic
@@ -89,11 +92,12 @@ class Collection:
                     log.warning("failed episode=%s error=%s", failed.id, failed.error)
                     _tell(self.context, failed)
                 self._played[task.id][attempt] = found.episode
-                self._count()
+                self._progress.done += 1
 
-    def _count(self) -> None:
-        self._progress.done += 1
-        if self._progress.done == self._progress.total:
+    def _note_end(self, worker: asyncio.Task[None]) -> None:
+        """Show the collection no more when its last worker has ended."""
+        self._num_working -= 1
+        if not self._num_working:
             progress.end(self._progress)
 
     async def _attempted(self, task: Task, attempt: int) -> Played:
@@ -140,7 +144,6 @@ class Collection:
     async def cut(self) -> Rollout:
         """End what is under way. The groups that are left, with what has been played of them."""
         self._todo.clear()
-        progress.end(self._progress)
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

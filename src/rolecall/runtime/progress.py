@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar, cast
 
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -26,9 +29,11 @@ SECOND_LINE = (
     10.0  # seconds after which a plain line comes again; each next one takes twice as long
 )
 SLOWEST = 300.0
+T = TypeVar("T")
+_END = object()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Activity:
     """Something that is being done."""
 
@@ -45,40 +50,52 @@ class Activity:
 
     def line(self) -> str:
         """Return `evaluation on test: 120 of 1680 attempts, 0:00:30`."""
-        share = "" if self.total is None else f" {self.done} of {self.total} {self.unit}".rstrip()
+        share = f" {self.done} of {self.total} {self.unit}".rstrip()
+        if self.total is None:
+            share = f" {self.done} {self.unit}" if self.unit else ""
         return f"{self.label}:{share}{',' if share else ''} {timedelta(seconds=int(self.seconds))}"
 
 
-class _Board:
-    """The activities of this process, and the thread that shows them."""
+class Board:
+    """The activities of a process, and the thread that shows them.
 
-    def __init__(self) -> None:
+    The board holds them weakly: an activity goes with whoever carries it out, also where that is
+    abandoned and never ends.
+    """
+
+    def __init__(self, console: Callable[[], Console] = lambda: PlainConsole(stderr=True)) -> None:
         self.lock = threading.RLock()
-        self.running: list[Activity] = []
+        self._console = console
+        self._running: list[weakref.ref[Activity]] = []
         self.presenter: Callable[[list[str]], None] | None = (
             None  # a live table, while there is one
         )
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
+        self._is_drawing = False
+
+    @property
+    def running(self) -> list[Activity]:
+        """The activities that have not ended, the oldest first."""
+        return [one for reference in self._running if (one := reference()) is not None]
 
     def begin(self, activity: Activity) -> None:
         with self.lock:
-            self.running.append(activity)
+            self._running.append(weakref.ref(activity))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._follow, daemon=True, name="progress")
                 self._thread.start()
 
     def end(self, activity: Activity) -> None:
         with self.lock:
-            if activity in self.running:
-                self.running.remove(activity)
-            if not self.running:
+            self._running = [weakref.ref(one) for one in self.running if one is not activity]
+            if not self._running:
                 self.clear()
 
     def clear(self) -> None:
         """Remove the line from the terminal, before something else is printed."""
         with self.lock:
-            if self._live is not None:
+            if self._live is not None and not self._is_drawing:
                 live, self._live = self._live, None
                 live.stop()
 
@@ -86,13 +103,17 @@ class _Board:
         while True:
             time.sleep(TICK_S)
             with self.lock:
-                if not self.running:
+                running = self.running
+                if not running:
+                    self.clear()
                     self._thread = None
                     return
-                self._show([one for one in self.running if one.seconds >= SHOWN_AFTER])
+                self.show([one for one in running if one.seconds >= SHOWN_AFTER])
+                del running  # or this thread holds what everybody else has dropped
 
-    def _show(self, shown: list[Activity]) -> None:
-        console = PlainConsole(stderr=True)
+    def show(self, shown: list[Activity]) -> None:
+        """Show these as they are now, in a live table, a terminal or plain lines."""
+        console = self._console()
         if self.presenter is not None:
             self.presenter([one.line() for one in shown])
         elif not console.is_terminal:
@@ -101,7 +122,13 @@ class _Board:
                     console.print(one.line(), soft_wrap=True, highlight=False)
                     one.next_line = max(SECOND_LINE, one.next_line + min(one.next_line, SLOWEST))
         elif shown:
-            text = Text("\n".join(one.line() for one in shown), style="dim")
+            self._draw("\n".join(one.line() for one in shown), console)
+
+    def _draw(self, lines: str, console: Console) -> None:
+        """Put the lines where the earlier ones stand; a line that is too wide is cut."""
+        text = Text(lines, style="dim", no_wrap=True, overflow="ellipsis")
+        self._is_drawing = True  # rich prints to refresh, which would clear what it draws
+        try:
             if self._live is None:
                 self._live = Live(
                     text, console=console, transient=True, auto_refresh=False,
@@ -109,9 +136,11 @@ class _Board:
                 )  # fmt: skip
                 self._live.start()
             self._live.update(text, refresh=True)
+        finally:
+            self._is_drawing = False
 
 
-_board = _Board()
+_board = Board()
 consoles.before_print.append(_board.clear)
 
 
@@ -127,13 +156,33 @@ def activity(label: str, *, total: int | None = None, unit: str = "") -> Iterato
 
 
 def begin(now: Activity) -> None:
-    """Show an activity that no block encloses, until `end`."""
+    """Show an activity that no block encloses, until `end` or until nobody holds it any more."""
     _board.begin(now)
 
 
 def end(now: Activity) -> None:
     """Show it no more; it may have ended already."""
     _board.end(now)
+
+
+def each(
+    items: Iterable[T], label: str, *, total: int | None = None, unit: str = ""
+) -> Iterator[T]:
+    """Yield the items, and show that the next one is being made while it is.
+
+    Nothing is shown while the caller has an item, so a loop that is left early leaves nothing.
+    """
+    now, rest = Activity(label, total, unit), iter(items)
+    while True:
+        _board.begin(now)
+        try:
+            item = next(rest, _END)
+        finally:
+            _board.end(now)
+        if item is _END:
+            return
+        now.done += 1
+        yield cast("T", item)
 
 
 @contextmanager
