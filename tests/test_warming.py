@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,11 @@ MODULE = "rolecall.models.cpu.warming"
 STARTED = f"""
 from {MODULE} import begin
 print(begin().wait())
+"""
+COUNTED = """
+from rolecall.models.cpu.compiled import is_kept
+from rolecall.models.cpu.warming import SAMPLING, TRAINING
+print(sum(map(is_kept, TRAINING)), sum(map(is_kept, SAMPLING)))
 """
 TRAINED = """
 from pathlib import Path
@@ -32,18 +38,19 @@ for module in (layer_loops, tree_attention):
 """
 
 
-def run(folder: Path, *command: str) -> str:
+def run(folder: Path, *command: str, errors: bool = False) -> str:
     places = {"NUMBA_CACHE_DIR": str(folder / "numba"), "XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder, env=os.environ | places, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return done.stdout
+    return done.stderr if errors else done.stdout
 
 
 @pytest.mark.slow
 def test_a_run_finds_all_loops_that_train_compiled(tmp_path):
     assert run(tmp_path, "-c", STARTED) == "0\n"
+    assert run(tmp_path, "-c", COUNTED).split()[0] == "9"  # all of TRAINING
     told = run(tmp_path, "-c", TRAINED).splitlines()
     assert told[0] == "begun None"
     loops = {line.split()[1]: line.split()[2:] for line in told if line.startswith("loop ")}
@@ -60,3 +67,14 @@ def test_a_second_process_leaves_it_to_the_first(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         run(tmp_path, "-m", MODULE)
     assert list(tmp_path.rglob("*.nbc")) == []
+
+
+@pytest.mark.slow
+def test_a_first_run_shows_how_many_of_its_loops_are_compiled(tmp_path):
+    """All that are counted have been compiled when it has ended, so that the count is reached."""
+    command = "-m rolecall train math_alone trainer.steps=1 rollout.groups=2 evaluation.tasks=2"
+    errors = run(tmp_path, *command.split(), "--output", str(tmp_path / "run"), errors=True)
+    counts = re.findall(r"compiling loops, once on this machine: (\d+) of 21 loops", errors)
+    assert counts
+    assert [int(one) for one in counts] == sorted(map(int, counts))
+    assert run(tmp_path, "-c", COUNTED).split() == ["9", "12"]

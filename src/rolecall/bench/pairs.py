@@ -16,6 +16,7 @@ from types import TracebackType
 
 from rolecall.bench import Benchmark, Measured
 from rolecall.bench.records import Pair, check_same_work
+from rolecall.runtime.progress import activity
 
 WARM_UP = 0  # number of the run that is not counted
 
@@ -82,9 +83,13 @@ def run_pairs(
         ours = child("ours")
         theirs = None if peer == "none" else child(peer)
         found: list[Pair] = []
+        now = stack.enter_context(activity(
+            f"{benchmark.name} against {peer}", total=number + 1, unit="pairs"
+        ))  # fmt: skip
         for run in range(WARM_UP, number + 1):
             mine = ours.measure(run)
             other = None if theirs is None else theirs.measure(run)
+            now.done += 1
             if other is not None and run == WARM_UP:
                 check_same_work(mine, other)
             if run != WARM_UP:

@@ -29,6 +29,7 @@ from rolecall.reproduce.papers import PAPERS
 from rolecall.reproduce.report import report
 from rolecall.reproduce.settings import Setting
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import load_plan
 from rolecall.setup.room import check_room
@@ -77,17 +78,23 @@ def reproduce_drmas(
     top = output or Path("reproduced") / f"drmas-{size}"
     settings = {s.name: s for of in parts.values() for s in of}
     files = {name: top / "configs" / f"{name}.yaml" for name in settings}
-    _prepare(settings, files, overrides, gpus=gpus, memory_gb=memory_gb)
+    with activity("checking configs", total=len(settings)) as now:
+        _prepare(settings, files, overrides, now, gpus=gpus, memory_gb=memory_gb)
     if only_check:
         return {"configs": {name: str(file) for name, file in files.items()}}
     found: Found = {}
-    for seed in range(seeds):
-        for name, setting in settings.items():
-            if setting.algorithm == "untrained" and seed:
-                continue
-            one = _run(setting, files[name], top / "runs" / name, overrides, seed=seed)
+    runs = [
+        (seed, name)
+        for seed in range(seeds)
+        for name, setting in settings.items()
+        if setting.algorithm != "untrained" or not seed
+    ]
+    with activity("runs of the paper", total=len(runs)) as now:
+        for seed, name in runs:
+            one = _run(settings[name], files[name], top / "runs" / name, overrides, seed=seed)
             found.setdefault(name, []).append(one)
             _write(top, parts, found, newest=name)
+            now.done += 1
     console.print(Markdown((top / "report.md").read_text()))
     console.print(f"Wrote {top}: report.md, results.json, configs, runs", soft_wrap=True)
     return _plain(found)
@@ -113,6 +120,7 @@ def _prepare(
     settings: dict[str, Setting],
     files: dict[str, Path],
     overrides: list[str],
+    now: Activity,
     *,
     gpus: int | None,
     memory_gb: float | None,
@@ -122,6 +130,7 @@ def _prepare(
     problems: dict[str, list[str]] = {}
     for name, setting in settings.items():
         _write_config(setting, files[name], setting.config)
+        now.done += 1
         try:
             plan = load_plan(files[name], overrides)
             config = plan.config

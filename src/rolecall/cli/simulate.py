@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rolecall.cli.run_paths import is_run
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.progress import activity, each
 from rolecall.simulate.costs import Cores
 from rolecall.simulate.measured import read_measured
 from rolecall.simulate.sizes import sizes
@@ -53,14 +55,16 @@ def simulate(
     if numbers is None:
         place = what.placement
         number = place.gpus(what.costs.engine.gpus)
-        found = [outcome(what.workload, what.costs, place, gpus=number, num_steps=AS_PLACED)]
+        with activity(f"simulating {AS_PLACED} steps"):
+            found = [outcome(what.workload, what.costs, place, gpus=number, num_steps=AS_PLACED)]
     else:
         what.costs = replace(what.costs, cores=Cores())
         found = _of_sizes(numbers, what)
     if mtbf_hours is not None:
-        found = [
+        failing = (
             with_failures(one, what.workload, what.costs, mtbf_hours=mtbf_hours) for one in found
-        ]
+        )
+        found = list(each(failing, "simulating failures", total=len(found), unit="placements"))
     show(found, console, faults=mtbf_hours is not None)
     return {
         "measured_step_s": what.measured_step_s,
@@ -94,7 +98,8 @@ def _what(
             f"{source} is a config, which says nothing of times: name the folder of a run to "
             "calibrate on, or give figures with --measured FILE"
         )
-    what = of_run(folder, overrides, environment_s=environment_s or 0.0, cores=cores)
+    with activity(f"calibrating on {path}"):
+        what = of_run(folder, overrides, environment_s=environment_s or 0.0, cores=cores)
     was, now = what.measured_step_s, what.simulated_step_s
     if was and now is not None:
         console.print(
@@ -107,12 +112,17 @@ def _what(
 
 def _of_sizes(numbers: list[int], what: Simulated) -> list[Outcome]:
     """Raises ConfigError where the run does not fit on any."""
-    search, found = Search(what.workload, what.costs), []
-    for number in numbers:
-        found += [
-            search.taking_turns(number),
-            *(search.best(number, staleness) for staleness in STALENESS),
-        ]
+    search = Search(what.workload, what.costs)
+    ways = [
+        way
+        for number in numbers
+        for way in (
+            partial(search.taking_turns, number),
+            *(partial(search.best, number, staleness) for staleness in STALENESS),
+        )
+    ]
+    label = f"simulating on {len(numbers)} numbers of GPUs"
+    found = list(each((way() for way in ways), label, total=len(ways), unit="placements"))
     there = [one for one in found if one is not None]
     if not there:
         engine, learner = what.costs.engine, what.costs.learner

@@ -14,6 +14,7 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.monitor import summary, terminal
+from rolecall.runtime import progress
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.memory import importing
 from rolecall.runtime.progress import activity
@@ -74,7 +75,10 @@ def train(
         with importing(), activity("importing PyTorch and transformers"):
             from rolecall.models.cpu import warming
 
-            if warming.begin() is not None:
+            compiling = None  # shown for as long as this function holds it
+            if (process := warming.begin()) is not None:
+                compiling = warming.compiling(process)
+                progress.begin(compiling)
                 console.print(
                     "First run on this machine: loops are compiled once, which takes up to a minute"
                 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from rolecall.data_sets.known import DataSet
 from rolecall.errors import first_line
 from rolecall.rows.places import SUFFIXES
+from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import is_partial
 
 Files = dict[str, list[Path]]  # split -> files, in their order
@@ -28,12 +29,13 @@ def fetch(data_set: DataSet, *, cache_dir: Path | None = None) -> Files:
     from huggingface_hub.errors import HTTPError
 
     try:
-        folder = snapshot_download(
-            data_set.hub,
-            repo_type="dataset",
-            allow_patterns=list(data_set.files.values()),
-            cache_dir=cache_dir,
-        )
+        with activity(f"fetching {data_set.hub}"):
+            folder = snapshot_download(
+                data_set.hub,
+                repo_type="dataset",
+                allow_patterns=list(data_set.files.values()),
+                cache_dir=cache_dir,
+            )
     except (OSError, ValueError, HTTPError) as error:
         raise ValueError(
             f"cannot fetch {data_set.name} ({data_set.hub}): {first_line(error)}; with files of "

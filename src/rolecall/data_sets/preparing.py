@@ -18,6 +18,7 @@ from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.math.equivalence import MathJudge
 from rolecall.retrieval.corpus import passage_of
 from rolecall.rows.files import Row, read_rows
+from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import beside, put
 from rolecall.types import Task
 
@@ -78,12 +79,16 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
                 if data_set.kind == "data_science":
                     shutil.copy(companion, aside)
             if split != CORPUS:
-                tasks[split] = _read(data_set, target, sources)
+                with activity(f"checking {found.rows[split]} rows of {split}"):
+                    tasks[split] = _read(data_set, target, sources)
         put(aside, folder)
     if data_set.kind == "math":
-        found.as_text = _compared_as_text(tasks)
+        number = sum(len(part) for part in tasks.values())
+        with activity(f"reading {number} references as values"):
+            found.as_text = _compared_as_text(tasks)
     if {"train", "test"} <= tasks.keys():
-        pairs = duplicate_questions(tasks["train"], tasks["test"])
+        with activity("comparing the questions of train and test"):
+            pairs = duplicate_questions(tasks["train"], tasks["test"])
         found.repeated = len(pairs)
         found.first_repeated = list(pairs[0]) if pairs else []
     return found
@@ -104,12 +109,11 @@ def _compared_as_text(tasks: dict[str, Sequence[Task]]) -> dict[str, list[str]]:
 
 def _write(data_set: DataSet, sources: list[Path], target: Path) -> int:
     """The rows of all sources, one after another; how many there are."""
-    number = 0
-    with target.open("w") as out:
+    with target.open("w") as out, activity(f"writing {target.name}", unit="rows") as now:
         for row in _rows(data_set, sources):
             out.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-            number += 1
-    return number
+            now.done += 1
+        return now.done
 
 
 def _rows(data_set: DataSet, sources: list[Path]) -> Iterator[Row]:

@@ -24,6 +24,7 @@ from rolecall.proofs import (
     uneven_calls,
     value_games,
 )
+from rolecall.runtime.progress import each
 
 PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
     "kl": kl.claims,
@@ -54,6 +55,11 @@ def prove(names: Sequence[str] | None = None) -> Iterator[Claim]:
     unknown = sorted(set(names or ()) - set(PROOFS))
     if unknown:
         raise ValueError(f"no proof {unknown[0]!r}; there are {', '.join(PROOFS)}")
+    chosen = [name for name in PROOFS if not names or name in names]
     return (
-        claim for name, claims in PROOFS.items() if not names or name in names for claim in claims()
+        claim
+        for number, name in enumerate(chosen, 1)
+        for claim in each(
+            PROOFS[name](), f"proof {name} ({number} of {len(chosen)})", unit="claims"
+        )
     )

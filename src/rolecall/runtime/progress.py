@@ -41,6 +41,7 @@ class Activity:
     total: int | None = None
     unit: str = ""
     done: int = 0
+    count: Callable[[], int] | None = None  # where nobody adds up `done`; it ends at `total`
     started: float = field(default_factory=time.monotonic)
     next_line: float = SHOWN_AFTER  # of plain lines, in seconds since it started
 
@@ -108,8 +109,17 @@ class Board:
                     self.clear()
                     self._thread = None
                     return
-                self.show([one for one in running if one.seconds >= SHOWN_AFTER])
-                del running  # or this thread holds what everybody else has dropped
+                for one in running:
+                    self._look_up(one)
+                self.show([one for one in self.running if one.seconds >= SHOWN_AFTER])
+                del running, one  # or this thread holds what everybody else has dropped
+
+    def _look_up(self, one: Activity) -> None:
+        if one.count is None or one.seconds < SHOWN_AFTER:
+            return
+        one.done = one.count()
+        if one.done == one.total:
+            self.end(one)
 
     def show(self, shown: list[Activity]) -> None:
         """Show these as they are now, in a live table, a terminal or plain lines."""

@@ -45,8 +45,7 @@ from rolecall.types import Group
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
     _check_machine(plan.config)
-    with activity("reading tasks and making rewards and tools"):
-        opened = open_parts(plan)
+    opened = open_parts(plan)
     ranks: Ranks | None = None
     session: RaySession | None = None
     try:

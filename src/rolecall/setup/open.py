@@ -10,6 +10,7 @@ from rolecall.errors import InfrastructureError
 from rolecall.interfaces.environment import Environment
 from rolecall.rollout.episodes import Reward
 from rolecall.rollout.offline_data import check_readable, check_shown
+from rolecall.runtime.progress import activity
 from rolecall.setup.agents import make_tools
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.plan import Plan
@@ -38,6 +39,11 @@ class Opened(Surroundings):
 
 def open_parts(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
+    with activity("reading tasks and making rewards and tools"):
+        return _open_parts(plan)
+
+
+def _open_parts(plan: Plan) -> Opened:
     attempts = Attempts()
     attempts.note(check_bases(plan.config))
     attempts.of(_check_data, plan)

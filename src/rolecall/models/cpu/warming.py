@@ -15,7 +15,15 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rolecall.models.cpu import layer_loops
+from rolecall.models.cpu import (
+    kernels,
+    layer_loops,
+    paged_attention,
+    tiled_layers,
+    tiled_products,
+    tiles,
+    tree_attention,
+)
 from rolecall.models.cpu.compiled import can_be_kept, is_kept
 from rolecall.models.cpu.fused_layers import RootMeanSquare
 from rolecall.models.cpu.trained_layer import Begin, Finish
@@ -23,9 +31,20 @@ from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import LockHeldError, locked_file
 from rolecall.runtime.parent import end_with_parent
+from rolecall.runtime.progress import Activity
 
 TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48
 EPS = 1e-6
+TRAINING = (
+    kernels.norm, kernels.norm_backward, layer_loops.begin, layer_loops.begin_backward,
+    layer_loops.finish, layer_loops.finish_backward, tree_attention.lay_out,
+    tree_attention.forward, tree_attention.backward,
+)  # fmt: skip
+SAMPLING = (
+    kernels.draw, kernels.gate, kernels.note, kernels.rope, kernels.rope_and_cache, kernels.write,
+    paged_attention.attend, paged_attention.groups, tiled_layers.compute, tiled_products.lay_out,
+    tiled_products.multiply, tiles.add_product,
+)  # fmt: skip
 
 
 @cache
@@ -43,6 +62,17 @@ def begin() -> subprocess.Popen[bytes] | None:
             stderr=subprocess.DEVNULL,
         )
     return None
+
+
+def compiling(process: subprocess.Popen[bytes]) -> Activity:
+    """Return the activity of a first run beside this process: it ends with it at the latest."""
+    loops = (*TRAINING, *SAMPLING)
+
+    def count() -> int:
+        ended = process.poll() is not None
+        return len(loops) if ended else sum(is_kept(loop) for loop in loops)
+
+    return Activity("compiling loops, once on this machine", len(loops), "loops", count=count)
 
 
 def compile_all() -> None:
