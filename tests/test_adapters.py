@@ -9,11 +9,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
+from peft.tuners.lora import Linear
 from transformers import AutoModelForCausalLM
 
 from rolecall.config.load import load
 from rolecall.models.loading import locate
+from rolecall.models.lora import MixedLinear
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -111,3 +113,33 @@ def test_an_exported_adapter_names_its_base_as_the_config_does(
             assert str(locate("tiny:math")) not in file.read_text(), file
             assert str(tmp_path) not in file.read_text(), file
         run.publisher.models[policy].load(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_layer_with_one_adapter_computes_as_pefts_does_and_keeps_no_copy_of_its_states(dtype):
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, lora_alpha=6)
+    base = torch.nn.Linear(24, 40, dtype=dtype).requires_grad_(False)
+    layer = MixedLinear(base, "a", config=config, r=4, lora_alpha=6)
+    layer.lora_A.float()
+    layer.lora_B.float()
+    torch.nn.init.normal_(layer.lora_B["a"].weight)
+    states = torch.randn(7, 24).to(dtype).requires_grad_()
+    weights = [states, layer.lora_A["a"].weight, layer.lora_B["a"].weight]
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    def numbers(out: torch.Tensor) -> list[torch.Tensor]:
+        loss = (out.float() * torch.arange(40)).sum()
+        return [out, *torch.autograd.grad(loss, weights)]
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        ours = layer(states)
+    known = {weight.data_ptr() for weight in (*layer.parameters(), states)}
+    assert sum(t.nbytes for t in kept if t.data_ptr() not in known) == 7 * 4 * 4  # down(x)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    for mine, theirs in zip(numbers(ours), numbers(Linear.forward(layer, states)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=10 * tolerance)

@@ -21,6 +21,8 @@ import torch
 from peft import LoraConfig, get_peft_model, load_peft_weights, set_peft_model_state_dict
 from peft.tuners.lora import Linear, LoraLayer
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from rolecall.config.schema import Adapter
@@ -107,8 +109,15 @@ class MixedLinear(Linear):
     def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         mixture = _mixture.get()
         if mixture is None:
-            plain: Tensor = super().forward(x, *args, **options)
-            return plain
+            weights = self._only_adapter()
+            if weights is None:
+                plain: Tensor = super().forward(x, *args, **options)
+                return plain
+            base: Tensor = self.base_layer(x)
+            if base._is_view():  # of a function of ours: autograd lets nobody write into it
+                base = base.clone()
+            added: Tensor = AddLowRank.apply(base, x, *weights)
+            return added
         out: Tensor = self.base_layer(x)
         found = self.of(mixture)
         if found is None:
@@ -123,6 +132,12 @@ class MixedLinear(Linear):
             return None
         return self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
 
+    def _only_adapter(self) -> tuple[Tensor, Tensor, float] | None:
+        """Return `low_rank` of the active adapter; None if there is none, or several."""
+        if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
+            return None
+        return self.low_rank(self.active_adapters[0])
+
     def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
         """Of the mixture's adapters of this layer the weights [R, in] and [out, R], and the share
         [N, R]; None if they have none here.
@@ -136,6 +151,46 @@ class MixedLinear(Linear):
         if len(names) == 1:
             return down[0], up[0], share
         return torch.cat(down), torch.cat(up, dim=1), share
+
+
+class AddLowRank(Function):
+    """Add up(down(x)) * scaling to `out` [..., out] in place, for states x [..., in].
+
+    PEFT's own way makes three more tensors as large as `out`. When they are freed they leave holes
+    in glibc's heap into which the next tensor of the same size does not fit, because it asks for
+    room to align: an update took twice the memory of its tensors. In bfloat16 that way also keeps
+    a float32 copy of `x` for each layer.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, out: Tensor, x: Tensor, down: Tensor, up: Tensor, scaling: float
+    ) -> Tensor:
+        inner = linear(x.to(down.dtype), down)
+        if out.dtype == down.dtype:
+            _rows(out).addmm_(_rows(inner), up.T, alpha=scaling)
+        else:  # rounded once, after the sum
+            out.copy_(linear(inner, up).mul_(scaling).add_(out))
+        ctx.save_for_backward(x, inner, down, up)
+        ctx.scaling = scaling
+        ctx.mark_dirty(out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, inner, down, up = ctx.saved_tensors
+        by_out = _rows(grad).to(up.dtype)
+        by_inner = (by_out @ up).mul_(ctx.scaling)  # [N, R]
+        by_up = (by_out.T @ _rows(inner)).mul_(ctx.scaling) if ctx.needs_input_grad[3] else None
+        del by_out  # a copy in bfloat16
+        by_down = by_inner.T @ _rows(x).to(down.dtype) if ctx.needs_input_grad[2] else None
+        by_x = (by_inner @ down).view_as(x).to(x.dtype) if ctx.needs_input_grad[1] else None
+        return grad, by_x, by_down, by_up, None
+
+
+def _rows(states: Tensor) -> Tensor:
+    return states.reshape(-1, states.shape[-1])
 
 
 def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> Any:
