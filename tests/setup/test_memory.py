@@ -50,6 +50,7 @@ SHAPES = {
     "an adapter beside 4 bits": (WIDE, {}, ADAPTER | {"quantization": "4bit"}),
 }
 TOKENS, PROMPT, ANSWER = 768, 8, 248
+VOCABULARY = 4096
 # Families with other names for layers and widths, with lists of one number for each layer, or with
 # numbers that must fit one another; and a plain one.
 ODD = {
@@ -66,11 +67,14 @@ def bases(model_folder, tmp_path_factory):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    # A token for each row of their heads: logits of ids without one are not computed.
+    unused = range(VOCABULARY - len(tokenizer))
+    tokenizer.add_tokens([f"<unused{number}>" for number in unused])
     folders = {}
     for shape in (NARROW, WIDE):
         folder = tmp_path_factory.mktemp("shape")
         config = AutoConfig.for_model(
-            "qwen3", **shape, vocab_size=4096, max_position_embeddings=TOKENS,
+            "qwen3", **shape, vocab_size=VOCABULARY, max_position_embeddings=TOKENS,
             tie_word_embeddings=True,
         )  # fmt: skip
         AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
@@ -92,7 +96,7 @@ def turns() -> list[Turn]:
     random = np.random.default_rng(0)
 
     def ids(number: int) -> np.ndarray:
-        return random.integers(0, 4096, number).astype(np.int32)
+        return random.integers(0, VOCABULARY, number).astype(np.int32)
 
     return [
         Turn(
