@@ -270,3 +270,25 @@ def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, mo
     wanted = cold(model_folder, monkeypatch, work)
     monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
     assert_same(work(engine(model_folder), slept=True), wanted)
+
+
+def test_beyond_what_is_expected_idle_pages_are_used_before_new_ones_and_rows_still_fit(
+    model_folder,
+):
+    model = language_model(model_folder)
+    per_page = PAGE * 2 * 2 * 2 * 8 * 4
+    allocator = PageAllocator(
+        model, cache_bytes=6 * per_page, like=torch.zeros(1), expected_ids=3 * PAGE
+    )
+    touched = set()
+    for number in range(5):  # each reads words of its own, and ends
+        ids = np.arange(2 * PAGE, dtype=np.int32) + 100 * number
+        pages, _ = allocator.allocate(("p", 0), ids, room=len(ids))
+        allocator.register(("p", 0), ids, pages)
+        allocator.release(pages)
+        touched |= set(pages)
+    assert len(touched) == 3
+    pages, _ = allocator.allocate(("p", 0), np.full(80, 7, np.int32), room=6 * PAGE)
+    assert len(set(pages)) == 6
+    few = PageAllocator(model, cache_bytes=10**8, like=torch.zeros(1), max_rows=2)
+    assert few.max_ids == 2 * -(-model.max_length // PAGE) * PAGE

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +26,7 @@ from rolecall.models.cpu import trained_products
 from rolecall.models.cpu.products import ROWS
 from rolecall.models.sizes import size_of
 from rolecall.setup import build as building
-from rolecall.setup import memory, room
+from rolecall.setup import cached_tokens, memory, room
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.plan import validate
 from rolecall.setup.remedies import enough
@@ -151,6 +154,58 @@ def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
     assert told.num_bytes == pytest.approx(held(seen), rel=0.1)
 
 
+UPDATE = """
+import sys
+from pathlib import Path
+import asyncio
+import numpy as np
+from tests.setup import test_memory as here
+from rolecall.bench.crowd import resident_bytes
+from rolecall.runtime.memory import keep_freed_memory
+
+keep_freed_memory()  # as every run does
+config = here.load(Path(sys.argv[1]))
+learner = here.building.build(here.validate(config)).learners["a"]
+turns = [turn for _ in range(8) for turn in here.turns()]
+for number, turn in enumerate(turns):
+    turn.id = turn.episode = str(number)
+
+
+def update(some):
+    batches = here.pack(some, budget=8 * here.TOKENS, skip_zero=True, share=True, by_agent=False)
+    assert len(batches) == 1
+    asyncio.run(learner.update([batches], here.Grpo(), per_agent=False))
+
+
+update(turns[:1])  # which imports and compiles
+before = resident_bytes()
+for _ in range(2):
+    update(turns)
+status = Path("/proc/self/status").read_text()
+print(int(status.split("VmHWM:")[1].split()[0]) * 1024 - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux says what is held")
+def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp_path):
+    """Pages of the process, not bytes of tensors: holes that the allocator leaves count in them.
+
+    They are 28 % here; with three more tensors for each adapted layer they were 74 %.
+    """
+    config = solo_config(bases[json.dumps(WIDE)])
+    config["policies"]["a"]["adapter"] = {"rank": 32}
+    config["team"]["solver"]["sampling"] = {"max_tokens": 64}
+    config["learner"] = {"tokens_per_batch": 8 * TOKENS, "device": "cpu"}
+    path = write(tmp_path / "team.yaml", config)
+    needs = [need for need in memory_of(load(path)) if not_a_cache(need)]
+    predicted = sum(n.num_bytes for n in needs if n.phase == "update of a")
+    printed = subprocess.run(
+        [sys.executable, "-c", UPDATE, str(path)], check=True, capture_output=True, text=True
+    ).stdout
+    grown = int(printed.splitlines()[-1])
+    assert 0.9 * predicted < grown < 1.35 * predicted
+
+
 def not_a_cache(need):
     return "keys and values" not in need.part
 
@@ -187,7 +242,7 @@ def test_a_critic_holds_what_is_predicted(name, bases, tmp_path):
     config["algorithm"] = algorithm
     if kind != "agent":
         config["policies"]["a"]["adapter"] = {"rank": 1}
-    config["team"]["solver"]["sampling"] = {"max_tokens": TOKENS - memory.TASK_TOKENS}
+    config["team"]["solver"]["sampling"] = {"max_tokens": TOKENS - cached_tokens.TASK_TOKENS}
     config["learner"] = {"tokens_per_batch": TOKENS, "device": "cpu", **learner}
     loaded = load(write(tmp_path / "team.yaml", config))
     needs = [

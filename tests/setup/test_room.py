@@ -54,9 +54,25 @@ def test_what_may_not_fit_is_measured_and_begun_where_it_does(measured):
 
 
 def test_a_cache_that_does_not_fit_is_refused():
+    """Two caches of 256 rows of 640 tokens, as many as are sampled at once, 2,048 bytes each."""
     config = load(find("math"))
-    with pytest.raises(ConfigError, match=r"would hold 4\.0 GB \(sampling\) and has 4\.5"):
-        check_room(config, machine={"cpu": int(4.5e9)})
+    caches = [need for need in memory_of(config) if need.part.startswith("keys and values")]
+    assert [cache.num_bytes for cache in caches] == 2 * [256 * 640 * 2048]
+    told = r"would hold 1\.7 GB \(sampling, with 1 GB for libraries\) and has 1\.5"
+    with pytest.raises(ConfigError, match=told):
+        check_room(config, machine={"cpu": int(1.5e9)})
+
+
+def test_a_cache_counts_as_what_rows_can_fill_and_never_more_than_it_may_take():
+    def cache(*overrides: str) -> int:
+        needs = memory_of(load(find("math"), list(overrides)), activations="none")
+        return next(n.num_bytes for n in needs if n.part.startswith("keys and values"))
+
+    assert cache("engine.cache_gb=0.1") == int(0.1e9)
+    assert cache("engine.max_sequences=10") == 10 * 640 * 2048
+    assert cache("rollout.concurrency=20") == 20 * 640 * 2048
+    few = ("evaluation.tasks=0", "rollout.groups=2")
+    assert cache(*few) == 16 * 640 * 2048
 
 
 @pytest.mark.parametrize(("kind", "name", "adapter"), CASES)

@@ -36,8 +36,11 @@ class LocalEngine(Engine):
         max_sequences: int = 256,
         cache_gb: float = 2.0,
         free_on_update: bool = False,
+        expected_ids: dict[str, int] | None = None,
     ) -> None:
-        """Raises ValueError for a model that this engine cannot sample from."""
+        """`expected_ids`: of each policy, how many the rows of all that share its cache come to.
+
+        Raises ValueError for a model that this engine cannot sample from."""
         if unlike := sorted(name for name, model in models.items() if not model.samples_here):
             raise ValueError(
                 f"policies {unlike} cannot be sampled by the embedded engine: set engine: vllm"
@@ -46,7 +49,12 @@ class LocalEngine(Engine):
         for name, model in sorted(models.items()):
             sharing.setdefault(id(model.model), {})[name] = model
         self._distinct = [
-            Scheduler(policies, max_sequences=max_sequences, cache_bytes=int(cache_gb * 1e9))
+            Scheduler(
+                policies,
+                max_sequences=max_sequences,
+                cache_bytes=int(cache_gb * 1e9),
+                expected_ids=(expected_ids or {}).get(next(iter(policies))),
+            )
             for policies in sharing.values()
         ]
         self._schedulers = {name: d for d in self._distinct for name in d.policies}  # by policy

@@ -29,8 +29,20 @@ class PageAllocator:
     the first on that its keys and values depend on. The tokens are compared, not their hashes.
     """
 
-    def __init__(self, model: LanguageModel, *, cache_bytes: int, like: Tensor) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        cache_bytes: int,
+        like: Tensor,
+        max_rows: int | None = None,
+        expected_ids: int | None = None,
+    ) -> None:
         """`like`: a number as keys and values are, on their device.
+
+        `max_rows`: rows at once; no more pages are made than these can fill. `expected_ids`: what
+        they fill as far as the config says it. Beyond it idle pages are used again before new ones
+        are touched, which on a CPU cost no memory until then.
 
         Raises ValueError for less memory than a page needs and for more than there is.
         """
@@ -38,6 +50,9 @@ class PageAllocator:
         per_id = 2 * model.num_layers * model.num_kv_heads * model.head_size
         per_page = per_id * PAGE * like.element_size()
         self.num_pages = cache_bytes // per_page
+        if max_rows is not None:
+            self.num_pages = min(self.num_pages, max_rows * pages_of(model.max_length))
+        self._expected = self.num_pages if expected_ids is None else pages_of(expected_ids)
         self.max_ids = self.num_pages * PAGE
         if not self.num_pages:
             raise ValueError(
@@ -146,7 +161,7 @@ class PageAllocator:
     def _fresh(self) -> int:
         if self._free:
             page = self._free.pop()
-        elif self._num_touched < self.num_pages:
+        elif self._num_touched < (self._expected if self._idle else self.num_pages):
             page = self._num_touched
             self._num_touched += 1
         else:

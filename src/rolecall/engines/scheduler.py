@@ -43,7 +43,12 @@ class Scheduler:
     """The rows of the policies of one model."""
 
     def __init__(
-        self, policies: dict[str, LanguageModel], *, max_sequences: int, cache_bytes: int
+        self,
+        policies: dict[str, LanguageModel],
+        *,
+        max_sequences: int,
+        cache_bytes: int,
+        expected_ids: int | None = None,
     ) -> None:
         self.policies = policies
         self.model = next(iter(policies.values()))  # all of them have its sizes and its tokenizer
@@ -57,7 +62,10 @@ class Scheduler:
         like = (
             next(self.model.model.parameters()).detach() if self.llama is None else self.llama.like
         )
-        self.allocator = PageAllocator(self.model, cache_bytes=cache_bytes, like=like)
+        self.allocator = PageAllocator(
+            self.model, cache_bytes=cache_bytes, like=like, max_rows=max_sequences,
+            expected_ids=expected_ids,
+        )  # fmt: skip
         self.records = recordable(self.model)
         self._recorded: Recorded | None = None
         self._versions: Tensor | None = None  # [policies] on the device, as `lines` has them

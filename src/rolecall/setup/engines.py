@@ -28,6 +28,7 @@ from rolecall.models.loading import end_ids_of
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.secret_texts import remember_secret
 from rolecall.runtime.spending import Account
+from rolecall.setup.cached_tokens import cached_tokens
 from rolecall.setup.plan import Plan
 from rolecall.setup.replicas import replicated
 from rolecall.setup.vllm import vllm_engine
@@ -149,6 +150,10 @@ def _embedded(
         max_sequences=section.max_sequences,
         cache_gb=section.cache_gb,
         free_on_update=section.free_on_update,
+        expected_ids={
+            name: cached_tokens(config, name, section, model.max_length)
+            for name, model in sampled.items()
+        },
     )
 
 

@@ -20,9 +20,10 @@ from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.learners.logprobs import LARGEST_LOGITS
+from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.quantized import linear_layers, num_bytes
 from rolecall.models.sizes import Size, size_of
-from rolecall.setup import critic_memory
+from rolecall.setup import cached_tokens, critic_memory
 from rolecall.setup.activations import Activations, kept_by_layer
 from rolecall.setup.devices import (
     engine_devices,
@@ -35,7 +36,6 @@ from rolecall.setup.needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
 
 ADAPTER_DTYPE = "float32"
 LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
-TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
 VLLM_CACHE_GB = 2.0  # what it needs at least; on a GPU it takes what `engine.memory` leaves
 
 
@@ -97,25 +97,13 @@ def peaks(needs: Iterable[Need]) -> list[Peak]:
 
 
 def longest_row(config: Config, size: Size | None) -> int:
-    """Tokens of the longest prompt and answer together that is trained on, as far as the config
-    says it.
-
-    What all agents may say in one pass of the workflow, which the last of them may be told, beside
-    the task; at most the model's context.
-    """
-    return _in_context([agent.sampling.max_tokens for agent in config.team.values()], size)
+    """Return the tokens of the longest row that is trained on, as far as the config says it."""
+    return cached_tokens.longest_row(config, None if size is None else size.max_length)
 
 
 def longest_sampled(config: Config, size: Size | None) -> int:
-    """The same of what is sampled: evaluations may let agents say more, or less."""
-    trained, most = longest_row(config, size), config.evaluation.sampling.max_tokens
-    if most is None or config.evaluation.tasks == 0:
-        return trained
-    return max(trained, _in_context([most] * len(config.team), size))
-
-
-def _in_context(answers: list[int], size: Size | None) -> int:
-    return min(sum(answers) + TASK_TOKENS, 1 << 30 if size is None else size.max_length)
+    """Return the tokens of the longest row that is sampled, evaluations included."""
+    return cached_tokens.longest_sampled(config, None if size is None else size.max_length)
 
 
 class _Planner:
@@ -295,12 +283,28 @@ class _Planner:
             if isinstance(engine, LocalEngineConfig):
                 stays = is_gpu(device) and not engine.free_on_update
                 phase: Phase = "always" if stays else "sampling"
-                cache = int(engine.cache_gb * 1e9)
                 on_cpu = not is_gpu(device)
                 kept = "float32" if on_cpu else dtype  # keys and values
+                cache = self._cache(name, engine, size, kept, is_lazy=on_cpu)
                 yield Need(owner, _cache_of(cache, size, kept, config), cache, device, phase)
                 if on_cpu and size is not None and policy.quantization == "none":
                     yield _packed(owner, size, dtype, device)
+
+    def _cache(
+        self, name: str, engine: LocalEngineConfig, size: Size | None, dtype: str, *, is_lazy: bool
+    ) -> int:
+        """Bytes of `cache_gb`, at most what rows can fill.
+
+        `is_lazy`: on a CPU only what is written takes memory.
+        """
+        most = int(engine.cache_gb * 1e9)
+        if size is None or not size.cache_per_token:
+            return most
+        tokens = engine.max_sequences * -(-size.max_length // PAGE) * PAGE
+        if is_lazy and not self.config.is_replicated(name):
+            expected = cached_tokens.cached_tokens(self.config, name, engine, size.max_length)
+            tokens = min(tokens, expected)
+        return min(most, tokens * size.cache_per_token * BYTES[dtype])
 
     def _vllm(
         self, owner: str, name: str, engine: VllmEngineConfig, size: Size | None
