@@ -1,7 +1,7 @@
 """Compares what `rolecall plan` predicts for a CPU with what a run's process then holds at most.
 
-Each shape is two steps of GRPO in a process of its own, set up as a command sets it up. Predicted is
-what the verdict of `plan` counts, the allowance for libraries included; measured is the peak of
+Each shape is two steps of GRPO in a process of its own, set up as a command sets it up. Predicted
+is what the verdict of `plan` counts, the allowance for libraries included; measured is the peak of
 resident memory since the process began. Run by hand, on Linux:
 
     python benchmarks/memory.py [SHAPE ...]

@@ -450,9 +450,9 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     model_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
-    monkeypatch.setattr(room, "memory_in", lambda device: int(1.1e9))
+    monkeypatch.setattr(room, "memory_in", lambda device: int(1.001e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    told = r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.1; "
+    told = r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.0; "
     with pytest.raises(ConfigError, match=told):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 
