@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ CASES = {
     "a model that the package has not": (
         {"policies.a.base": "tiny:maths"},
         "policies.a.base: there is no embedded model tiny:maths (there are: tiny:",
+    ),
+    "tools that a template does not show": (
+        {"team.left.tools": "{use: [calculator]}"},
+        "team.left.tools.format: native calls cannot be used with",
     ),
     "a folder that is not there": (
         {"policies.b.base": "/no/such/folder"},
@@ -99,3 +104,29 @@ def test_an_error_of_a_users_file_is_one_line_with_its_place(
     assert error.startswith("rolecall: command line: workflow.name: ")
     assert told in error
     assert "mine.py:" in error
+
+
+def test_a_template_that_is_missing_is_refused_by_check(model_folder, tmp_path, capsys):
+    shutil.copytree(model_folder, tmp_path / "bare")
+    for file in (tmp_path / "bare").glob("chat_template*"):
+        file.unlink()
+    path = write(tmp_path / "team.yaml", relay_config(tmp_path / "bare"))
+    status, _, error = rolecall("check", path, capsys=capsys)
+    assert status == 2
+    for line, policy in zip(error.splitlines(), "ab", strict=True):
+        assert f"policies.{policy}.base: base" in line
+        assert "has no chat template" in line
+
+
+def test_bases_that_are_not_on_this_machine_are_named_and_those_of_the_cache_checked(
+    hub_bases, tmp_path, monkeypatch, capsys
+):
+    base = "policies.solver.base=Qwen/Qwen3-4B"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    status, out, error = rolecall("check", "math", base, capsys=capsys)
+    assert (status, error) == (0, "")
+    assert "chat templates were not checked: Qwen/Qwen3-4B" in " ".join(out.split())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub_bases))
+    status, out, error = rolecall("check", "math", base, capsys=capsys)
+    assert (status, error) == (0, "")
+    assert "were not checked" not in out

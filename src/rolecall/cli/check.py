@@ -16,6 +16,7 @@ from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.interfaces.environment import ENDLESS
+from rolecall.monitor.terminal import notices
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
@@ -41,11 +42,31 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
     except ConfigError:
         show(described(plan, None))
         raise
-    if problems := list(check_adapters(plan.config)):
-        raise plan.config.located(problems)
-    found = described(plan, opened)
+    absent = _check_models(plan)
+    found = described(plan, opened) | {"not_on_this_machine": absent}
     show(found)
     return found
+
+
+def _check_models(plan: Plan) -> list[str]:
+    """Check adapters and chat templates. Return the bases that are not here to be looked at.
+
+    Raises ConfigError with all problems.
+    """
+    from rolecall.setup.local_tokenizers import load_local_tokenizers  # with transformers
+    from rolecall.setup.templates import check_templates
+
+    problems = list(check_adapters(plan.config))
+    absent: list[str] = []
+    try:
+        with notices(PlainConsole()):
+            tokenizers, absent = load_local_tokenizers(plan.config)
+            check_templates(plan.config, tokenizers)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise plan.config.located(problems)
+    return absent
 
 
 def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
@@ -55,7 +76,9 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
         PlainConsole().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
         if part.stage.source is not None:
             part.config.rollout.data = None  # its file is not there yet
-        found[part.name] = described(part.plan, open_parts(part.plan))
+        opened = open_parts(part.plan)
+        absent = _check_models(part.plan)
+        found[part.name] = described(part.plan, opened) | {"not_on_this_machine": absent}
         show(found[part.name])
     return found
 
@@ -124,6 +147,12 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
             "unknown: not on this machine" if size is None else f"{size / 1e9:,.3f} GB",
         )
     console.print(memory)
+    if absent := found.get("not_on_this_machine"):
+        console.print(
+            f"Not on this machine, so their tokenizers and chat templates were not checked: "
+            f"{', '.join(absent)}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     console.print("Activations come on top: `rolecall plan` says how much, and what fits.")
 
 

@@ -22,7 +22,7 @@ def check_templates(config: Config, tokenizers: dict[str, Tokenizer]) -> None:
     """
     problems = list(_find_problems(config, tokenizers))
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError(*problems)
     for policy, tokenizer in tokenizers.items():
         agents = [a for a in config.team.values() if a.policy == policy and (a.system or a.tools)]
         if agents and not turn_form(tokenizer).has_system_role:
