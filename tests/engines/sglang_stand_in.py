@@ -22,7 +22,7 @@ from tests.engines.servers import Asked, Server, Told, serving
 SAMPLING = {
     "max_new_tokens", "stop", "stop_token_ids", "temperature", "top_p", "top_k", "min_p",
     "frequency_penalty", "presence_penalty", "repetition_penalty", "ignore_eos",
-    "skip_special_tokens", "no_stop_trim", "sampling_seed",
+    "skip_special_tokens", "no_stop_trim", "sampling_seed", "logit_bias",
 }  # fmt: skip
 GENERATE = {"input_ids", "sampling_params", "return_logprob", "logprob_start_len", "lora_path"}
 
@@ -74,6 +74,8 @@ class StandIn:
         generator = torch.Generator().manual_seed(how.get("sampling_seed", 0))
         while len(ids) - num_prompt < how["max_new_tokens"]:
             logits = self.model(torch.tensor([ids])).logits[0, -1]
+            for number, bias in how.get("logit_bias", {}).items():
+                logits[int(number)] += bias
             if how["temperature"] == 0.0:
                 logprobs = logits.log_softmax(-1)
                 token = int(logprobs.argmax())

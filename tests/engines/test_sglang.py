@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from transformers import AutoConfig
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
@@ -88,6 +89,23 @@ def test_sampled_log_probs_are_those_of_the_learners_weights(model_folder):
     assert len({tuple(one.tokens) for one in found[:4]}) == 4
     assert [one.tokens.tolist() for one in again] == [one.tokens.tolist() for one in found[:4]]
     assert sent["sampling_params"]["top_k"] == -1
+
+
+def test_ids_of_a_padded_head_are_not_sampled(model_folder):
+    """As if the tokenizer had half of the ids."""
+    size = AutoConfig.from_pretrained(model_folder).vocab_size
+    padded = range(size // 2, size)
+
+    async def go(server):
+        options = SGLangEngineConfig(url=server.url, timeout_s=5.0)
+        engine = SGLangEngine(options, WHOLE, end_ids=[0], key=None, padded_ids=padded)
+        found = await engine.generate(request(n=4, max_tokens=24))
+        await engine.close()
+        return found
+
+    with standing_in(model_folder) as (_, server):
+        found = asyncio.run(go(server))
+    assert max(one.tokens.max() for one in found) < size // 2
 
 
 def test_an_end_exactly_at_the_limit_is_an_end(model_folder):

@@ -49,8 +49,8 @@ LENGTH = 512  # most tokens of a row
 CLOSE = 1e-4  # nats
 
 
-def make_model(folder: Path) -> Path:
-    """A tied model whose heads are of a size that vLLM has on a CPU."""
+def make_model(folder: Path, *, padding: int = 0) -> Path:
+    """A tied model whose heads are of a size that vLLM has on a CPU; `padding` of its head."""
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     from rolecall.tiny.tokenizer import fit
@@ -59,7 +59,8 @@ def make_model(folder: Path) -> Path:
     tokenizer = fit([], size=300, tags=("<verify>", "</verify>"))
     end = tokenizer.eos_token_id
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(tokenizer) + padding, hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=4,
         num_key_value_heads=2, head_dim=32, intermediate_size=64, max_position_embeddings=2048,
         initializer_range=0.2, eos_token_id=end, pad_token_id=end, bos_token_id=None,
         tie_word_embeddings=True,
@@ -216,6 +217,23 @@ def test_sampled_log_probs_are_those_of_the_distribution_sampled_from(engine, ba
         assert [said.tokens.dtype, said.logprobs.dtype, said.versions.dtype] == [
             np.int32, np.float32, np.int32,
         ]  # fmt: skip
+
+
+def test_ids_that_the_tokenizer_lacks_are_not_sampled(loop, tmp_path):
+    """A third of the ids of this head."""
+    base = make_model(tmp_path, padding=150)
+    model = language_model(base)
+    assert model.vocabulary < 300
+    engine = VllmEngine(
+        str(base), {"p": None}, end_ids=[0], options=options(), vocabulary=model.vocabulary
+    )
+    try:
+        for asked in (request(n=4, max_tokens=40), request("g", max_tokens=40, temperature=0.0)):
+            for one in loop.run(engine.generate(asked)):
+                assert one.tokens.max() < model.vocabulary
+                assert gap(model, asked, one) <= CLOSE
+    finally:
+        loop.run(engine.close())
 
 
 def test_a_request_samples_the_same_whenever_it_is_made(engine, loop):

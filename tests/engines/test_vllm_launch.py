@@ -161,3 +161,14 @@ def test_engines_on_a_cpu_share_its_cores_unless_told_otherwise(tmp_path, monkey
     assert environment(made, scratch=tmp_path)["OMP_NUM_THREADS"] == "3"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert environment(made, scratch=tmp_path)["OMP_NUM_THREADS"] == "5"
+
+
+def test_ids_of_a_padded_head_are_masked_in_vllm(model_folder):
+    size = AutoConfig.from_pretrained(model_folder).vocab_size
+    given = {"end_ids": [0], "options": VllmEngineConfig(), "on_cpu": False}
+    whole = launch_of(str(model_folder), {"a": None}, vocabulary=size, **given)
+    assert "logits_processors" not in whole.arguments
+    padded = launch_of(str(model_folder), {"a": None}, vocabulary=size - 3, **given)
+    [name] = padded.arguments["logits_processors"]
+    assert name == "rolecall.engines.vllm.padded_ids:MaskPaddedIds"
+    assert padded.arguments["additional_config"] == {"rolecall_vocabulary": size - 3}

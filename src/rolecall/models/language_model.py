@@ -21,6 +21,7 @@ from rolecall.agents.turn_form import stop_ids
 from rolecall.models.attention import layouts
 from rolecall.models.row_rope import rows_told_apart
 from rolecall.models.separate_rows import read_rows
+from rolecall.models.tokenizers import num_ids
 from rolecall.runtime.lean_import import AutoModelForCausalLM
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class LanguageModel:
         so their logits are left out wherever tokens are sampled or trained.
         """
         padded: int = self.model.get_output_embeddings().weight.shape[0]
-        return min(padded, 1 + max(self.tokenizer.get_vocab().values(), default=padded))
+        return min(padded, num_ids(self.tokenizer) or padded)
 
     @property
     def end_ids(self) -> list[int]:

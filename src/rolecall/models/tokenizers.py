@@ -6,7 +6,13 @@ from pathlib import Path
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.errors import first_line
-from rolecall.runtime.lean_import import AutoTokenizer, PreTrainedTokenizerFast, cached_file
+from rolecall.models.embedded import locate
+from rolecall.runtime.lean_import import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    cached_file,
+)
 
 FILE = "tokenizer.json"
 # Spaces, line ends, digits, accents, other scripts, and a character of four bytes.
@@ -41,6 +47,17 @@ def read_tokenizer(path: str) -> Tokenizer:
             "name another base, or correct tokenizer_class in its tokenizer_config.json"
         )
     return plain
+
+
+def num_ids(tokenizer: Tokenizer) -> int:
+    """Return one more than the largest id of the tokenizer; 0 if it has none."""
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def padded_ids(base: str, tokenizer: Tokenizer) -> range:
+    """Return the ids of the base's head that its tokenizer does not have."""
+    size = AutoConfig.from_pretrained(locate(base)).get_text_config().vocab_size
+    return range(num_ids(tokenizer), size)
 
 
 def _find_file(path: str) -> Path | None:

@@ -25,6 +25,7 @@ from rolecall.engines.several import SeveralEngines
 from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
+from rolecall.models.tokenizers import padded_ids
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.secret_texts import remember_secret
 from rolecall.runtime.spending import Account
@@ -104,6 +105,7 @@ def served_engine(
         {name: config.policies[name].adapter for name in names},
         end_ids=end_ids_of(config.policies[names[0]].base, tokenizers[names[0]]),
         key=key,
+        padded_ids=padded_ids(config.policies[names[0]].base, tokenizers[names[0]]),
     )
 
 

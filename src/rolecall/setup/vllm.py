@@ -8,6 +8,7 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.vllm.engine import VllmEngine
 from rolecall.models.devices import device_named
 from rolecall.models.loading import end_ids_of
+from rolecall.models.tokenizers import num_ids
 from rolecall.setup.devices import engine_devices, takes_turns
 
 
@@ -34,4 +35,5 @@ def vllm_engine(
         device=engine_devices(config, names[0], auto=auto)[0][0],
         takes_turns=takes_turns(config, names[0], auto=auto) if sleeps is None else sleeps,
         threads=threads,
+        vocabulary=num_ids(tokenizers[names[0]]),
     )

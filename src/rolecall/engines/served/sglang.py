@@ -34,6 +34,7 @@ from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sa
 from rolecall.interfaces.publisher import FileEngine
 from rolecall.types import Floats, Ids
 
+NEVER = -10_000.0  # added to the logit of an id that is not sampled
 LOAD_S = 1800.0  # until the server must have read new weights
 
 
@@ -47,8 +48,11 @@ class SGLangEngine(FileEngine):
         *,
         end_ids: list[int],
         key: str | None,
+        padded_ids: range = range(0),
     ) -> None:
-        """`end_ids` end every turn."""
+        """`end_ids` end every turn; `padded_ids` of the head, which the tokenizer lacks, are not
+        sampled.
+        """
         self.can = frozenset({"adapters", "pause"} | ({"sleep"} if options.sleep else set()))
         self.options, self.policies, self.end_ids = options, dict(policies), end_ids
         self._connection = Connection(
@@ -58,6 +62,7 @@ class SGLangEngine(FileEngine):
             timeout_s=options.timeout_s,
             pause_s=options.pause_s,
         )
+        self._bias = {str(number): NEVER for number in padded_ids}
         self._max_length = 0
         self._adapters: dict[str, str] = {}  # by policy, the server's name of what is loaded
         self._versions = dict.fromkeys(policies, 0)
@@ -171,7 +176,8 @@ class SGLangEngine(FileEngine):
         now = self._versions[policy]  # an adapter's name stands for its version
         body = {
             "input_ids": request.prompt.tolist(),
-            "sampling_params": _parameters(request.sampling, row),
+            "sampling_params": _parameters(request.sampling, row)
+            | ({"logit_bias": self._bias} if self._bias else {}),
             "return_logprob": True,
             **self._adapter(policy),
         }

@@ -45,9 +45,11 @@ class VllmEngine(DirectEngine):
         device: str = "auto",
         takes_turns: bool = False,
         threads: int = 1,
+        vocabulary: int | None = None,
     ) -> None:
         """`end_ids` end every turn; `device`: its first GPU; `takes_turns`: free it in `sleep`;
-        `threads`: on a CPU, where OMP_NUM_THREADS does not say how many.
+        `threads`: on a CPU, where OMP_NUM_THREADS does not say how many; `vocabulary`: the
+        tokenizer's number of ids, so that those of a padded head are not sampled.
 
         Raises ConfigError where vLLM is missing or cannot serve.
         """
@@ -56,7 +58,7 @@ class VllmEngine(DirectEngine):
         self.policies, self.options = dict(policies), options
         self._launch = launch_of(
             locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device,
-            takes_turns=takes_turns, threads=threads,
+            takes_turns=takes_turns, threads=threads, vocabulary=vocabulary,
         )  # fmt: skip
         self._process: VllmProcess | None = None
         self._folder: HeldFolder | None = None

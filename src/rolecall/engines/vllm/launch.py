@@ -46,9 +46,10 @@ def launch_of(
     device: str = "auto",
     takes_turns: bool = False,
     threads: int = 1,
+    vocabulary: int | None = None,
 ) -> Launch:
     """`model`: a folder or a hub name; `device`: the first GPU, which `takes_turns` frees at times;
-    `threads`: on a CPU.
+    `threads`: on a CPU; `vocabulary`: the tokenizer's number of ids, if others are not sampled.
 
     Raises ConfigError where vLLM could not serve it. Where the options name no dtype it is float32:
     they do not know the learner's.
@@ -85,6 +86,9 @@ def launch_of(
         # For states of other layers than attention vLLM caches prefixes of parts alone.
         kinds = _kinds(model) if Path(model).is_dir() else set()
         arguments["enable_prefix_caching"] = kinds <= ATTENTION
+    if vocabulary is not None and vocabulary < _config(model).vocab_size:
+        arguments["logits_processors"] = [f"{HERE}.padded_ids:MaskPaddedIds"]
+        arguments["additional_config"] = {"rolecall_vocabulary": vocabulary}
     if adapters:
         arguments |= {
             "enable_lora": True,
