@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 
 from rolecall.cli.agents_table import agents_of, what_differs
@@ -54,24 +49,6 @@ def test_names_that_several_sections_have_mean_the_usual_one():
     assert key_named("group_size") == "rollout.group_size"
     assert key_named("num_generations") == "rollout.group_size"
     assert key_named("nothing_at_all") == ""
-
-
-@pytest.mark.parametrize("seconds", [0.3, 0.8, 1.3])
-def test_ctrl_c_in_the_first_seconds_prints_one_line(seconds, tmp_path):
-    code = "from rolecall.cli.main import main; print('in', flush=True); main()"
-    begun = subprocess.Popen(
-        [sys.executable, "-c", code, "train", "math", "--output", str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert begun.stdout is not None
-    assert begun.stdout.readline() == "in\n"
-    time.sleep(seconds)
-    begun.send_signal(signal.SIGINT)
-    _, error = begun.communicate(timeout=60)
-    assert begun.returncode == 130
-    assert error in ("rolecall: stopped by Ctrl-C\n", "")  # "": the run said where it goes on
 
 
 def test_a_run_shows_only_what_differs(model_folder, tmp_path):

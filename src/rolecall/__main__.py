@@ -1,5 +1,17 @@
-"""`python -m rolecall`."""
+"""The entry point of `rolecall` and of `python -m rolecall`."""
 
-from rolecall.cli.main import main
+from __future__ import annotations
 
-main()
+from rolecall.runtime import interrupts
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C is handled before the imports that take a second."""
+    interrupts.end_at_once()
+    from rolecall.cli.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

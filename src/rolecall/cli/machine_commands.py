@@ -6,11 +6,13 @@ import typer
 
 from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.runtime.memory import importing
 
 
 def doctor(json_file: Json = None) -> None:
     """Try out this machine: devices, their speed, which fast paths hold, and what is missing."""
-    from rolecall.cli.doctor import doctor as command
+    with importing():
+        from rolecall.cli.doctor import doctor as command
 
     with people_on_stderr(json_file):
         found = command()
@@ -21,7 +23,8 @@ def doctor(json_file: Json = None) -> None:
 
 def info(json_file: Json = None) -> None:
     """Versions, devices, extras, and what a config can name."""
-    from rolecall.cli.info import collect
+    with importing():
+        from rolecall.cli.info import collect
 
     found = collect()
     if json_file is None:

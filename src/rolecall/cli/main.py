@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import signal
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rolecall.cli import (
     machine_commands,
@@ -22,9 +24,24 @@ from rolecall.cli import (
 from rolecall.cli.output import fail
 from rolecall.config.errors import ConfigError
 from rolecall.errors import SAID, StoppedError
+from rolecall.runtime import interrupts
 from rolecall.runtime.memory import keep_freed_memory, seldom_collected, with_room_for_frames
 
+
+class Commands(TyperGroup):
+    """The commands, which may save and clean up at Ctrl-C."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Raises StoppedError at Ctrl-C, at which typer would end without a line."""
+        interrupts.raise_interrupts()
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise StoppedError(signal.SIGINT) from error
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -34,8 +51,6 @@ tiny_app = typer.Typer(no_args_is_help=True, help="The small models inside the p
 app.add_typer(tiny_app, name="tiny")
 serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' clients know.")
 app.add_typer(serve_app, name="serve")
-
-INTERRUPTED = 130
 
 
 def _show_version(asked: bool) -> None:
@@ -95,6 +110,8 @@ def main() -> None:
     except KeyboardInterrupt as error:
         _interrupted(error)
     except StoppedError as stopped:
+        if stopped.status == interrupts.INTERRUPTED:
+            _interrupted(stopped.__cause__)
         sys.exit(stopped.status)
     except (RuntimeError, OSError) as error:
         if _was_interrupted(error):
@@ -113,11 +130,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def _interrupted(error: BaseException) -> None:
+def _interrupted(error: BaseException | None) -> None:
     """End as after Ctrl-C, with a line where the command has not printed one."""
     if SAID not in getattr(error, "__notes__", ()):
-        print("rolecall: stopped by Ctrl-C", file=sys.stderr)
-    sys.exit(INTERRUPTED)
+        print(interrupts.LINE, file=sys.stderr)
+    interrupts.forget_interrupt()
+    sys.exit(interrupts.INTERRUPTED)
 
 
 def with_json_value(arguments: list[str]) -> list[str]:

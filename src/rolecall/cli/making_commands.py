@@ -11,6 +11,7 @@ import typer
 from rolecall.cli.arguments import Json, Overrides, Source
 from rolecall.cli.output import emit, people_on_stderr
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.memory import importing
 
 
 def import_config(
@@ -27,7 +28,8 @@ def import_config(
     ] = False,
 ) -> None:
     """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
-    from rolecall.importers.importing import import_files
+    with importing():
+        from rolecall.importers.importing import import_files
 
     files = [Path(part) for part in given if "=" not in part]
     overrides = [part for part in given if "=" in part]
@@ -52,9 +54,10 @@ def data(
     json_file: Json = None,
 ) -> None:
     """Prepare a public data set: JSON Lines that environments read, each row checked."""
-    from rolecall.data_sets.finding import fetch, given
-    from rolecall.data_sets.known import LISTED, named
-    from rolecall.data_sets.preparing import prepare
+    with importing():
+        from rolecall.data_sets.finding import fetch, given
+        from rolecall.data_sets.known import LISTED, named
+        from rolecall.data_sets.preparing import prepare
 
     if name is None:
         if source or output:
@@ -94,8 +97,9 @@ def tiny_build(
     seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
 ) -> None:
     """Make a small model from the demonstrations that the workflows of recipes register."""
-    from rolecall.cli.tiny import build_tiny
-    from rolecall.tiny.build import Size
+    with importing():
+        from rolecall.cli.tiny import build_tiny
+        from rolecall.tiny.build import Size
 
     size = Size(vocab=vocab, hidden=hidden, layers=layers, minutes=minutes, num_episodes=episodes)
     build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)

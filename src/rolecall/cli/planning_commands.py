@@ -9,11 +9,13 @@ import typer
 
 from rolecall.cli.arguments import Json, Overrides, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.runtime.memory import importing
 
 
 def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
     """Say what a config would do, with its effective values and memory; all mistakes at once."""
-    from rolecall.cli.check import check as command
+    with importing():
+        from rolecall.cli.check import check as command
 
     with people_on_stderr(json_file):
         found = command(source, overrides or [])
@@ -35,8 +37,9 @@ def plan(
 
     The exit status is 1 where it does not fit.
     """
-    from rolecall.cli.plan import fits
-    from rolecall.cli.plan import plan as command
+    with importing():
+        from rolecall.cli.plan import fits
+        from rolecall.cli.plan import plan as command
 
     with people_on_stderr(json_file):
         found = command(source, overrides or [], gpus=gpus, memory_gb=memory)
@@ -76,7 +79,8 @@ def simulate(
     json_file: Json = None,
 ) -> None:
     """Say how to split GPUs between engines and learners, what is waited for, and step times."""
-    from rolecall.cli.simulate import simulate as command
+    with importing():
+        from rolecall.cli.simulate import simulate as command
 
     with people_on_stderr(json_file):
         found = command(

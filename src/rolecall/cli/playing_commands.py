@@ -23,7 +23,8 @@ def train(
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
-    from rolecall.learners.ranks import child, torchrun
+    with importing():
+        from rolecall.learners.ranks import child, torchrun
 
     if torchrun.is_server():
         torchrun.serve_trainer(child.serve)

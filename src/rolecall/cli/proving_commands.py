@@ -11,6 +11,7 @@ import typer
 from rolecall.cli.arguments import Json, Overrides
 from rolecall.cli.output import emit, fail, people_on_stderr
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.memory import importing
 
 
 def prove(
@@ -20,10 +21,11 @@ def prove(
     json_file: Json = None,
 ) -> None:
     """Run the papers in the small: what must come out beside what does. Status 1 if one fails."""
-    import torch
+    with importing():
+        import torch
 
-    from rolecall.proofs.all import prove as command
-    from rolecall.proofs.claims import show_claims
+        from rolecall.proofs.all import prove as command
+        from rolecall.proofs.claims import show_claims
 
     torch.set_num_threads(1)  # the games are so small that a second thread only waits
     try:
@@ -66,7 +68,8 @@ def reproduce(
     json_file: Json = None,
 ) -> None:
     """Train what a paper trained and show ours beside its numbers; without an option all of it."""
-    from rolecall.cli.reproduce import DRMAS, reproduce_claims, reproduce_drmas
+    with importing():
+        from rolecall.cli.reproduce import DRMAS, reproduce_claims, reproduce_drmas
 
     given = {"--table": table, "--figure": figure, "--size": size, "--seeds": seeds,
              "--output": output, "--gpus": gpus, "--memory": memory, "--check": check or None,
@@ -116,9 +119,10 @@ def bench(
     json_file: Json = None,
 ) -> None:
     """Measure speed beside the peers that are installed, in turn on the same work."""
-    from rolecall.bench import results
-    from rolecall.bench.regression import slower
-    from rolecall.bench.run import bench as command
+    with importing():
+        from rolecall.bench import results
+        from rolecall.bench.regression import slower
+        from rolecall.bench.run import bench as command
 
     if smoke and keep is not None:
         raise ConfigError(

@@ -9,6 +9,7 @@ import typer
 
 from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.runtime.memory import importing
 
 
 def show(
@@ -22,8 +23,9 @@ def show(
     json_file: Json = None,
 ) -> None:
     """Read conversations: the best and the worst, or one task's attempts side by side."""
-    from rolecall.monitor.terminal import show as command
-    from rolecall.storage.run_folder import RunFolder
+    with importing():
+        from rolecall.monitor.terminal import show as command
+        from rolecall.storage.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
     found = command(
@@ -39,14 +41,16 @@ def compare(
     json_file: Json = None,
 ) -> None:
     """Two runs side by side: keys that differ, what either came to, the same tasks in pairs."""
-    from rolecall.monitor.two_runs import compare_runs
-    from rolecall.storage.run_folder import RunFolder
+    with importing():
+        from rolecall.monitor.two_runs import compare_runs
+        from rolecall.storage.run_folder import RunFolder
 
     folders = [RunFolder.existing(run) for run in (a, b)]
     with people_on_stderr(json_file):
         found = compare_runs(*folders)
     if png is not None:
-        from rolecall.monitor.overlay import draw_both
+        with importing():
+            from rolecall.monitor.overlay import draw_both
 
         draw_both(folders[0], folders[1], png)
     emit(found, json_file)

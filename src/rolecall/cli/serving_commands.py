@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rolecall.config.errors import ConfigError
+from rolecall.runtime.memory import importing
 from rolecall.runtime.secret_texts import remember_secret
 
 TokenEnv = Annotated[
@@ -36,7 +37,8 @@ def serve_sandbox(
     ] = None,
 ) -> None:
     """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
-    from rolecall.serve.sandbox import serve
+    with importing():
+        from rolecall.serve.sandbox import serve
 
     try:
         serve(
@@ -70,7 +72,8 @@ def serve_search(
     token_env: TokenEnv = None,
 ) -> None:
     """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
-    from rolecall.serve.search import serve
+    with importing():
+        from rolecall.serve.search import serve
 
     try:
         serve(
