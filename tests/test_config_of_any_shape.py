@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel, ValidationError
 
-from rolecall.config.errors import ConfigError
+from rolecall.config.errors import ConfigError, explain
 from rolecall.config.load import load
+from rolecall.config.schema import Config
+from rolecall.config.section import Section
 from rolecall.setup.plan import load_plan
 from tests.toy import relay_config, write
 
@@ -75,3 +80,71 @@ def test_any_shape_at_any_key_is_read_or_refused(shape, model_folder, tmp_path):
             attempted(file, [], shown=f"extends, {shown}")
             text = yaml.safe_dump(shape, default_flow_style=True).strip().removesuffix("\n...")
             attempted(base, [f"{'.'.join(map(str, place))}={text}"], shown=f"override, {shown}")
+
+
+def class_names(section: type[BaseModel] = Section) -> set[str]:
+    """The names of all classes that sections of a config become."""
+    below = section.__subclasses__()
+    return {section.__name__}.union(*map(class_names, below))
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"engine": {"name": "vllm"}, "learner": {"name": "fsdp"}},
+    {"engine": {"name": "sglang"}, "learner": {"name": "replicated"}},
+    {"engine": {"name": "openai"}, "learner": {"name": "mine.py:Learner"}},
+    {"engine": {"name": "mine.py:Engine"}},
+    {"cluster": {"name": "ray", "pools": {"all": {"gpus": 1}}}},
+    {"trackers": [{"name": "wandb", "tags": ["a"]}], "prices": {"a": {}}},
+    {"rewards": {"correct": {"weight": 1.0}}, "stages": [{"name": "warm"}]},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_no_message_names_a_python_class(variant, model_folder, tmp_path):
+    config = {**full(model_folder, tmp_path), **variant}
+    for section in [key for key in ("engine", "learner") if key in variant]:
+        config["policies"]["a"][section] = dict(variant[section])
+    words = sorted(class_names())
+    foreign = re.compile(rf"instance of|object to extract|valid dictionary|\b({'|'.join(words)})\b")
+    assert len(words) > 30
+    seen = 0
+    for place in places(config):
+        for shape in (5, [], [5], {"name": 5}, {"name": "x"}):
+            given = copy.deepcopy(config)
+            here: Any = given
+            for part in place[:-1]:
+                here = here[part]
+            here[place[-1]] = shape
+            try:
+                Config.model_validate(given)
+            except ValidationError as error:
+                for problem in explain(error, Config, given).problems:
+                    assert not foreign.search(problem.partition(" (it is ")[0]), problem
+                    seen += 1
+    assert seen > 300
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("learner: []", "learner: write a name, or a mapping with `name` (it is [])"),
+        ("engine: []", "engine: write a name, or a mapping with `name` (it is [])"),
+        ("workflow: 5", "workflow: write a name, or a mapping with `name` (it is 5)"),
+        ("cluster: 5", "cluster: write a name, or a mapping with `name` (it is 5)"),
+        ("cluster: x", "cluster: no such name; write one of: local, ray (it is {'name': 'x'})"),
+        ("trackers: [5]", "trackers.0: write a name, or a mapping with `name` (it is 5)"),
+        ("trackers: 5", "trackers: write a list (it is 5)"),
+        ("critics: 5", "critics: write a mapping (it is 5)"),
+        (
+            "critics: {agent: 5}",
+            "critics.agent: write a mapping with any of the keys base, optimizer, heads (it is 5)",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_shape_is_answered_with_what_to_write(line, says, tmp_path):
+    file = tmp_path / "team.yaml"
+    file.write_text(f"extends: math\n{line}\n")
+    with pytest.raises(ConfigError) as error:
+        load(file)
+    assert error.value.problems == (f"{file}:2: {says}",)

@@ -24,6 +24,12 @@ RENAMED = {
     "team.*.algorithm.passes": "team.*.algorithm.epochs",
     "team.*.sampling.stop_ids": "team.*.sampling.stop_token_ids",
 }
+# Errors of pydantic's for values of the wrong shape.
+MAPPINGS = (
+    "model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type",
+    "union_tag_not_found",
+)  # fmt: skip
+LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type")
 
 
 class ConfigError(ValueError):
@@ -96,8 +102,27 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         return f"unknown key; {hint}"
     if found["type"] == "missing":
         return "missing"
-    message = found["msg"].removeprefix("Value error, ")
+    message = _shape(found, model, place) or found["msg"].removeprefix("Value error, ")
     return f"{message} (it is {_short(found['input'])})"
+
+
+def _shape(found: ErrorDetails, model: type[BaseModel], place: list[str]) -> str:
+    """Return what to write where a value has the wrong shape; "" where pydantic's words are clear.
+
+    For these pydantic names the Python class that it would make of the value.
+    """
+    kind = found["type"]
+    if kind == "union_tag_invalid":
+        tags = found["ctx"]["expected_tags"].replace("'", "")
+        return f"no such name; write one of: {tags}"
+    if kind in LISTS:
+        return "write a list"
+    if kind not in MAPPINGS:
+        return ""
+    keys = _keys(model, place)
+    if "name" in keys:
+        return "write a name, or a mapping with `name`"
+    return f"write a mapping with any of the keys {', '.join(keys)}" if keys else "write a mapping"
 
 
 def _nested(key: str) -> str:
@@ -131,6 +156,8 @@ def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
         for one in current:
             if isinstance(one, type) and issubclass(one, BaseModel):
                 found = one.model_fields.get(part)
+                if found is None and part.isdigit():  # an element of a list of these
+                    inside.append(one)
                 inside += _branches(found.annotation) if found else []
             elif arguments := get_args(one):  # a mapping of names to models
                 inside += _branches(arguments[-1])
