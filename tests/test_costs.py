@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 
 from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.monitor.terminal import show_evaluation
 from rolecall.rollout.costs import Costs
+from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.spending import Prices
 from rolecall.setup.plan import validate
 from rolecall.training.prices import prices_of
@@ -52,8 +55,29 @@ def test_an_evaluation_says_what_each_agent_cost(model_folder, tmp_path, capsys)
     assert 0 < cost["sampled_tokens"] <= 12 * 8
     assert 0 < found["time/latency_s/last"] <= found["time/evaluation_s"]
     out = capsys.readouterr().out
-    assert "cost of last: 4 turns, " in out
-    assert f"{cost['usd']:.4g} USD" in out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
+    assert rows["cost"][-1] == "USD"
+    assert rows["last"][0] == "4"
+    assert rows["all"][-1] == f"{cost['usd']:.4g}"
+
+
+def test_costs_of_large_evaluations_fit_a_terminal_of_80_columns():
+    part = {"turns": 1_234_567, "prompt_tokens": 9_876_543_210, "sampled_tokens": 123_456_789}
+    agents = {"solver": {**part, "usd": 1234.5}, "a_verifier_of_proofs": part}
+    record = {
+        "when": "latest", "split": "test", "num_tasks": 1680,
+        "cost": {**part, "by_agent": agents}, "time/latency_s/solver": 1.05,
+        "time/evaluation_s": 14.7,
+    }  # fmt: skip
+    out = io.StringIO()
+    show_evaluation(record, console=PlainConsole(file=out, width=80))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[-4].split() == [
+        "solver", "1,234,567", "9,876,543,210", "123,456,789", "1.05", "1234"
+    ]  # fmt: skip
+    assert lines[-2].split()[:3] == ["all", "agents", "1,234,567"]
+    assert lines[-1] == "  evaluated in 14.7 s"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from rolecall.config.errors import ConfigError
@@ -104,27 +106,37 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
         for name, part in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **part})
             console.print(Text(f"  {visible(line)}"), soft_wrap=True)
-    for line in _cost_lines(record):
-        console.print(Text(f"  {visible(line)}"), soft_wrap=True)
+    _show_costs(record, console)
 
 
-def _cost_lines(record: dict[str, Any]) -> list[str]:
-    """`cost of solver: 8 turns, 900 prompt and 120 sampled tokens, 1.3 s a turn, 0.002 USD`."""
-    cost = record.get("cost") or {}
-    lines = []
-    for name, part in (cost.get("by_agent") or {}).items():
-        seconds = record.get(f"time/latency_s/{name}")
-        lines.append(f"cost of {name}: {_amounts(part, seconds, 'a turn')}")
-    if lines:
-        lines.append(f"cost: {_amounts(cost, record.get('time/evaluation_s'), 'in all')}")
-    return lines
-
-
-def _amounts(part: dict[str, Any], seconds: float | None, of: str) -> str:
-    told = f"{part['turns']:,} turns, {part['prompt_tokens']:,} prompt and "
-    told += f"{part['sampled_tokens']:,} sampled tokens"
-    told += "" if seconds is None else f", {seconds:.3g} s {of}"
-    return told + (f", {part['usd']:.4g} USD" if "usd" in part else "")
+def _show_costs(record: dict[str, Any], console: Console) -> None:
+    """Print what the evaluation cost: a row for each agent, one for all, and the time it took."""
+    cost: dict[str, Any] = record.get("cost") or {}
+    agents: dict[str, dict[str, Any]] = cost.get("by_agent") or {}
+    if not agents:
+        return
+    has_usd = any("usd" in part for part in (cost, *agents.values()))
+    heads = ["turns", "prompt tokens", "sampled tokens", "s per turn", *["USD"] * has_usd]
+    rows = []
+    for name, part in [*agents.items(), ("all agents", cost)]:
+        latency = record.get(f"time/latency_s/{name}") if part is not cost else None
+        cells = [f"{part[key]:,}" for key in ("turns", "prompt_tokens", "sampled_tokens")]
+        cells.append("" if latency is None else f"{latency:.3g}")
+        cells += [f"{part['usd']:.4g}" if "usd" in part else ""] if has_usd else []
+        rows.append([name, *cells])
+    columns = zip(heads, *(row[1:] for row in rows), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    left = console.width - 2 - sum(2 + width for width in widths) - 2
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    # Where a terminal is narrow, long names are cut, and numbers are not.
+    table.add_column("cost", no_wrap=True, overflow="ellipsis", max_width=max(8, left))
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    if (seconds := record.get("time/evaluation_s")) is not None:
+        console.print(f"  evaluated in {seconds:.3g} s", highlight=False)
 
 
 def _files(folder: RunFolder, *, step: int | None) -> list[Path]:
