@@ -160,7 +160,7 @@ def test_the_table_and_the_comparison_name_both_means():
     terminal.show_evaluation(record, console=console)
     first, second, big, small = console.file.getvalue().splitlines()
     assert first.startswith("before: avg@n 0.500")
-    assert second.startswith("  mean over 2 sources: avg@n 0.500 +- n/a (2 tasks)")
+    assert second.startswith("  mean of 2 sources: avg@n 0.500 +- n/a (2 tasks)")
     assert big.startswith("  big: avg@2 1.000")
     assert small.startswith("  small: avg@1 0.000")
     parts = [(change.metric, change.part) for change in compare([record, record])]

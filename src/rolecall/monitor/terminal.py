@@ -99,7 +99,7 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
     console.print(Text(visible(evaluation_line(record))), soft_wrap=True)
     if OVER_SOURCES in record:
         over = record[OVER_SOURCES]
-        line = evaluation_line({"when": f"mean over {over['num_sources']} sources", **over})
+        line = evaluation_line({"when": f"mean of {over['num_sources']} sources", **over})
         console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
