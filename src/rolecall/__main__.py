@@ -10,7 +10,10 @@ def main() -> None:
     interrupts.end_at_once()
     from rolecall.cli.main import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        interrupts.ignore_once()
 
 
 if __name__ == "__main__":

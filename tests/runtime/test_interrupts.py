@@ -94,6 +94,31 @@ def test_an_interrupt_anywhere_in_a_command_has_the_status_130(code, tmp_path):
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, f"{LINE}\n")
 
 
+def test_ctrl_c_after_a_command_has_done_its_work_leaves_its_status(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import atexit, time\n"
+        "atexit.register(lambda: (print('ending', flush=True), time.sleep(3)))\n"
+        "async def reward(episode, world):\n    return 0.0\n"
+    )
+    config = "extends: math\nrewards: {'mine.py:reward': 1.0}\n"
+    (tmp_path / "team.yaml").write_text(config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rolecall", "check", "team.yaml"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "ending\n":
+            break
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert (process.returncode, error) == (0, "")
+
+
 def test_a_users_program_that_imports_keeps_its_own_handler():
     code = (
         "import signal\n"

@@ -46,6 +46,16 @@ def ends_at_once() -> Iterator[None]:
             raise_interrupts()
 
 
+def ignore_once() -> None:
+    """Ignore one Ctrl-C, for a command that has done its work and ends by itself.
+
+    Libraries still run code at the exit, in which an interrupt ends in a traceback. A second one
+    ends the process at once, where that code gets stuck.
+    """
+    for old in (signal.default_int_handler, _end):
+        _replace(old, lambda *_: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
 def forget_interrupt() -> None:
     """Make the exit status count after a KeyboardInterrupt that was caught.
 
