@@ -24,7 +24,7 @@ from rolecall.bench.small_models import numbers, random_model
 from rolecall.config.schema import Config
 from rolecall.runtime.memory import keep_freed_memory
 from rolecall.setup.memory import memory_of, peaks
-from rolecall.setup.room import RESERVED
+from rolecall.setup.room import RESERVED_CPU
 
 SMOLLM2 = "SmolLM2-135M"
 # One group fills a batch of 4,096 tokens: a prompt of 512 and 56 answers of 64.
@@ -91,7 +91,7 @@ def prepare(name: str, folder: Path) -> None:
     """Write the model, and print what is predicted: neither may count in the run's process."""
     needs = memory_of(config_of(SHAPES[name], folder))
     [peak] = [peak for peak in peaks(needs) if peak.is_device]
-    print(json.dumps({"predicted": peak.num_bytes + RESERVED, "phase": peak.phase}))
+    print(json.dumps({"predicted": peak.num_bytes + RESERVED_CPU, "phase": peak.phase}))
 
 
 def run(name: str, folder: Path) -> None:

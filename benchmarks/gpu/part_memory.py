@@ -18,7 +18,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.setup.memory import memory_of, peaks
-from rolecall.setup.room import RESERVED
+from rolecall.setup.room import RESERVED_GPU
 
 GB = 1e9
 # Name -> rank of an adapter (0: all weights), dtype, keys of the learner.
@@ -59,7 +59,7 @@ def plan_predicts_a_step(machine: Machine, *, shape: str) -> Figures:
         "reserved GB": torch.cuda.max_memory_reserved() / GB,
         "share": predicted / measured,
     }
-    assert predicted + RESERVED >= measured, figures  # as the verdict counts it
+    assert predicted + RESERVED_GPU >= measured, figures  # as the verdict counts it
     assert abs(predicted / measured - 1) <= LARGEST_ERROR, figures
     return figures
 

@@ -294,7 +294,7 @@ def test_a_recipe_fits_the_hardware_that_it_names(name):
     number, gigabytes = map(int, re.search(r"# Hardware: (\d+) x (\d+) GB", text).groups())
     yours = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
     found = [
-        peak.num_bytes + room.RESERVED
+        peak.num_bytes + room.RESERVED_GPU
         for peak in peaks(memory_of(load(find(name), yours), auto="cuda:0"))
         if peak.is_device
     ]
@@ -452,7 +452,7 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
     monkeypatch.setattr(room, "memory_in", lambda device: int(1.001e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    told = r"cpu would hold .* GB \(sampling, with 1 GB for libraries\) and has 1\.0; "
+    told = r"cpu would hold .* GB \(sampling, with 0\.9 GB for libraries\) and has 1\.0; "
     with pytest.raises(ConfigError, match=told):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 

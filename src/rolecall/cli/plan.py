@@ -21,7 +21,7 @@ from rolecall.setup.devices import has_seats, is_gpu
 from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
 from rolecall.setup.remedies import enough, remedies
-from rolecall.setup.room import RESERVED, rooms
+from rolecall.setup.room import reserved_on, rooms
 from rolecall.setup.seats import device_of, num_gpus
 from rolecall.storage.run_folder import RunFolder
 
@@ -54,7 +54,7 @@ def plan(
         "unknown": sorted({n.owner for n in needs if n.num_bytes is None}),
     }
     if not fits(found):
-        room = min(machine.values()) - RESERVED
+        room = min(has - reserved_on(device) for device, has in machine.items())
         number = len([name for name in machine if name != "cpu"])
         with activity("measuring what would make it fit"):
             found["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
@@ -96,7 +96,7 @@ def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
     """None: what the computer keeps for devices that this machine does not have."""
     if not peak.is_device:
         return None
-    return peak.num_bytes + RESERVED <= machine.get(peak.device, 0)
+    return peak.num_bytes + reserved_on(peak.device) <= machine.get(peak.device, 0)
 
 
 def show(found: dict[str, Any], console: Console | None = None) -> None:
@@ -110,9 +110,10 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         parts.add_row(need["owner"], need["part"], device, when, told)
     console.print(parts)
     for device, peak in _alike(found["peaks"]):
-        reserved = 0 if peak["fits"] is None else RESERVED  # nothing computes there
+        # Nothing computes where a device only keeps what rests.
+        reserved = 0 if peak["fits"] is None else reserved_on(device)
         most = f"{device}: at most {(peak['num_bytes'] + reserved) / GB:,.1f} GB ({peak['phase']}"
-        most += f", with {RESERVED / GB:g} GB for libraries)" if reserved else ")"
+        most += f", with {reserved / GB:g} GB for libraries)" if reserved else ")"
         room = peak["room"]
         has = f" of {room / GB:,.1f} GB" if room else ""
         verdict = {True: ": fits", False: ": does not fit", None: ""}[peak["fits"]]
@@ -155,16 +156,17 @@ def _span(devices: list[str]) -> str:
 
 
 def _show_remedies(found: dict[str, Any], console: Console) -> None:
+    reserved = reserved_on(next(iter(found["devices"])))
     table = Table("change", "peak, GB", "cost", title="Each alone", title_justify="left")
     for remedy in found["remedies"]:
-        peak = f"{(remedy['num_bytes'] + RESERVED) / GB:,.1f}"
+        peak = f"{(remedy['num_bytes'] + reserved) / GB:,.1f}"
         table.add_row(remedy["change"], peak, remedy["cost"])
     console.print(table)
     if found["together"]:
         changes = " ".join(
             dict.fromkeys(word for one in found["together"] for word in one["change"].split())
         )
-        peak = (found["together"][-1]["num_bytes"] + RESERVED) / GB
+        peak = (found["together"][-1]["num_bytes"] + reserved) / GB
         console.print(f"Together these fit, at {peak:,.1f} GB: {changes}", soft_wrap=True)
     else:
         console.print("All of these together do not fit: take a smaller base or more devices.")
