@@ -18,13 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolecall.agents.team import Team
 from rolecall.bench.grpo_step import StepSize
 from rolecall.bench.rolecall_step import make_config, measure_steps
 from rolecall.bench.small_models import numbers, random_model
 from rolecall.config.schema import Config
+from rolecall.interfaces.environment import World
 from rolecall.runtime.memory import keep_freed_memory
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.room import RESERVED_CPU
+from rolecall.types import Task, Turn
+from rolecall.workflows.base import workflow
 
 SMOLLM2 = "SmolLM2-135M"
 # One group fills a batch of 4,096 tokens: a prompt of 512 and 56 answers of 64.
@@ -40,6 +44,7 @@ class Shape:
     dtype: str = "float32"
     tokens: int = BATCH  # of a batch
     recomputed: bool = False  # learner.checkpoint_activations
+    has_verifier: bool = False  # a second agent of the same policy, which reads the first answer
 
 
 SHAPES = {
@@ -54,7 +59,14 @@ SHAPES = {
     "smollm2": Shape(SMOLLM2),
     "smollm2-rank8": Shape(SMOLLM2, rank=8),
     "smollm2-rank32": Shape(SMOLLM2, rank=32),
+    "smollm2-rank32-verifier": Shape(SMOLLM2, rank=32, has_verifier=True),
 }
+
+
+@workflow
+async def answer_and_verify(team: Team, task: Task, world: World) -> Turn:
+    answer = await team.solver(task.prompt)
+    return await team.verifier(f"{task.prompt} {answer.text}")
 
 
 def smollm2(folder: Path) -> Path:
@@ -84,7 +96,11 @@ def config_of(shape: Shape, folder: Path) -> Config:
         completion=COMPLETION, rank=shape.rank, dtype=shape.dtype,
     )  # fmt: skip
     learner = {"tokens_per_batch": shape.tokens, "checkpoint_activations": shape.recomputed}
-    return make_config(step, base, learner=learner)
+    config = make_config(step, base, learner=learner)
+    if shape.has_verifier:
+        config.team["verifier"] = config.team["solver"].model_copy(deep=True)
+        config.workflow.name = f"{__name__}:answer_and_verify"
+    return config
 
 
 def prepare(name: str, folder: Path) -> None:
