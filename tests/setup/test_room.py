@@ -49,7 +49,7 @@ def test_what_may_not_fit_is_measured_and_begun_where_it_does(measured):
     config = load(find("math"), [many])
     check_room(config, machine={"cpu": needed + RESERVED_CPU})
     assert measured
-    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(update of .*\) and has"):
+    with pytest.raises(ConfigError, match=r"cpu would hold .* GB \(sampling, .*\) and has"):
         check_room(config, machine={"cpu": needed + RESERVED_CPU - 1})
 
 
@@ -58,7 +58,7 @@ def test_a_cache_that_does_not_fit_is_refused():
     config = load(find("math"))
     caches = [need for need in memory_of(config) if need.part.startswith("keys and values")]
     assert [cache.num_bytes for cache in caches] == 2 * [256 * 640 * 2048]
-    told = r"would hold 1\.6 GB \(sampling, with 0\.9 GB for libraries\) and has 1\.5"
+    told = r"would hold 1\.7 GB \(sampling, with 0\.9 GB for libraries\) and has 1\.5"
     with pytest.raises(ConfigError, match=told):
         check_room(config, machine={"cpu": int(1.5e9)})
 

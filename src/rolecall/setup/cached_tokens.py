@@ -32,7 +32,16 @@ def cached_tokens(
 ) -> int:
     """Return the tokens of all rows at once in the cache that this policy samples with.
 
-    Each agent that uses the cache has one row in each attempt that is played; pages are whole.
+    Pages are whole. Rows that begin alike share pages, but the config does not say which do.
+    """
+    pages = -(-longest_sampled(config, max_length) // PAGE)
+    return rows_at_once(config, name, engine) * pages * PAGE
+
+
+def rows_at_once(config: Config, name: str, engine: LocalEngineConfig) -> int:
+    """Return the rows that are in flight at once in the cache that this policy samples with.
+
+    Each agent that uses the cache has one row in each attempt that is played.
     """
     policy = config.policies[name]
     sharing = {name}
@@ -41,9 +50,7 @@ def cached_tokens(
             other for other, p in config.policies.items() if p.adapter and p.base == policy.base
         }
     agents = sum(agent.policy in sharing for agent in config.team.values())
-    rows = min(engine.max_sequences, _attempts(config) * max(1, agents))
-    pages = -(-longest_sampled(config, max_length) // PAGE)
-    return rows * pages * PAGE
+    return min(engine.max_sequences, _attempts(config) * max(1, agents))
 
 
 def _attempts(config: Config) -> int:
