@@ -68,7 +68,7 @@ def test_sizes_are_those_of_the_models_that_are_then_made(case, model_folder, tm
 
 def test_a_token_of_the_cache_takes_what_the_allocator_says(model_folder, tmp_path):
     size = size_of(str(model_folder))
-    config = relay_config(model_folder)
+    config = relay_config(model_folder) | {"engine": {"cache_gb": 0.1}}  # less than rows can fill
     run = building.build(validate(load(write(tmp_path / "team.yaml", config))))
     cache = run.engine._schedulers["a"].allocator
     per_page = size.cache_per_token * 4 * 16
