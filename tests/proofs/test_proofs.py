@@ -157,12 +157,13 @@ def test_without_its_factor_happo_is_not_sequential():
 
 def test_candidates_of_mixed_nodes_have_no_signal(monkeypatch):
     class Pooled(AtGrpo):
-        """Forgets that the turns of a task were asked different things."""
+        """Forgets that the turns of a task were asked different things, in different calls."""
 
         def credit(self, episodes: list[Episode]) -> None:
             for episode in episodes:
                 for turn in episode.turns:
                     turn.prompt, turn.state, turn.index = turn.ids[0] * 0, "", 0
+                    turn.candidate = None
             super().credit(episodes)
             for episode in episodes:
                 for turn in episode.turns:
