@@ -105,10 +105,10 @@ def _check_ids(batch: Batch, vocabulary: int) -> None:
     """Compiled loops do not check the ids by which they index logits, so this does."""
     outside = (batch.mask > 0) & ((batch.tokens < 0) | (batch.tokens >= vocabulary))
     if outside.any():
-        place = int(outside.argmax())
+        index = int(outside.argmax())
         raise ValueError(
-            f"turn {batch.turn_ids[batch.turn[place]]!r} of {batch.policy!r} sampled token id "
-            f"{batch.tokens[place]}, and its tokenizer has {vocabulary} tokens; it was sampled or "
+            f"turn {batch.turn_ids[batch.turn[index]]!r} of {batch.policy!r} sampled token id "
+            f"{batch.tokens[index]}, and its tokenizer has {vocabulary} tokens; it was sampled or "
             "tokenized with another tokenizer"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
+from rolecall.engines.page_allocator import pages_of
 from rolecall.models.cpu.kernels import PAGE
 
 TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
@@ -20,7 +21,7 @@ def longest_row(config: Config, max_length: int | None) -> int:
 
 
 def longest_sampled(config: Config, max_length: int | None) -> int:
-    """The same of what is sampled: evaluations may let agents say more, or less."""
+    """Return the tokens of the longest row that is sampled; evaluations may allow more."""
     trained, most = longest_row(config, max_length), config.evaluation.sampling.max_tokens
     if most is None or config.evaluation.tasks == 0:
         return trained
@@ -34,7 +35,7 @@ def cached_tokens(
 
     Pages are whole. Rows that begin alike share pages, but the config does not say which do.
     """
-    pages = -(-longest_sampled(config, max_length) // PAGE)
+    pages = pages_of(longest_sampled(config, max_length))
     return rows_at_once(config, name, engine) * pages * PAGE
 
 

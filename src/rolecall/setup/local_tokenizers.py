@@ -34,8 +34,8 @@ def load_local_tokenizers(config: Config) -> tuple[dict[str, Tokenizer], list[st
         try:
             tokenizers[name] = load_tokenizer(folder)
         except ValueError as error:
-            told = str(error).replace(repr(folder), repr(policy.base))
-            problems.append(f"policies.{name}.base: {told}")
+            message = str(error).replace(repr(folder), repr(policy.base))
+            problems.append(f"policies.{name}.base: {message}")
     if problems:
         raise ConfigError(*problems)
     return tokenizers, list(dict.fromkeys(absent))
@@ -43,8 +43,8 @@ def load_local_tokenizers(config: Config) -> tuple[dict[str, Tokenizer], list[st
 
 def _find_folder(base: str) -> str | None:
     """Return the folder of a base: its own, or its snapshot in the cache of the hub."""
-    place = locate(base)
-    if Path(place).is_dir():
-        return place
+    folder = locate(base)
+    if Path(folder).is_dir():
+        return folder
     file = try_to_load_from_cache(base, FILE)
     return str(Path(file).parent) if isinstance(file, str) else None

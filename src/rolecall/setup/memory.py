@@ -19,6 +19,7 @@ from rolecall.config.learners import FsdpLearnerConfig, LearnerConfig
 from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.engines.page_allocator import pages_of
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.quantized import linear_layers, num_bytes
@@ -307,7 +308,7 @@ class _Planner:
         most = int(engine.cache_gb * 1e9)
         if size is None or not size.cache_per_token:
             return most
-        tokens = engine.max_sequences * -(-size.max_length // PAGE) * PAGE
+        tokens = engine.max_sequences * pages_of(size.max_length) * PAGE
         if is_lazy and not self.config.is_replicated(name):
             expected = cached_tokens.cached_tokens(self.config, name, engine, size.max_length)
             tokens = min(tokens, expected)

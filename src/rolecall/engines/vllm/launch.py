@@ -18,6 +18,7 @@ from rolecall.errors import first_line
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoRARanks
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
+VOCABULARY = "rolecall_vocabulary"  # key of vLLM's `additional_config`: ids of the tokenizer
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers without states
@@ -88,7 +89,7 @@ def launch_of(
         arguments["enable_prefix_caching"] = kinds <= ATTENTION
     if vocabulary is not None and vocabulary < _config(model).vocab_size:
         arguments["logits_processors"] = [f"{HERE}.padded_ids:MaskPaddedIds"]
-        arguments["additional_config"] = {"rolecall_vocabulary": vocabulary}
+        arguments["additional_config"] = {VOCABULARY: vocabulary}
     if adapters:
         arguments |= {
             "enable_lora": True,

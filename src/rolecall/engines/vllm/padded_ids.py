@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor, device
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
+from rolecall.engines.vllm.launch import VOCABULARY
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.sample.logits_processor import BatchUpdate
-
-VOCABULARY = "rolecall_vocabulary"  # key of vLLM's `additional_config`: ids of the tokenizer
 
 
 class MaskPaddedIds(LogitsProcessor):
