@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rolecall.config.errors import ConfigError, explain
-from rolecall.config.load import load
+from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.config.section import Section
 from rolecall.setup.plan import load_plan
@@ -148,3 +148,40 @@ def test_a_value_of_the_wrong_shape_is_answered_with_what_to_write(line, says, t
     with pytest.raises(ConfigError) as error:
         load(file)
     assert error.value.problems == (f"{file}:2: {says}",)
+
+
+@pytest.mark.parametrize(
+    "key", ["team", "policies", "rewards", "evaluation", "learner", "team.solver"]
+)
+@pytest.mark.parametrize("stands_in", ["file", "command line"])
+def test_a_list_where_an_inherited_config_has_a_mapping_is_answered_with_its_key(
+    key, stands_in, tmp_path
+):
+    file, last = tmp_path / "team.yaml", key.rpartition(".")[2]
+    lines = {"team.solver": "team:\n  solver: []\n"}.get(key, f"{last}: []\n")
+    file.write_text(f"extends: math\n{lines if stands_in == 'file' else ''}")
+    with pytest.raises(ConfigError) as error:
+        load(file, [f"{key}=[]"] if stands_in == "command line" else [])
+    line = lines.count("\n") + 1
+    place = f"{file}:{line}" if stands_in == "file" else "command line"
+    assert error.value.problems[0].startswith(f"{place}: {key}: write a ")
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("rewards.correct.weight=[]", "rewards.correct.weight: Input should be a valid number"),
+        (
+            "rewards={correct: {weight: x}}",
+            "rewards.correct.weight: Input should be a valid number",
+        ),
+        ("rewards={correct: [3]}", "rewards.correct: Input should be a valid number"),
+        ("evaluation={tasks: x}", "evaluation.tasks: Input should be a valid integer"),
+        ("evaluation={", "evaluation: '{' is not valid YAML"),
+    ],
+)
+def test_a_wrong_value_of_the_command_line_is_located_at_its_own_key(override, problem):
+    with pytest.raises(ConfigError) as error:
+        load(find("math"), [override])
+    assert len(error.value.problems) == 1
+    assert error.value.problems[0].startswith(f"command line: {problem}")

@@ -45,11 +45,15 @@ def explain(
 ) -> ConfigError:
     """Pydantic's findings about `given`, as `policies.small.optimiser: unknown key; did you ...`.
 
-    Of the branches of a union that all fail, the first one speaks.
+    Of the branches of a union that all fail, the first one speaks that a mapping can be of.
     """
     told: dict[str, str] = {}
-    for found in error.errors():
-        place = _place(found, given)
+    errors = error.errors()
+    places = [_place(found, given) for found in errors]
+    for found, place in zip(errors, places, strict=True):
+        inside = any(other[: len(place)] == place and other != place for other in places)
+        if inside and isinstance(found["input"], Mapping):
+            continue  # an entry of this mapping is what is wrong
         key = ".".join([prefix, *place] if prefix else place)
         told.setdefault(key, f"{key}: {_said(found, model, place, key)}")
     return ConfigError(*told.values())

@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from rolecall.config import registry, stages
 from rolecall.config.errors import ConfigError, explain, wrong_entries
-from rolecall.config.merging import NAMED, dotlist, over
+from rolecall.config.merging import NAMED, dotlist, merge, over
 from rolecall.config.places import Places, places_of
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
@@ -70,7 +70,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
             loaded, given, stage = stages.chosen(loaded, overrides or [])
-        merged = OmegaConf.merge(loaded, dotlist(_by_name(loaded, given)))
+        merged = merge(loaded, dotlist(_by_name(loaded, given)))
         with _located(files, overrides or []):
             if problems := problems_in(merged):
                 raise ConfigError(*problems)
@@ -120,6 +120,14 @@ def _check_form(overrides: list[str]) -> None:
     for override in overrides:
         if "=" not in override:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
+        try:
+            dotlist([override])
+        except (YAMLError, OmegaConfBaseException) as error:
+            key, _, value = override.partition("=")
+            raise ConfigError(
+                f"command line: {key}: {value!r} is not valid YAML ({first_line(error)}); "
+                "write a number, a text, [a, list] or {a: mapping}"
+            ) from error
 
 
 @contextmanager
@@ -214,7 +222,9 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
             where.pop(key, None)
     places = {dotted for _, _, dotted in named}
     return [
-        f"{key}.name={value}" if key in places and not value.lstrip().startswith("{") else override
+        f"{key}.name={value}"
+        if key in places and not value.lstrip().startswith(("{", "["))
+        else override
         for override in overrides
         for key, _, value in [_parts(override)]
         if not _empty(value)

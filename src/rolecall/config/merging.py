@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 NAMED = ("workflow", "environment", "algorithm", "engine", "learner", "cluster")
 
@@ -27,9 +27,30 @@ def over(below: DictConfig, found: DictConfig) -> DictConfig:
     for key in NAMED:
         if _name_of(found.get(key)) not in (None, _name_of(below.get(key))):
             below.pop(key, None)
-    merged = OmegaConf.merge(_whole(below), _whole(found))
+    return merge(_whole(below), _whole(found))
+
+
+def merge(below: DictConfig, above: DictConfig) -> DictConfig:
+    """Return `above` merged into `below`; a list replaces a mapping, and a mapping a list.
+
+    OmegaConf refuses these without a key, so they are left to the check of the whole config.
+    """
+    _drop_other_containers(below, above)
+    merged = OmegaConf.merge(below, above)
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def _drop_other_containers(below: DictConfig, above: DictConfig) -> None:
+    for key in above:
+        if OmegaConf.is_missing(above, key) or key not in below:
+            continue
+        old, new = below._get_node(key), above._get_node(key)
+        if isinstance(old, DictConfig) and isinstance(new, DictConfig):
+            if not (old._is_none() or new._is_none()):
+                _drop_other_containers(old, new)
+        elif {type(old), type(new)} == {DictConfig, ListConfig}:
+            below.pop(key)
 
 
 def _name_of(section: Any) -> Any:

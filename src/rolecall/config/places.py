@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
+from omegaconf import OmegaConf
+
+from rolecall.config.merging import dotlist
 
 _KEY = re.compile(r"[^\s:,;]+")
 
@@ -55,8 +59,18 @@ def places_of(files: dict[str, Path], overrides: list[str]) -> Places:
         found: dict[str, int] = {}
         _note(root, "", found)
         lines |= {key: f"{name}:{line}" for key, line in found.items()}
-    keys = (override.partition("=")[0] for override in overrides)
+    given = (override.partition("=")[0] for override in overrides)
+    keys = [*given, *_inner_keys(OmegaConf.to_container(dotlist(overrides)))]
     return Places(list(files)[-1], lines, frozenset(keys))
+
+
+def _inner_keys(value: object, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted key of everything that overrides set, as in `rewards={correct: 1}`."""
+    if not isinstance(value, dict):
+        yield prefix
+        return
+    for key, inner in value.items():
+        yield from _inner_keys(inner, f"{prefix}.{key}" if prefix else str(key))
 
 
 def _note(node: yaml.Node | None, prefix: str, lines: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from rolecall.config.errors import ConfigError, explain
-from rolecall.config.merging import dotlist, over
+from rolecall.config.merging import dotlist, merge, over
 from rolecall.config.other_names import hint_of
 from rolecall.config.schema import Config, StageConfig
 
@@ -129,8 +129,7 @@ def _separated(given: Any, overrides: list[str]) -> tuple[list[tuple[Any, DictCo
         mine = [one for one in left if one.startswith(_owned(stage.get("name")))]
         left = [one for one in left if one not in mine]
         said = [one.removeprefix(f"stages.{stage.get('name')}.") for one in mine]
-        whole = OmegaConf.merge(OmegaConf.create(stage), dotlist(said))
-        assert isinstance(whole, DictConfig)
+        whole = merge(OmegaConf.create(stage), dotlist(said))
         own = {key: whole.pop(key) for key in OWN if key in whole}
         _check_keys(whole, f"stages.{number}")
         own = OmegaConf.to_container(OmegaConf.create(own), resolve=True)  # type: ignore[assignment]
