@@ -31,7 +31,7 @@ from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 SMOLLM2 = "SmolLM2-135M"
-# One group fills a batch of 4,096 tokens: a prompt of 512 and 56 answers of 64.
+# One group fills a batch of 4,096 tokens: a prompt of 512 and 56 answers of 64. An update has two.
 PROMPT, COMPLETION, SAMPLES, BATCH = 512, 64, 56, 4096
 
 
@@ -92,7 +92,7 @@ def smollm2(folder: Path) -> Path:
 def config_of(shape: Shape, folder: Path) -> Config:
     base = smollm2(folder) if shape.model == SMOLLM2 else random_model(folder, shape.model)
     step = StepSize(
-        shape.model, tasks=shape.tokens // BATCH, samples=SAMPLES, prompt=PROMPT,
+        shape.model, tasks=2 * shape.tokens // BATCH, samples=SAMPLES, prompt=PROMPT,
         completion=COMPLETION, rank=shape.rank, dtype=shape.dtype,
     )  # fmt: skip
     learner = {"tokens_per_batch": shape.tokens, "checkpoint_activations": shape.recomputed}

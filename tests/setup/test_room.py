@@ -53,26 +53,41 @@ def test_what_may_not_fit_is_measured_and_begun_where_it_does(measured):
         check_room(config, machine={"cpu": needed + RESERVED_CPU - 1})
 
 
+def cache_of(*overrides: str) -> int:
+    needs = memory_of(load(find("math"), list(overrides)), activations="none")
+    return next(n.num_bytes for n in needs if n.part.startswith("keys and values"))
+
+
 def test_a_cache_that_does_not_fit_is_refused():
-    """Two caches of 256 rows of 640 tokens, as many as are sampled at once, 2,048 bytes each."""
+    """Two caches of 256 rows, as many as are sampled at once, of 33 tasks: 2,048 bytes a token."""
     config = load(find("math"))
     caches = [need for need in memory_of(config) if need.part.startswith("keys and values")]
-    assert [cache.num_bytes for cache in caches] == 2 * [256 * 640 * 2048]
-    told = r"would hold 1\.7 GB \(sampling, with 0\.9 GB for libraries\) and has 1\.5"
+    held = (256 * 128 + 33 * 512) * 2048
+    assert [cache.num_bytes for cache in caches] == 2 * [held]
+    told = r"would hold 1\.\d GB \(sampling, with 0\.7 GB for libraries\) and has 1\.0"
     with pytest.raises(ConfigError, match=told):
-        check_room(config, machine={"cpu": int(1.5e9)})
+        check_room(config, machine={"cpu": int(1.0e9)})
 
 
 def test_a_cache_counts_as_what_rows_can_fill_and_never_more_than_it_may_take():
-    def cache(*overrides: str) -> int:
-        needs = memory_of(load(find("math"), list(overrides)), activations="none")
-        return next(n.num_bytes for n in needs if n.part.startswith("keys and values"))
-
-    assert cache("engine.cache_gb=0.1") == int(0.1e9)
-    assert cache("engine.max_sequences=10") == 10 * 640 * 2048
-    assert cache("rollout.concurrency=20") == 20 * 640 * 2048
+    assert cache_of("engine.cache_gb=0.01") == int(0.01e9)
+    assert cache_of("engine.max_sequences=10") == (10 * 128 + 10 * 512) * 2048
+    assert cache_of("rollout.concurrency=20") == (20 * 128 + 4 * 512) * 2048
     few = ("evaluation.tasks=0", "rollout.groups=2")
-    assert cache(*few) == 16 * 640 * 2048
+    assert cache_of(*few) == (16 * 128 + 2 * 512) * 2048
+
+
+def test_prompts_are_shared_only_in_workflows_that_are_known(tmp_path):
+    """Of a workflow of the user's, each row may begin in its own way."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from rolecall import workflow\n"
+        "@workflow\n"
+        "async def own(team, task, world):\n"
+        "    await team.solver('a')\n"
+        "    return await team.verifier('b')\n"
+    )
+    assert cache_of(f"workflow={file}:own") == 256 * 640 * 2048
 
 
 @pytest.mark.parametrize(("kind", "name", "adapter"), CASES)

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rolecall.agents.team import Team
 from rolecall.bench import Measure, Measured
 from rolecall.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
 from rolecall.bench.small_models import random_model
@@ -22,8 +21,7 @@ from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.training import train_step
 from rolecall.training.run import Run
-from rolecall.types import Episode, Task, Turn
-from rolecall.workflows.base import workflow
+from rolecall.types import Episode, Task
 
 
 class Numbers:
@@ -42,11 +40,6 @@ class Numbers:
 class NumbersWorld(World):
     async def score(self, episode: Episode) -> dict[str, float]:
         return {"team": reward(episode.turns[-1].ids[1].tolist())}
-
-
-@workflow
-async def one_answer(team: Team, task: Task, world: World) -> Turn:
-    return await team.solver(task.prompt)
 
 
 def set_up(size: StepSize, folder: Path) -> Measure:
@@ -92,7 +85,7 @@ def make_config(
             "policies": {"policy": policy | (adapter if size.rank else {})},
             "learner": {"dtype": size.dtype, **(learner or {})},
             "engine": {"cache_gb": cache_gb},
-            "workflow": f"{__name__}:one_answer",
+            "workflow": "single",
             "environment": {"name": f"{__name__}:Numbers", "length": size.prompt},
             "algorithm": "grpo",
             "rollout": {"groups": size.tasks, "group_size": size.samples},

@@ -80,6 +80,11 @@ class EvaluationConfig(Section):
         return self.samples if isinstance(self.samples, int) else max(self._numbers)
 
     @property
+    def fewest_samples(self) -> int:
+        """Attempts at each task of the source that has fewest."""
+        return self.samples if isinstance(self.samples, int) else min(self._numbers)
+
+    @property
     def sources(self) -> list[str]:
         """Those that `samples` names."""
         given = [] if isinstance(self.samples, int) else list(self.samples)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
 from rolecall.engines.page_allocator import pages_of
@@ -33,10 +35,14 @@ def cached_tokens(
 ) -> int:
     """Return the tokens of all rows at once in the cache that this policy samples with.
 
-    Pages are whole. Rows that begin alike share pages, but the config does not say which do.
+    Pages are whole. In the workflows of this package, attempts at one task begin alike and share
+    the pages of its prompt; what rows of other workflows share is unknown.
     """
-    pages = pages_of(longest_sampled(config, max_length))
-    return rows_at_once(config, name, engine) * pages * PAGE
+    longest, rows = longest_sampled(config, max_length), rows_at_once(config, name, engine)
+    prompt_pages = min(longest, TASK_TOKENS) // PAGE
+    prompts = min(rows, _tasks_at_once(config) * _agents_sharing(config, name))
+    own_pages = pages_of(longest) - prompt_pages
+    return (rows * own_pages + prompts * prompt_pages) * PAGE
 
 
 def rows_at_once(config: Config, name: str, engine: LocalEngineConfig) -> int:
@@ -44,14 +50,29 @@ def rows_at_once(config: Config, name: str, engine: LocalEngineConfig) -> int:
 
     Each agent that uses the cache has one row in each attempt that is played.
     """
+    return min(engine.max_sequences, _attempts(config) * _agents_sharing(config, name))
+
+
+def _agents_sharing(config: Config, name: str) -> int:
+    """Return the number of agents that sample with the cache of this policy, at least 1."""
     policy = config.policies[name]
     sharing = {name}
     if policy.adapter is not None:
         sharing |= {
             other for other, p in config.policies.items() if p.adapter and p.base == policy.base
         }
-    agents = sum(agent.policy in sharing for agent in config.team.values())
-    return min(engine.max_sequences, _attempts(config) * max(1, agents))
+    return max(1, sum(agent.policy in sharing for agent in config.team.values()))
+
+
+def _tasks_at_once(config: Config) -> int:
+    """Return the most tasks that attempts are at, each with prompts of its own."""
+    attempts, each = _attempts(config), config.rollout.group_size
+    if ":" in config.workflow.name:
+        return attempts
+    if config.evaluation.tasks:
+        each = min(each, config.evaluation.fewest_samples)
+    is_all = attempts == config.rollout.groups * each
+    return min(attempts, ceil(attempts / each) + (0 if is_all else 1))
 
 
 def _attempts(config: Config) -> int:

@@ -37,6 +37,7 @@ from rolecall.setup.needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
 
 ADAPTER_DTYPE = "float32"
 LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
+LOGITS_LOST = 4  # copies that would fill the holes that they leave in the heap of a CPU's process
 VLLM_CACHE_GB = 2.0  # what it needs at least; on a GPU it takes what `engine.memory` leaves
 
 
@@ -255,8 +256,11 @@ class _Planner:
         layer = int(tokens * kept) if again else 0  # computed when the logits are gone
         label = "one layer, computed again" if layer > logits else f"logits of {rows:,} tokens"
         yield Need(owner, label, max(logits, layer), device, update)
-        if policy.adapter is not None and not is_gpu(device):
-            holes = int(_layers_lost(learner, size.num_layers) * tokens * kept)
+        if not is_gpu(device):
+            lost = _layers_lost(learner, size.num_layers, has_adapter=policy.adapter is not None)
+            holes = int(lost * tokens * kept)
+            if policy.adapter is None:
+                holes += LOGITS_LOST * 4 * rows * size.vocabulary
             yield Need(owner, "holes that the allocator keeps, at most", holes, device, update)
 
     def _logits_held(self, name: str, device: str) -> int:
@@ -405,17 +409,22 @@ def _packed(owner: str, size: Size, dtype: str, device: str) -> Need:
     return Need(owner, "weights laid out for products, at most", held, device, parameters=count)
 
 
-def _layers_lost(learner: LearnerConfig, num_layers: int) -> float:
-    """Layers whose activations would fill the holes that updates of an adapter leave in a heap.
+def _layers_lost(learner: LearnerConfig, num_layers: int, *, has_adapter: bool) -> float:
+    """Return how many layers' activations would fill the holes that updates leave in the heap.
 
-    What an adapter adds to a layer is freed again tensor by tensor, and glibc, which asks for room
-    to align, does not put the next one of the same size there. Measured in batches of 4,096 and
-    8,192 tokens: 1.3 of 3 layers, 1.2 to 2.5 of 8 and 3.9 of 30. Where layers are computed again,
-    or states in bfloat16 are copied, they were 4.3 and 5.9 of 8 layers.
+    glibc, which is asked for room to align, does not put a tensor where one of the same size was
+    freed. The numbers are a little above what was measured with two batches of 4,096 tokens in an
+    update: 0.9 of 8 layers with whole weights, 3.0 in bfloat16; with adapters 1.1 of 3, 4.4 of 8
+    and 10.5 of 30 layers, 8.9 of 8 in bfloat16, where states are copied, and 4.1 of 8 where layers
+    are computed again.
     """
+    if not has_adapter:
+        return 1.0 if learner.dtype == "float32" else 4.5
     if learner.dtype != "float32":
-        return 6.0
-    return 4.5 if learner.checkpoint_activations else min(4.0, 0.7 + 0.3 * num_layers)
+        return 11.0
+    if learner.checkpoint_activations:
+        return 5.5
+    return min(0.7 * num_layers, 3.4 + 0.28 * num_layers)
 
 
 def _cache_of(cache: int, size: Size | None, dtype: str, config: Config) -> str:

@@ -12,7 +12,7 @@ from rolecall.setup.devices import is_gpu
 from rolecall.setup.memory import Peak, memory_of, peaks
 
 RESERVED_GPU = int(1e9)  # for libraries: CUDA's context and its kernels
-RESERVED_CPU = int(0.9e9)  # the same: Python's modules and compiled loops; 0.7 to 0.8 measured
+RESERVED_CPU = int(0.7e9)  # the same: Python's modules and compiled loops; 0.6 measured
 
 
 def reserved_on(device: str) -> int:
