@@ -11,7 +11,13 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.engines.vllm import installed
-from rolecall.engines.vllm.launch import Launch, check_division, environment, launch_of
+from rolecall.engines.vllm.launch import (
+    Launch,
+    check_division,
+    check_updates,
+    environment,
+    launch_of,
+)
 from tests.families import make
 
 
@@ -92,6 +98,14 @@ def test_heads_that_vllm_lacks_on_a_cpu_are_an_error(model_folder):
     with pytest.raises(ConfigError, match="attention heads of size 8; vLLM on a CPU has 32, 64"):
         launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
     launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+
+
+def test_a_model_that_cannot_be_updated_on_a_cpu_is_an_error(model_folder, tmp_path):
+    check_updates(str(model_folder))
+    for kind, name in (("full", "Qwen3Moe"), ("apart", "Qwen3Next")):
+        folder = make(tmp_path / name, kind, name)
+        with pytest.raises(ConfigError, match="vLLM on a CPU takes no new weights"):
+            check_updates(str(folder))
 
 
 def test_a_context_longer_than_the_bases_is_an_error(model_folder):

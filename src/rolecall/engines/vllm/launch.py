@@ -22,6 +22,7 @@ VOCABULARY = "rolecall_vocabulary"  # key of vLLM's `additional_config`: ids of 
 PADDING = 64  # vLLM pads a vocabulary to a multiple of it
 CPU_CACHE_GB = 2.0
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers without states
+NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # keys of model configs
 HERE = __package__
 
 
@@ -129,7 +130,7 @@ def _room(adapters: dict[str, Adapter]) -> int:
 
 def _config(model: str) -> Any:
     """What the model's config file says of its text."""
-    from rolecall.runtime.lean_import import AutoConfig
+    from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(model).get_text_config()
@@ -157,8 +158,9 @@ def _context(model: str, length: int | None) -> int | None:
     context (longrope), where the learner rotates each row by its own length: so none may be.
     Raises ConfigError for a length beyond that context.
     """
+    from transformers import AutoConfig
+
     from rolecall.models.language_model import has_longrope, original_context
-    from rolecall.runtime.lean_import import AutoConfig
 
     if Path(model).is_dir():
         config = _config(model)
@@ -192,6 +194,16 @@ def _check_kernels(model: str, dtype: str) -> None:
         raise ConfigError(
             f"base {model!r} has attention heads of size {size}; vLLM on a CPU has "
             f"{', '.join(map(str, CPU_HEAD_SIZES))}: name another base, or engine.name: local"
+        )
+
+
+def check_updates(model: str) -> None:
+    """Raises ConfigError for a model whose weights vLLM cannot update on a CPU."""
+    config = _config(model)
+    if any(getattr(config, key, None) for key in NUM_EXPERTS) or _kinds(model) - ATTENTION:
+        raise ConfigError(
+            f"base {model!r} has experts or convolutions, for which vLLM on a CPU takes no new "
+            "weights; train an adapter (policies.NAME.adapter), or write engine.name: local"
         )
 
 

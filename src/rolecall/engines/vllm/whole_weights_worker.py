@@ -14,15 +14,16 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 from vllm.config import set_current_vllm_config
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
 from vllm.platforms import current_platform
 
-from rolecall.engines.vllm import cpu_packing
 from rolecall.errors import first_line
 from rolecall.interfaces.learner import Rendezvous
 from rolecall.models.weight_transfer import Receiver
-
-if current_platform.is_cpu():
-    cpu_packing.prepare()
 
 
 class WholeWeights:
@@ -58,17 +59,33 @@ class WholeWeights:
         return ""
 
     def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        """Raises ValueError where one of the model's weights is not among them."""
-        if not current_platform.is_cpu():
-            # Layer by layer, and laid out as kernels want them; this has not run yet.
-            self.model_runner.reload_weights(weights_iterator=weights)
-            return
+        """Load the weights layer by layer, and lay each layer out as the kernels want it.
+
+        Raises ValueError where one of the model's weights is not among them, and for layers whose
+        layout vLLM cannot make again on a CPU.
+        """
         model = self.model_runner.get_model()
-        with cpu_packing.unpacked(model):
+        if current_platform.is_cpu() and any(map(_is_packed_once, model.modules())):
+            raise ValueError(
+                "vLLM on a CPU lays out experts and convolutions once and takes no new weights for "
+                "them; sample this policy on a GPU, or with engine.name: local"
+            )
+        names = {name for name, _ in model.named_parameters()}
+        initialize_layerwise_reload(model)
+        try:
             loaded = model.load_weights(weights)
-        missing = sorted({name for name, _ in model.named_parameters()} - loaded)
-        if missing:
+        finally:
+            finalize_layerwise_reload(model, self.vllm_config.model_config)
+        for layer in model.modules():
+            if isinstance(layer, VocabParallelEmbedding):  # vLLM skips heads tied to embeddings
+                layer.quant_method.process_weights_after_loading(layer)
+        if missing := sorted(names - loaded):
             raise ValueError(f"weights are missing: {missing[:3]}, {len(missing)} in all")
+
+
+def _is_packed_once(layer: torch.nn.Module) -> bool:
+    """Whether a layer holds experts or a convolution in the layout of a CPU's kernels."""
+    return hasattr(layer, "w13_weight") or hasattr(layer, "_cpu_unpacked_conv_weight")
 
 
 def _tensors(files: list[str]) -> Iterator[tuple[str, Tensor]]:
