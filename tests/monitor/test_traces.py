@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -15,6 +19,18 @@ from tests.toy import command, relay_config, turn, write
 
 if find_spec("weave") is None:  # slow to import
     pytest.skip("the extra rolecall[weave] is not installed", allow_module_level=True)
+
+
+@pytest.fixture
+def entity() -> Iterator[str]:
+    """A name of its own in weave's log, which lies in the home folder."""
+    name = f"rolecall-test-{uuid4().hex[:8]}"
+    yield name
+    shutil.rmtree(log_of(name), ignore_errors=True)
+
+
+def log_of(entity: str) -> Path:
+    return Path.home() / ".weave" / "wal" / entity
 
 
 def requests(folder) -> dict[str, list[dict]]:
@@ -33,20 +49,20 @@ def requests(folder) -> dict[str, list[dict]]:
     return found
 
 
-def test_an_episode_is_a_call_and_each_turn_one_below_it(tmp_path):
+def test_an_episode_is_a_call_and_each_turn_one_below_it(tmp_path, entity):
     said = turn("solver", rewards={"form": -0.5}, advantage=0.25)
     said.messages = [Message("system", "Solve."), Message("user", "1 + 1?")]
     said.text = "It is 2."
     other = turn("verifier", path=(1,))
     good = Episode("3:x:0", Task("x", "1 + 1?"), 0, 7, [said, other], {"team": 1.0}, answer="2")
     bad = Episode("3:x:1", Task("x", "1 + 1?"), 1, 8, error="ValueError: no")
-    tracker = Weave(tmp_path, project="p", entity="e", mode="offline")
+    tracker = Weave(tmp_path, project="p", entity=entity, mode="offline")
     assert isinstance(tracker, EpisodeTracker)
     tracker.episodes(3, [good, bad])
     tracker.log(3, {"score": 0.5})
     tracker.close()
 
-    found = requests(tmp_path / "weave" / "e" / "p")
+    found = requests(log_of(entity) / "p")
     starts = {s["display_name"] or s["op_name"].split("/")[-1].split(":")[0]: s
               for s in found["call_start"]}  # fmt: skip
     ends = {e["id"]: e for e in found["call_end"]}
@@ -67,12 +83,12 @@ def test_an_episode_is_a_call_and_each_turn_one_below_it(tmp_path):
     assert ends[starts["step"]["id"]]["output"] == {"score": 0.5}
 
 
-def test_a_run_traces_every_episode_that_it_trains_on(model_folder, tmp_path):
+def test_a_run_traces_every_episode_that_it_trains_on(model_folder, tmp_path, entity):
     config = write(tmp_path / "team.yaml", relay_config(model_folder))
-    traced = "trackers=[{name: weave, mode: offline, entity: e}]"
+    traced = f"trackers=[{{name: weave, mode: offline, entity: {entity}}}]"
     run = tmp_path / "run"
     assert command("train", config, "trainer.steps=1", traced, "--output", run) == 0
-    found = requests(run / "weave" / "e" / "rolecall")
+    found = requests(log_of(entity) / "rolecall")
     kinds = [start["op_name"].split("/")[-1].split(":")[0] for start in found["call_start"]]
     summary = json.loads((run / "summary.json").read_text())
     assert set(kinds) == {"step", "episode", *summary["agents"]}

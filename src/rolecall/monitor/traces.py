@@ -1,7 +1,7 @@
 """Records episodes as traces of W&B Weave: an episode is a call, and each turn one below it.
 
-`mode: offline` writes weave's own log into the run folder, to be sent later with
-`python -m weave.durability.wal_sender --entity E --project P --wal-dir RUN/weave/E/P`.
+`mode: offline` writes weave's own log, in `~/.weave/wal/ENTITY/PROJECT`, to be sent later with
+`python -m weave.durability.wal_sender --entity ENTITY --project PROJECT`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Weave:
     ) -> None:
         """project: name under which runs stand.
         entity: W&B team or user; needed with `mode: offline`.
-        mode: `offline` writes to the run folder, and sends nothing.
+        mode: `offline` writes weave's log in the home folder, and sends nothing.
 
         Raises ConfigError where the server cannot be reached.
         """
@@ -37,7 +37,7 @@ class Weave:
         if mode == "offline" and entity is None:
             raise ConfigError("trackers: weave: mode offline needs the entity to send to")
         if mode == "offline":
-            self._client = _offline_client(folder / "weave", project=project, entity=str(entity))
+            self._client = _offline_client(project=project, entity=str(entity))
             return
         weave = optional("weave", extra="weave", key="trackers")
         name = f"{entity}/{project}" if entity else project
@@ -91,10 +91,9 @@ class Weave:
         self._client.finish(use_progress_bar=False)
 
 
-def _offline_client(folder: Path, *, project: str, entity: str) -> Any:
-    """A client that writes each request to a file and sends none."""
+def _offline_client(*, project: str, entity: str) -> Any:
+    """Return a client that writes each request to a file and sends none."""
     optional("weave", extra="weave", key="trackers")
-    from weave.durability import wal_manager
     from weave.trace import env
     from weave.trace.context.weave_client_context import set_weave_client_global
     from weave.trace.settings import replace_settings
@@ -102,11 +101,7 @@ def _offline_client(folder: Path, *, project: str, entity: str) -> Any:
     from weave.trace_server_bindings.remote_http_trace_server import RemoteHTTPTraceServer
 
     replace_settings({**SETTINGS, "enable_wal": True, "disable_wal_sender": True})
-    before, wal_manager.WAL_ROOT = wal_manager.WAL_ROOT, str(folder)  # it has no option for it
-    try:
-        server = RemoteHTTPTraceServer(env.weave_trace_server_url(), should_batch=False)
-        client = WeaveClient(entity, project, server, ensure_project_exists=False)
-    finally:
-        wal_manager.WAL_ROOT = before
+    server = RemoteHTTPTraceServer(env.weave_trace_server_url(), should_batch=False)
+    client = WeaveClient(entity, project, server, ensure_project_exists=False)
     set_weave_client_global(client)  # without one in force nothing is traced
     return client
