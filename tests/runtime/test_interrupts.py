@@ -122,8 +122,8 @@ def test_ctrl_c_after_a_command_has_done_its_work_leaves_its_status(tmp_path):
 def test_a_users_program_that_imports_keeps_its_own_handler():
     code = (
         "import signal\n"
-        "from rolecall.runtime.memory import importing\n"
-        "with importing():\n"
+        "from rolecall.runtime.interrupts import ends_at_once\n"
+        "with ends_at_once():\n"
         "    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

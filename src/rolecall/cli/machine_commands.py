@@ -6,12 +6,12 @@ import typer
 
 from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def doctor(json_file: Json = None) -> None:
     """Try out this machine: devices, their speed, which fast paths hold, and what is missing."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.doctor import doctor as command
 
     with people_on_stderr(json_file):
@@ -23,7 +23,7 @@ def doctor(json_file: Json = None) -> None:
 
 def info(json_file: Json = None) -> None:
     """Versions, devices, extras, and what a config can name."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.info import collect
 
     found = collect()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import signal
 import sys
 from importlib.metadata import version
@@ -25,7 +23,7 @@ from rolecall.cli.output import fail
 from rolecall.config.errors import ConfigError
 from rolecall.errors import SAID, StoppedError
 from rolecall.runtime import interrupts
-from rolecall.runtime.memory import keep_freed_memory, seldom_collected, with_room_for_frames
+from rolecall.runtime.memory import keep_freed_memory
 
 
 class Commands(TyperGroup):
@@ -92,19 +90,16 @@ serve_app.command("sandbox")(serving_commands.serve_sandbox)
 serve_app.command("search")(serving_commands.serve_search)
 
 
-@with_room_for_frames
 def main() -> None:
     """Entry point of `rolecall`."""
     keep_freed_memory()
-    atexit.register(gc.freeze)  # or the process looks for garbage once more, which takes a second
     try:
-        with seldom_collected():  # or a tenth of the time that imports take is spent on it
-            arguments = with_json_value(sys.argv[1:])
-            if any(argument.startswith("--") for argument in arguments):
-                from rolecall.cli.unknown_options import check_options
+        arguments = with_json_value(sys.argv[1:])
+        if any(argument.startswith("--") for argument in arguments):
+            from rolecall.cli.unknown_options import check_options
 
-                check_options(arguments, typer.main.get_command(app))
-            app(args=arguments, standalone_mode=True)
+            check_options(arguments, typer.main.get_command(app))
+        app(args=arguments, standalone_mode=True)
     except ConfigError as error:
         fail(*error.problems, status=2)
     except KeyboardInterrupt as error:

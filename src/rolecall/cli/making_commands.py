@@ -11,7 +11,7 @@ import typer
 from rolecall.cli.arguments import Json, Overrides, Source
 from rolecall.cli.output import emit, people_on_stderr
 from rolecall.config.errors import ConfigError
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def import_config(
@@ -28,7 +28,7 @@ def import_config(
     ] = False,
 ) -> None:
     """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
-    with importing():
+    with ends_at_once():
         from rolecall.importers.importing import import_files
 
     files = [Path(part) for part in given if "=" not in part]
@@ -54,7 +54,7 @@ def data(
     json_file: Json = None,
 ) -> None:
     """Prepare a public data set: JSON Lines that environments read, each row checked."""
-    with importing():
+    with ends_at_once():
         from rolecall.data_sets.finding import fetch, given
         from rolecall.data_sets.known import LISTED, named
         from rolecall.data_sets.preparing import prepare
@@ -97,7 +97,7 @@ def tiny_build(
     seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
 ) -> None:
     """Make a small model from the demonstrations that the workflows of recipes register."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.tiny import build_tiny
         from rolecall.tiny.build import Size
 

@@ -9,12 +9,12 @@ import typer
 
 from rolecall.cli.arguments import Json, Overrides, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
     """Say what a config would do, with its effective values and memory; all mistakes at once."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.check import check as command
 
     with people_on_stderr(json_file):
@@ -37,7 +37,7 @@ def plan(
 
     The exit status is 1 where it does not fit.
     """
-    with importing():
+    with ends_at_once():
         from rolecall.cli.plan import fits
         from rolecall.cli.plan import plan as command
 
@@ -79,7 +79,7 @@ def simulate(
     json_file: Json = None,
 ) -> None:
     """Say how to split GPUs between engines and learners, what is waited for, and step times."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.simulate import simulate as command
 
     with people_on_stderr(json_file):

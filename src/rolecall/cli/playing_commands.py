@@ -9,7 +9,7 @@ import typer
 
 from rolecall.cli.arguments import Json, Overrides, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def train(
@@ -23,13 +23,13 @@ def train(
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
-    with importing():
+    with ends_at_once():
         from rolecall.learners.ranks import child, torchrun
 
     if torchrun.is_server():
         torchrun.serve_trainer(child.serve)
         return
-    with importing():
+    with ends_at_once():
         from rolecall.cli.train import train as command
 
     with people_on_stderr(json_file):
@@ -65,7 +65,7 @@ def evaluate(
     json_file: Json = None,
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.evaluate import evaluate as command
 
     with people_on_stderr(json_file):
@@ -94,7 +94,7 @@ def crossplay(
     json_file: Json = None,
 ) -> None:
     """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.crossplay import crossplay as command
 
     runs = [part for part in given if "=" not in part]
@@ -140,7 +140,7 @@ def collect(
     json_file: Json = None,
 ) -> None:
     """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.collect import collect as command
         from rolecall.config.collecting import collect_config
 

@@ -11,7 +11,7 @@ import typer
 from rolecall.cli.arguments import Json, Overrides
 from rolecall.cli.output import emit, fail, people_on_stderr
 from rolecall.config.errors import ConfigError
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def prove(
@@ -21,7 +21,7 @@ def prove(
     json_file: Json = None,
 ) -> None:
     """Run the papers in the small: what must come out beside what does. Status 1 if one fails."""
-    with importing():
+    with ends_at_once():
         import torch
 
         from rolecall.proofs.all import prove as command
@@ -68,7 +68,7 @@ def reproduce(
     json_file: Json = None,
 ) -> None:
     """Train what a paper trained and show ours beside its numbers; without an option all of it."""
-    with importing():
+    with ends_at_once():
         from rolecall.cli.reproduce import DRMAS, reproduce_claims, reproduce_drmas
 
     given = {"--table": table, "--figure": figure, "--size": size, "--seeds": seeds,
@@ -119,7 +119,7 @@ def bench(
     json_file: Json = None,
 ) -> None:
     """Measure speed beside the peers that are installed, in turn on the same work."""
-    with importing():
+    with ends_at_once():
         from rolecall.bench import results
         from rolecall.bench.regression import slower
         from rolecall.bench.run import bench as command

@@ -9,7 +9,7 @@ import typer
 
 from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 
 
 def show(
@@ -23,7 +23,7 @@ def show(
     json_file: Json = None,
 ) -> None:
     """Read conversations: the best and the worst, or one task's attempts side by side."""
-    with importing():
+    with ends_at_once():
         from rolecall.monitor.terminal import show as command
         from rolecall.storage.run_folder import RunFolder
 
@@ -41,7 +41,7 @@ def compare(
     json_file: Json = None,
 ) -> None:
     """Two runs side by side: keys that differ, what either came to, the same tasks in pairs."""
-    with importing():
+    with ends_at_once():
         from rolecall.monitor.two_runs import compare_runs
         from rolecall.storage.run_folder import RunFolder
 
@@ -49,7 +49,7 @@ def compare(
     with people_on_stderr(json_file):
         found = compare_runs(*folders)
     if png is not None:
-        with importing():
+        with ends_at_once():
             from rolecall.monitor.overlay import draw_both
 
         draw_both(folders[0], folders[1], png)

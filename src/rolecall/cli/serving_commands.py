@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rolecall.config.errors import ConfigError
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 from rolecall.runtime.secret_texts import remember_secret
 
 TokenEnv = Annotated[
@@ -37,7 +37,7 @@ def serve_sandbox(
     ] = None,
 ) -> None:
     """Run code for SandboxFusion's clients (POST /run_code, /run_jupyter), in bubblewrap."""
-    with importing():
+    with ends_at_once():
         from rolecall.serve.sandbox import serve
 
     try:
@@ -72,7 +72,7 @@ def serve_search(
     token_env: TokenEnv = None,
 ) -> None:
     """Answer Search-R1's requests (POST /retrieve), with a passage index of your own."""
-    with importing():
+    with ends_at_once():
         from rolecall.serve.search import serve
 
     try:

@@ -16,7 +16,7 @@ from rolecall.config.schema import Config
 from rolecall.monitor import summary, terminal
 from rolecall.runtime import progress
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.runtime.memory import importing
+from rolecall.runtime.interrupts import ends_at_once
 from rolecall.runtime.progress import activity
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
@@ -72,7 +72,7 @@ def train(
         console.print(agents_table(what_differs(plan)))
         shown = path if is_run(path) else source
         console.print(f"All settings: rolecall check {shown}", soft_wrap=True, highlight=False)
-        with importing(), activity("importing PyTorch and transformers"):
+        with ends_at_once(), activity("importing PyTorch and transformers"):
             from rolecall.models.cpu import warming
 
             compiling = None  # shown for as long as this function holds it

@@ -8,8 +8,7 @@ from functools import partial
 
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
-
-from rolecall.runtime.lean_import import GradientCheckpointingLayer
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, float32
 from torch.nn import Module, ModuleList, Parameter
+from transformers import AutoModelForCausalLM
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
@@ -22,7 +23,6 @@ from rolecall.models.attention import layouts
 from rolecall.models.row_rope import rows_told_apart
 from rolecall.models.separate_rows import read_rows
 from rolecall.models.tokenizers import num_ids
-from rolecall.runtime.lean_import import AutoModelForCausalLM
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
@@ -27,12 +29,6 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
 from rolecall.models.quantized import Quantization, check_device, quantize
 from rolecall.models.tokenizers import read_tokenizer
-from rolecall.runtime.lean_import import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    PreTrainedModel,
-    transformers_logging,
-)
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
+from transformers import PreTrainedModel
 
 from rolecall.config.schema import Adapter
-from rolecall.runtime.lean_import import PreTrainedModel
 
 Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, with_adapters
-from rolecall.runtime.lean_import import AutoModelForCausalLM
 
 WIDTHS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
 LAYERS, TOKENS = (2, 3), (32, 64)  # pairs whose differences are looked at

@@ -8,12 +8,12 @@ from importlib.resources import files
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
 from rolecall.errors import first_line
 from rolecall.models.language_model import heads_of, layers_of
 from rolecall.models.loading import locate
-from rolecall.runtime.lean_import import AutoConfig, AutoModelForCausalLM
 
 
 @dataclass(frozen=True, slots=True)

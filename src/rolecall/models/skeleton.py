@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch.nn import Module, Parameter
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from rolecall.errors import first_line
 from rolecall.models.attention import layouts
@@ -22,7 +23,6 @@ from rolecall.models.exact_head import make_exact
 from rolecall.models.language_model import layers_of
 from rolecall.models.last_layer import trim
 from rolecall.models.loading import locate, set_up
-from rolecall.runtime.lean_import import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 META = torch.device("meta")
 SMALL_VOCABULARY = 256

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import cached_file
+
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.errors import first_line
 from rolecall.models.embedded import locate
-from rolecall.runtime.lean_import import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-    cached_file,
-)
 
 FILE = "tokenizer.json"
 # Spaces, line ends, digits, accents, other scripts, and a character of four bytes.

@@ -15,16 +15,12 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.plain_frames import warn_of_plain_frame
 from rolecall.errors import first_line
 from rolecall.interfaces.environment import World
-from rolecall.runtime.lean_import import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
 from rolecall.types import Episode, Turn
 
 Chat = list[dict[str, str]]

@@ -5,17 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
-from rolecall.runtime.interrupts import ends_at_once
-
-F = TypeVar("F", bound=Callable[..., Any])
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 LIMIT = 1 << 30
 MANY = 100_000  # objects
-FRAMES = 1 << 16  # numbers of 8 bytes
 _before: list[tuple[int, int, int]] = []  # thresholds to go back to, one for each that is inside
 
 
@@ -32,36 +27,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LIMIT)
         mallopt(M_TRIM_THRESHOLD, LIMIT)
-
-
-def with_room_for_frames(function: F) -> F:
-    """The frames of all that a function calls lie in one piece of memory.
-
-    Python asks the kernel for 16 kB more where the last piece is full, and gives them back when the
-    first frame in there ends. A loop just there does so in each turn; imports did it 20,000 times,
-    which took 0.2 of 3 seconds. A piece is made as large as the frame that needs it, rounded up to
-    a power of two: so this function says that it needs a little more than half of a megabyte.
-    """
-    code = function.__code__
-    function.__code__ = code.replace(co_stacksize=max(FRAMES, code.co_stacksize))
-    return function
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Inside, modules are imported. They stay, so Python does not look for garbage in them, neither
-    then nor later: that took a tenth of the time of imports. Ctrl-C ends a command at once there.
-    """
-    known, was_on = len(sys.modules), gc.isenabled()
-    gc.disable()
-    try:
-        with ends_at_once():
-            yield
-    finally:
-        if len(sys.modules) > known:
-            gc.freeze()
-        if was_on:
-            gc.enable()
 
 
 @contextmanager

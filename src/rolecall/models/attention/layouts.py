@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
 
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.attention.score_rule import ScoreRule
-from rolecall.runtime.lean_import import AttentionInterface
 from rolecall.types import NO_PARENT, Ids
 
 NAME = "rolecall"

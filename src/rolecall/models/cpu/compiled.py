@@ -14,10 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from numba import types
+from numba import njit, types
 from numba.core.ccallback import CFunc
 
-from rolecall.models.cpu.lean_numba import njit
 from rolecall.models.cpu.loop_cache import LoopCache, loop_cache
 
 

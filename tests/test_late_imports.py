@@ -1,0 +1,44 @@
+"""What commands import before they begin, which is most of the time that their start takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("matplotlib", "peft")
+WHAT = """
+import sys
+import rolecall.cli.{command}
+print([name for name in {slow} if name in sys.modules])
+"""
+
+
+def told(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("command", ["one_run", "plan"])
+def test_a_command_begins_without_what_it_does_not_use(command):
+    assert told(WHAT.format(command=command, slow=SLOW)) == ["[]"]
+
+
+@pytest.mark.parametrize("command", ["train", "check"])
+def test_a_config_is_checked_before_what_runs_need_is_imported(command):
+    slow = (*SLOW, "transformers", "numba")
+    assert told(WHAT.format(command=command, slow=slow)) == ["[]"]
+
+
+def test_a_wrong_key_is_told_without_what_runs_need():
+    code = """
+import sys
+from rolecall.cli.main import main
+sys.argv = ["rolecall", "train", "math", "trainer.stepz=3"]
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code, "transformers" in sys.modules)
+"""
+    assert told(code) == ["2 False"]
