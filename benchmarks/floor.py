@@ -23,15 +23,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.bench.all import BENCHMARKS
-from rolecall.bench.child import set_up
-from rolecall.bench.small_models import SIZES, vocabulary
 from rolecall.engines.llama_pass import Llama
 from rolecall.learners.forward import LogProbs
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.product_trials import speeds
 from rolecall.runtime.memory import keep_freed_memory
+from rolecall_lab.bench.all import BENCHMARKS
+from rolecall_lab.bench.child import set_up
+from rolecall_lab.bench.small_models import SIZES, vocabulary
 
 NAMES = ("team-rollout-s", "team-rollout-m", "grpo-step", "grpo-step-long", "update")
 

@@ -20,8 +20,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from rolecall.bench.conductor_ids import PROMPT, SAID, Tellers, three_turns
-from rolecall.bench.crowd import TURNS, Crowd, resident_bytes
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import SharedEngine
@@ -36,6 +34,8 @@ from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import Journal
 from rolecall.types import Floats, Ids, Task
+from rolecall_lab.bench.conductor_ids import PROMPT, SAID, Tellers, three_turns
+from rolecall_lab.bench.crowd import TURNS, Crowd, resident_bytes
 
 GB = 1e9
 

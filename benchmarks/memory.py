@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.agents.team import Team
-from rolecall.bench.grpo_step import StepSize
-from rolecall.bench.rolecall_step import make_config, measure_steps
-from rolecall.bench.small_models import numbers, random_model
 from rolecall.config.schema import Config
 from rolecall.interfaces.environment import World
 from rolecall.runtime.memory import keep_freed_memory
@@ -29,6 +26,9 @@ from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.room import RESERVED_CPU
 from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
+from rolecall_lab.bench.grpo_step import StepSize
+from rolecall_lab.bench.rolecall_step import make_config, measure_steps
+from rolecall_lab.bench.small_models import numbers, random_model
 
 SMOLLM2 = "SmolLM2-135M"
 # One group fills a batch of 4,096 tokens: a prompt of 512 and 56 answers of 64. An update has two.
@@ -39,7 +39,7 @@ PROMPT, COMPLETION, SAMPLES, BATCH = 512, 64, 56, 4096
 class Shape:
     """What is trained, and in how large batches."""
 
-    model: str  # a size of bench/small_models.py, or SMOLLM2
+    model: str  # a size of rolecall_lab/bench/small_models.py, or SMOLLM2
     rank: int = 0  # of an adapter; 0: all weights
     dtype: str = "float32"
     tokens: int = BATCH  # of a batch

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rolecall.bench.machine import header
 from rolecall.config.load import recipe_names
+from rolecall_lab.bench.machine import header
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/learning.json"
@@ -27,8 +27,8 @@ HEAD = """# What each small recipe learns
 
 Made by `make prove-learning`: each recipe as it stands, one run at a time. A score is avg@n over
 held-out tasks, +- is 1.96 standard errors over tasks. The models inside the package can do the work
-and have good and bad habits (`rolecall.tiny.demonstrations`); what is learned is which of them to
-follow. Wall time is a whole run's, its two evaluations included; where the processor has a star,
+and have good and bad habits (`rolecall_lab.tiny.demonstrations`); what is learned is which of them
+to follow. Wall time is a whole run's, its two evaluations included; where the processor has a star,
 other work ran beside it, and times say little. The score of `kuhn` is chips a game, won of the
 weights that the run began with. The teams of `code` and `data_science` choose among short programs
 of a grammar, declared in `code.py` and `data_science.py` there; in the latter each line of a

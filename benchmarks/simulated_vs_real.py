@@ -27,13 +27,13 @@ from pathlib import Path
 from statistics import median
 
 from rolecall.config.load import find, load
-from rolecall.simulate.calibration import steady
-from rolecall.simulate.measured import read_measured
-from rolecall.simulate.records import read_steps
-from rolecall.simulate.run import Placement
-from rolecall.simulate.sources import of_figures, of_run
-from rolecall.simulate.splits import outcome
 from rolecall.storage.run_folder import RunFolder
+from rolecall_lab.simulate.calibration import steady
+from rolecall_lab.simulate.measured import read_measured
+from rolecall_lab.simulate.records import read_steps
+from rolecall_lab.simulate.run import Placement
+from rolecall_lab.simulate.sources import of_figures, of_run
+from rolecall_lab.simulate.splits import outcome
 
 SIMULATED_STEPS = 12
 OTHERS = "others.txt"  # in a run's folder: the cores that other processes had

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
-from rolecall.proofs.all import PROOFS
+from rolecall_lab.proofs.all import PROOFS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from algorithm_texts import TEXTS, Said

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rolecall.bench.all import BENCHMARKS
+from rolecall_lab.bench.all import BENCHMARKS
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 HEAD = """# Benchmarks

@@ -22,7 +22,7 @@ def make_model(
     import torch
     import transformers
 
-    from rolecall.tiny.tokenizer import fit
+    from rolecall_lab.tiny.tokenizer import fit
 
     torch.manual_seed(seed)
     tokenizer = fit([], size=300, tags=("<verify>", "</verify>"))
@@ -88,7 +88,7 @@ def shared() -> Path:
 # What `make evidence` runs, by the names in the Makefile, and `make test` leaves out: that recipes
 # and algorithms learn what they must, that the small models can do it, and that both sides of a
 # benchmark do the same work.
-EVIDENCE = ("bench", "habits", "proofs", "test_learning", "tiny")
+EVIDENCE = ("lab/bench", "lab/proofs", "lab/tiny", "test_learning")
 # What `make test-alone` runs and both leave out, with single tests that are marked so: it starts
 # processes that use every core.
 ALONE = ("cluster", "engines/test_vllm.py", "engines/test_vllm_runs.py")
@@ -99,8 +99,8 @@ SLOW = (
     "environments/test_code",
     "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
     "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
-    "monitor/test_traces", "monitor/test_trackers", "reproduce/test_command",
-    "reproduce/test_published", "retrieval/test_bm25", "retrieval/test_dense",
+    "monitor/test_traces", "monitor/test_trackers", "lab/reproduce/test_command",
+    "lab/reproduce/test_published", "retrieval/test_bm25", "retrieval/test_dense",
     "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
     "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
     "workflows/test_data_science",
@@ -115,9 +115,9 @@ SLOW = (
 
 # Files of half a minute and more, the longest first.
 LONGEST = (
-    "test_learning", "proofs/test_proofs", "learners/test_ranks", "test_gpu_path",
-    "test_equal_runs", "test_every_algorithm", "test_recipes", "reproduce/test_command",
-    "reproduce/test_published", "rewards/test_equivalence", "test_stages", "test_cli",
+    "test_learning", "lab/proofs/test_proofs", "learners/test_ranks", "test_gpu_path",
+    "test_equal_runs", "test_every_algorithm", "test_recipes", "lab/reproduce/test_command",
+    "lab/reproduce/test_published", "rewards/test_equivalence", "test_stages", "test_cli",
 )  # fmt: skip
 
 

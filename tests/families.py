@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model
-from rolecall.tiny.tokenizer import fit
+from rolecall_lab.tiny.tokenizer import fit
 from tests.toy import CPU
 
 SIZES: dict[str, Any] = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-SLOW = ("matplotlib", "peft")
+from tests.sources import source_files
+
+SLOW = ("matplotlib", "peft", "rolecall_lab")
 WHAT = """
 import sys
 import rolecall.cli.{command}
@@ -42,3 +45,28 @@ except SystemExit as ended:
     print(ended.code, "transformers" in sys.modules)
 """
     assert told(code) == ["2 False"]
+
+
+def test_a_training_run_imports_nothing_of_the_lab(tmp_path):
+    code = f"""
+import sys
+from rolecall.cli.main import main
+few = ["trainer.steps=1", "evaluation.tasks=1", "evaluation.samples=1"]
+sys.argv = ["rolecall", "train", "math", *few, "--output", {str(tmp_path / "run")!r}]
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code)
+print([name for name in sys.modules if name.startswith("rolecall_lab")])
+"""
+    assert told(code)[-1] == "[]"
+
+
+def test_no_file_of_the_package_imports_the_lab():
+    found = {
+        name
+        for name, file in source_files()
+        if not name.startswith("rolecall_lab/")
+        and re.search(r"(from|import) rolecall_lab", file.read_text())
+    }
+    assert found == set()

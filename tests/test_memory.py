@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from rolecall.bench import rolecall_step
-from rolecall.bench.grpo_step import StepSize
 from rolecall.runtime.memory import keep_freed_memory, seldom_collected
+from rolecall_lab.bench import rolecall_step
+from rolecall_lab.bench.grpo_step import StepSize
 from tests.learners.test_memory import LARGEST_GROWTH, STATM, resident
 
 SIZE = StepSize("xs", tasks=2, samples=4, prompt=40, completion=20)

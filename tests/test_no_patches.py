@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-import rolecall
+from tests.sources import source_files
 
-SOURCE = Path(rolecall.__file__).parent
 # Programs of users that run as modules of their own.
 OWN_MODULES = {"config/registry.py", "sandbox/inside/calls.py", "sandbox/inside/cells.py"}
 SETTINGS = "torch._dynamo.config."  # made to be set
@@ -63,8 +61,7 @@ def root_of(target: ast.expr) -> str:
 
 def test_nothing_here_patches_what_others_wrote():
     found = {}
-    for file in SOURCE.rglob("*.py"):
-        name = str(file.relative_to(SOURCE))
+    for name, file in source_files():
         if lines := patches_in(file.read_text(), owns_modules=name in OWN_MODULES):
             found[name] = lines
     assert found == {}

@@ -8,18 +8,19 @@ with the reason why nobody else can have written what they read.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-import rolecall
+from tests.sources import source_files
 
-PACKAGE = Path(rolecall.__file__).parent
 ALLOWED = {
     ("engines/vllm/wire.py", "pickle.loads"): "a socket without a name, which our child inherits",
     ("learners/ranks/wire.py", "pickle.loads"): "that, or a socket whose other end knows our key",
     ("learners/ranks/shards.py", "pickle.Unpickler"): "finds no classes but those of shards",
-    ("bench/crowd.py", "concurrent.futures.ProcessPoolExecutor"): "pipes that our child inherits",
+    (
+        "rolecall_lab/bench/crowd.py",
+        "concurrent.futures.ProcessPoolExecutor",
+    ): "pipes that our child inherits",
 }
 MODULES = ("cloudpickle", "dill", "jsonpickle", "marshal", "shelve")
 CALLS = (
@@ -99,9 +100,7 @@ def is_false(node: ast.AST | None) -> bool:
 
 def test_nothing_is_unpickled_but_what_nobody_else_can_have_written():
     found = {
-        (str(file.relative_to(PACKAGE)), use)
-        for file in sorted(PACKAGE.rglob("*.py"))
-        for use in uses_of_pickles(file.read_text())
+        (name, use) for name, file in source_files() for use in uses_of_pickles(file.read_text())
     }
     assert found == ALLOWED.keys()
 

@@ -17,7 +17,7 @@ from rolecall.learners.packing import join
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.tiny.tokenizer import fit
+from rolecall_lab.tiny.tokenizer import fit
 from tests.toy import CPU, turn
 
 PADDING = 200  # ids, two in five of the head

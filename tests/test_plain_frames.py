@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-import rolecall
 from rolecall.agents.plain_frames import plain_frame, warn_of_plain_frame
 from tests.layouts import LAYOUTS, tokenizer_of
+from tests.sources import source_files
 
 PLAIN = {
     "alpaca": (
@@ -57,10 +56,9 @@ def test_a_template_that_refuses_the_order_or_is_missing_is_no_error():
 
 
 def test_prompts_are_rendered_only_where_foreign_text_is_broken_up():
-    package = Path(rolecall.__file__).parent
     found = {
-        str(file.relative_to(package))
-        for file in package.rglob("*.py")
+        name
+        for name, file in source_files()
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "apply_chat_template"
     }

@@ -51,7 +51,7 @@ WORDS = {
         r"\bengine\.copy\b": "engine.separate_weights",
         r"\b[Pp]asses over the turns\b": "epochs",
         r"\brolecall\.elsewhere\b": "rolecall.importers",
-        r"\brolecall\.habits\b": "rolecall.tiny.demonstrations",
+        r"\brolecall\.habits\b": "rolecall_lab.tiny.demonstrations",
         r"\b(an earlier|past) sel(f|ves)\b|\bweights of the past\b": "earlier weights",
         r"\bcomes? in[,;:].* go(es)? out\b": "a sentence with a verb",
     },
@@ -101,7 +101,7 @@ def keys() -> Iterator[Found]:
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / "src/rolecall").rglob("*.py")):
+    for path in sorted((ROOT / "src").rglob("*.py")):
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 

@@ -24,7 +24,7 @@ print(sum(map(is_kept, TRAINING)), sum(map(is_kept, SAMPLING)))
 TRAINED = """
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-from rolecall.bench.child import set_up
+from rolecall_lab.bench.child import set_up
 from rolecall.models.cpu import layer_loops, tree_attention
 from rolecall.models.cpu.warming import begin
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.checks import Machine
-from rolecall.bench.small_models import SIZES, random_model, vocabulary
 from rolecall.config.schema import Adapter
 from rolecall.engines.local import LocalEngine
 from rolecall.interfaces.engine import Completion, Request, Sampling
@@ -16,6 +15,7 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.types import Turn
+from rolecall_lab.bench.small_models import SIZES, random_model, vocabulary
 
 LARGE = "l"  # the shape of Qwen3-0.6B
 

@@ -12,13 +12,13 @@ from benchmarks.gpu.checks import Figures, Machine, add_checks, check
 from benchmarks.gpu.models import large_model, load, make_engine, make_turns, sample
 from benchmarks.gpu.part_engine import PROMPT
 from rolecall.algorithms.grpo import Grpo
-from rolecall.bench.grpo_step import StepSize
-from rolecall.bench.rolecall_step import make_config, measure_steps
 from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.room import RESERVED_GPU
+from rolecall_lab.bench.grpo_step import StepSize
+from rolecall_lab.bench.rolecall_step import make_config, measure_steps
 
 GB = 1e9
 # Name -> rank of an adapter (0: all weights), dtype, keys of the learner.

@@ -21,14 +21,14 @@ from benchmarks.gpu.models import (
 )  # fmt: skip
 from benchmarks.gpu.part_engine import PROMPT
 from rolecall.algorithms.grpo import Grpo
-from rolecall.bench.engine_rollout import measure_talks
-from rolecall.bench.grpo_step import StepSize
-from rolecall.bench.rolecall_step import make_config, measure_steps
-from rolecall.bench.small_models import vocabulary
-from rolecall.bench.workload import TeamSize
 from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
+from rolecall_lab.bench.engine_rollout import measure_talks
+from rolecall_lab.bench.grpo_step import StepSize
+from rolecall_lab.bench.rolecall_step import make_config, measure_steps
+from rolecall_lab.bench.small_models import vocabulary
+from rolecall_lab.bench.workload import TeamSize
 
 PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16
 ROWS = (1, 32, 256)

@@ -23,7 +23,7 @@ from rolecall.learners.packing import pack
 from rolecall.rollout.offline_data import demonstrations, experts
 from rolecall.rollout.parts import join_parts, parts_of, tokenise_parts
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.tiny.tokenizer import fit
+from rolecall_lab.tiny.tokenizer import fit
 from tests.algorithms.test_sft import imitating, loss_of
 from tests.test_data import written
 from tests.test_every_algorithm import Display, trainer_of

@@ -14,9 +14,9 @@ from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.critics.replay import ReplayCritic
-from rolecall.proofs.value_games import TWO_STEP
 from rolecall.setup.plan import validate
 from rolecall.types import Episode
+from rolecall_lab.proofs.value_games import TWO_STEP
 from tests.test_every_algorithm import case, train
 from tests.toy import episode, language_model, turn, write
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.config import registry
-from rolecall.proofs.all import PROOFS
+from rolecall_lab.proofs.all import PROOFS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docs/generate_algorithms.py"

@@ -53,7 +53,7 @@ def make_model(folder: Path, *, padding: int = 0) -> Path:
     """A tied model whose heads are of a size that vLLM has on a CPU; `padding` of its head."""
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-    from rolecall.tiny.tokenizer import fit
+    from rolecall_lab.tiny.tokenizer import fit
 
     torch.manual_seed(0)
     tokenizer = fit([], size=300, tags=("<verify>", "</verify>"))

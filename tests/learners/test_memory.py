@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.bench.crowd import resident_bytes
 from rolecall.learners.packing import pack
+from rolecall_lab.bench.crowd import resident_bytes
 from tests.learners.test_local import learner_of, update
 from tests.test_packing import turns_of
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.errors import MarkupError
 from rich.table import Table
 
-import rolecall
 from rolecall.runtime.consoles import PlainConsole
+from tests.sources import source_files
 
 GLOO = "Connection closed by peer [127.0.0.1]:23456, see [/usr/lib/gloo.cc:12]: [bold]x[/bold]"
 
@@ -45,10 +44,9 @@ def test_escape_codes_reach_no_terminal_by_a_console():
 
 
 def test_all_consoles_are_plain_ones():
-    package = Path(rolecall.__file__).parent
     made = [
-        str(file.relative_to(package))
-        for file in sorted(package.rglob("*.py"))
+        name
+        for name, file in source_files()
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Console")
         if not ast.unparse(node.func).endswith("PlainConsole")

@@ -8,21 +8,19 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-import rolecall
 from rolecall.models.cpu import product_trials
 from rolecall.runtime import file_locks
 from rolecall.runtime.file_locks import LockHeldError, locked_file
 from tests.limits import within
+from tests.sources import source_files
 
 HOLD = (
     "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
     "print('held', flush=True)\nsys.stdin.read()"
 )
-PACKAGE = Path(rolecall.__file__).parent
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_a_pipe_or_a_link_in_place_of_a_lock_is_an_error_at_once(what, tmp_path)
 def test_no_lock_is_waited_for_without_a_limit_and_no_process_signalled_past_the_guard():
     """`fcntl.flock` without LOCK_NB or LOCK_SH waits for whoever holds it; `os.kill` takes 0."""
     wrong = []
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for _, file in source_files():
         if "inside" in file.parts:  # in the sandbox, with a namespace of its own
             continue
         for node in ast.walk(ast.parse(file.read_text())):

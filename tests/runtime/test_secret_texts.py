@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
-from pathlib import Path
 
 import pytest
 
-import rolecall
 from rolecall.cli.output import fail
 from rolecall.engines.served.connection import Connection, ServerError
 from rolecall.retrieval.remote import Servers
@@ -20,9 +18,9 @@ from rolecall.sandbox.base import Run, SandboxRefusedError
 from rolecall.sandbox.fusion import Fusion
 from rolecall.storage.log_file import logged
 from tests.retrieval.foreign import serving
+from tests.sources import source_files
 
 KEY = "sk-9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4"
-PACKAGE = Path(rolecall.__file__).parent
 SHOWN = 8  # letters of a key in a row that nobody can use
 SAID = {"answer", "content", "reply", "said"}  # names of what a server says
 
@@ -110,7 +108,7 @@ def test_problems_and_logs_are_without_keys_and_a_terminal_gets_no_escape_codes(
 def test_what_a_server_says_is_cut_by_excerpt_alone():
     """`content[:200]` in a message cuts a key before it can be found."""
     wrong = []
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for _, file in source_files():
         tree = ast.parse(file.read_text())
         for message in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
             for node in ast.walk(message):

@@ -12,7 +12,7 @@ import typer
 from rolecall.cli.main import app
 from rolecall.runtime import progress
 from rolecall.runtime.progress import Activity, Board
-from tests.simulate.runs_for_tests import write_run
+from tests.lab.simulate.runs_for_tests import write_run
 from tests.toy import command, relay_config, write
 
 SHORT = (

@@ -160,7 +160,7 @@ from pathlib import Path
 import asyncio
 import numpy as np
 from tests.setup import test_memory as here
-from rolecall.bench.crowd import resident_bytes
+from rolecall_lab.bench.crowd import resident_bytes
 from rolecall.runtime.memory import keep_freed_memory
 
 keep_freed_memory()  # as every run does

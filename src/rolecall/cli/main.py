@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import entry_points, version
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,6 @@ from rolecall.cli import (
     making_commands,
     planning_commands,
     playing_commands,
-    proving_commands,
     results_commands,
     serving_commands,
 )
@@ -45,10 +45,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train teams of LLM agents with reinforcement learning.",
 )
-tiny_app = typer.Typer(no_args_is_help=True, help="The small models inside the package.")
-app.add_typer(tiny_app, name="tiny")
-serve_app = typer.Typer(no_args_is_help=True, help="Servers that other systems' clients know.")
-app.add_typer(serve_app, name="serve")
+groups = {
+    "tiny": typer.Typer(no_args_is_help=True, help="The small models inside the package."),
+    "serve": typer.Typer(no_args_is_help=True, help="Servers that other systems' clients know."),
+}
 
 
 def _show_version(asked: bool) -> None:
@@ -72,7 +72,6 @@ def options(
 app.command()(playing_commands.train)
 app.command()(planning_commands.check)
 app.command()(planning_commands.plan)
-app.command()(planning_commands.simulate)
 app.command("eval")(playing_commands.evaluate)
 app.command()(playing_commands.crossplay)
 app.command()(playing_commands.collect)
@@ -80,14 +79,23 @@ app.command()(results_commands.show)
 app.command()(results_commands.compare)
 app.command("import")(making_commands.import_config)
 app.command()(making_commands.data)
-app.command()(proving_commands.prove)
-app.command()(proving_commands.reproduce)
-app.command()(proving_commands.bench)
 app.command()(machine_commands.doctor)
 app.command()(machine_commands.info)
-tiny_app.command("build")(making_commands.tiny_build)
-serve_app.command("sandbox")(serving_commands.serve_sandbox)
-serve_app.command("search")(serving_commands.serve_search)
+groups["serve"].command("sandbox")(serving_commands.serve_sandbox)
+groups["serve"].command("search")(serving_commands.serve_search)
+
+
+for group_name, group in groups.items():
+    app.add_typer(group, name=group_name)
+OWN = {*(info.name or info.callback.__name__ for info in app.registered_commands if info.callback)}
+
+
+@cache
+def add_commands_of_packages() -> None:
+    """Add the commands that installed packages declare; `tiny.build` stands in the group `tiny`."""
+    for point in sorted(entry_points(group="rolecall.commands"), key=lambda point: point.name):
+        group, _, name = point.name.rpartition(".")
+        (groups[group] if group else app).command(name)(point.load())
 
 
 def main() -> None:
@@ -95,6 +103,8 @@ def main() -> None:
     keep_freed_memory()
     try:
         arguments = with_json_value(sys.argv[1:])
+        if next((word for word in arguments if not word.startswith("-")), "") not in OWN:
+            add_commands_of_packages()
         if any(argument.startswith("--") for argument in arguments):
             from rolecall.cli.unknown_options import check_options
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rolecall.cli.arguments import Json, Overrides, Source
+from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
 from rolecall.config.errors import ConfigError
 from rolecall.runtime.interrupts import ends_at_once
@@ -80,26 +80,3 @@ def data(
     with people_on_stderr(json_file):
         typer.echo("\n".join(found.lines()))
     emit(asdict(found), json_file)
-
-
-def tiny_build(
-    source: Source,
-    overrides: Overrides = None,
-    output: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("tiny-model"),
-    also: Annotated[
-        list[str] | None, typer.Option(metavar="RECIPE|FILE", help="Another team that it plays.")
-    ] = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time to fit it.")] = 8.0,
-    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations of a team.")] = 12_000,
-    hidden: Annotated[int, typer.Option(min=8, help="Width, a multiple of 8.")] = 128,
-    layers: Annotated[int, typer.Option(min=1, help="Depth.")] = 4,
-    vocab: Annotated[int, typer.Option(min=300, help="Most tokens beside the tags.")] = 480,
-    seed: Annotated[int, typer.Option(help="Of weights and demonstrations.")] = 0,
-) -> None:
-    """Make a small model from the demonstrations that the workflows of recipes register."""
-    with ends_at_once():
-        from rolecall.cli.tiny import build_tiny
-        from rolecall.tiny.build import Size
-
-    size = Size(vocab=vocab, hidden=hidden, layers=layers, minutes=minutes, num_episodes=episodes)
-    build_tiny([source, *(also or [])], overrides or [], output=output, size=size, seed=seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,51 +45,3 @@ def plan(
     emit(found, json_file)
     if not fits(found):
         raise typer.Exit(1)
-
-
-def simulate(
-    source: SourceOrRun,
-    overrides: Overrides = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|N,N|N..N", help="8, 8,16,64, or doublings 8..1024; default: as placed."
-        ),
-    ] = None,
-    measured: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML with measured figures.")
-    ] = None,
-    mtbf_hours: Annotated[
-        float | None,
-        typer.Option(min=1e-3, max=1e12, help="Hours between two failures of one GPU."),
-    ] = None,
-    environment_s: Annotated[
-        float | None,
-        typer.Option(min=0, max=1e7, help="Seconds of tools and worlds between two turns."),
-    ] = None,
-    restart_s: Annotated[
-        float | None,
-        typer.Option(min=0, max=1e7, help="Seconds until what was lost works again."),
-    ] = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="Of the machine of a run without GPUs."),
-    ] = None,
-    json_file: Json = None,
-) -> None:
-    """Say how to split GPUs between engines and learners, what is waited for, and step times."""
-    with ends_at_once():
-        from rolecall.cli.simulate import simulate as command
-
-    with people_on_stderr(json_file):
-        found = command(
-            source,
-            overrides or [],
-            gpus=gpus,
-            measured=measured,
-            mtbf_hours=mtbf_hours,
-            environment_s=environment_s,
-            restart_s=restart_s,
-            cores=cores,
-        )
-    emit(found, json_file)

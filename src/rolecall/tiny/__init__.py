@@ -1,1 +1,1 @@
-"""Small models inside the package, and how they are made."""
+"""Small models inside the package; `rolecall_lab.tiny` builds them."""

@@ -1,0 +1,1 @@
+"""Proves, measures and reproduces what rolecall does; no training run imports it."""

@@ -1,0 +1,52 @@
+"""Measures how fast our learner trains on turns: packed, with prefixes computed once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import torch
+
+from rolecall.algorithms.grpo import Grpo
+from rolecall.config.learners import LocalLearnerConfig
+from rolecall.config.optimizer import Optimizer
+from rolecall.learners.local import LocalLearner
+from rolecall.learners.packing import pack
+from rolecall.models.language_model import LanguageModel
+from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.types import Turn
+from rolecall_lab.bench import Measure, Measured
+from rolecall_lab.bench.small_models import random_model
+from rolecall_lab.bench.update import CLIP_NORM, LEARNING_RATE, turns
+from rolecall_lab.bench.workload import TeamSize
+
+
+def set_up(size: TeamSize, folder: Path) -> Measure:
+    base = str(random_model(folder, size.model))
+    network = load_model(base, device=torch.device("cpu"), dtype=torch.float32)
+    learner = LocalLearner(
+        LanguageModel(network, load_tokenizer(base)),
+        Optimizer(lr=LEARNING_RATE, clip=CLIP_NORM),
+        total_updates=1_000_000,
+    )
+
+    def measure(run: int) -> Measured:
+        given = turns(size, run)
+        started = time.perf_counter()
+        facts = asyncio.run(_update(learner, given))
+        return Measured(1.0 / (time.perf_counter() - started), facts)
+
+    return measure
+
+
+async def _update(learner: LocalLearner, given: list[Turn]) -> dict[str, float]:
+    algorithm, budget = Grpo(), LocalLearnerConfig().tokens_per_batch
+    batches = pack(given, budget=budget, skip_zero=algorithm.skips_zero, by_agent=False)
+    [update] = await learner.update([batches], algorithm, per_agent=False)
+    said = {agent: sum(t.agent == agent for t in given) for agent in update.agent_metrics}
+    losses = {agent: found["loss"] for agent, found in update.agent_metrics.items()}
+    return {
+        "loss": sum(losses[agent] * said[agent] for agent in said) / len(given),
+        "gradient norm": update.grad_norm,
+    }

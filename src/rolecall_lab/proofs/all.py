@@ -1,0 +1,65 @@
+"""Runs proofs by name and yields their claims one by one as they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rolecall.runtime.progress import each
+from rolecall_lab.proofs import (
+    Claim,
+    bandits,
+    candidates,
+    channel_game,
+    child_tokens,
+    copied_peers,
+    dummy_agent,
+    imitated_bandit,
+    independent_bandits,
+    kl,
+    preferences,
+    replays,
+    second_moments,
+    self_play,
+    sequential,
+    team_value,
+    uneven_calls,
+    value_games,
+)
+
+PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
+    "kl": kl.claims,
+    "child_tokens": child_tokens.claims,
+    "replays": replays.claims,
+    "preferences": preferences.claims,
+    "second_moments": second_moments.claims,
+    "team_value": team_value.claims,
+    "uneven_calls": uneven_calls.claims,
+    "copied_peers": copied_peers.claims,
+    "candidates": candidates.claims,
+    "dummy_agent": dummy_agent.claims,
+    "bandits": bandits.claims,
+    "channel_game": channel_game.claims,
+    "self_play": self_play.claims,
+    "independent_bandits": independent_bandits.claims,
+    "sequential": sequential.claims,
+    "imitated_bandit": imitated_bandit.claims,
+    "value_games": value_games.claims,
+}
+
+
+def prove(names: Sequence[str] | None = None) -> Iterator[Claim]:
+    """The claims of these proofs (of all, if none is named), lazily and in a fixed order.
+
+    Raises ValueError for an unknown name, before anything is computed.
+    """
+    unknown = sorted(set(names or ()) - set(PROOFS))
+    if unknown:
+        raise ValueError(f"no proof {unknown[0]!r}; there are {', '.join(PROOFS)}")
+    chosen = [name for name in PROOFS if not names or name in names]
+    return (
+        claim
+        for number, name in enumerate(chosen, 1)
+        for claim in each(
+            PROOFS[name](), f"proof {name} ({number} of {len(chosen)})", unit="claims"
+        )
+    )

@@ -1,0 +1,98 @@
+"""Checks what counterfactual baselines say of replayed turns of the matrix game.
+
+A replay keeps what the other agent said and puts something else in a turn's place: action 0
+(`swap`), or all that the policy might have said (`marginal`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.counterfactual import Counterfactual
+from rolecall.algorithms.mappo import Mappo
+from rolecall.types import Episode, Swap
+from rolecall_lab.proofs import Claim
+from rolecall_lab.proofs.matrix_game import AGENTS, FIRST, PAYOFF, every_episode, team
+from rolecall_lab.proofs.tabular import gradient, turns_of, value
+
+DEFAULT_ACTION = 0
+DRAWS = [0] * 7 + [1] * 3  # ten replays that say each action as often as it is likely
+SWAP = Counterfactual(
+    baseline="text", text=str(DEFAULT_ACTION), replays=1, fraction=1.0, scale=False
+)
+MARGINAL = Counterfactual(baseline="same", replays=len(DRAWS), fraction=1.0, scale=False)
+
+
+async def replay(episode: Episode, swap: Swap | None) -> Episode:
+    """The episode with one other action; the game has no dice."""
+    said = [int(turn.ids[1][0]) for turn in episode.turns]
+    if swap is not None:
+        said[swap.path[0]] = DRAWS[swap.draw] if swap.text is None else int(swap.text)
+    return replace(episode, rewards={"team": float(PAYOFF[said[0], said[1]])})
+
+
+def credited(algorithm: Counterfactual, *, own_states: bool = False) -> list[Episode]:
+    """Every episode of the game with this algorithm's advantages."""
+    episodes = every_episode(own_states=own_states)
+    asyncio.run(algorithm.prepare(episodes, replay))
+    algorithm.credit(episodes)
+    return episodes
+
+
+def advantages(algorithm: Counterfactual, joint: tuple[int, int]) -> list[float]:
+    """Of both agents where this joint action was played."""
+    for episode in credited(algorithm):
+        if tuple(int(turn.ids[1][0]) for turn in episode.turns) == joint:
+            return [float(turn.advantages[0]) for turn in episode.turns]  # type: ignore[index]
+    raise AssertionError(f"{joint} is never played")
+
+
+def moments(episodes: list[Episode], algorithm: Algorithm) -> tuple[float, float]:
+    """Mean and variance over episodes of the ascent direction on agent 1's logit of action 1."""
+    turns = turns_of(episodes, FIRST)
+    found = -gradient(team(len(turns))[FIRST], turns, algorithm)[:, 1].numpy() * len(turns)
+    return float(found.mean()), float(found.var())
+
+
+def with_constant(baseline: float) -> tuple[float, float]:
+    """The moments where a critic expects the same of every episode."""
+    episodes, algorithm = every_episode(own_states=True), Mappo(whiten=False, epochs=1)
+    for agent in AGENTS:
+        value(turns_of(episodes, agent), baseline)
+    algorithm.credit(episodes)
+    return moments(episodes, algorithm)
+
+
+def claims() -> Iterator[Claim]:
+    """Single advantages, then all baselines' gradients."""
+    for algorithm, how, joint, agents, known in (
+        (SWAP, "swap to 0", (1, 1), (0, 1), -3.0),
+        (MARGINAL, "marginal", (1, 1), (0, 1), -2.1),
+        (SWAP, "swap to 0", (0, 1), (1,), 2.0),
+        (MARGINAL, "marginal", (0, 1), (1,), 1.4),
+    ):
+        found = [advantages(algorithm, joint)[agent] for agent in agents]
+        who = "both agents" if len(agents) == 2 else "agent 2"
+        yield Claim(
+            f"Matrix game, joint action {joint}: counterfactual advantage of {who}, {how}.",
+            f"{known:g}",
+            ", ".join(f"{a:.6g}" for a in found),
+            all(abs(a - known) < 1e-6 for a in found),
+        )
+    gradients = {
+        "none": (with_constant(0.0), 0.520),
+        "constant .75": (with_constant(0.75), 0.339),
+        "marginal": (moments(credited(MARGINAL, own_states=True), MARGINAL), 0.416),
+        "swap": (moments(credited(SWAP, own_states=True), SWAP), 0.797),
+    }
+    for baseline, ((mean, variance), known) in gradients.items():
+        yield Claim(
+            f"Matrix game, baseline {baseline}: mean and variance of the gradient on agent 1's "
+            "logit over every episode.",
+            f"0.105 and {known:.3f}",
+            f"{mean:.6f} and {variance:.6f}",
+            abs(mean - 0.105) < 1e-6 and round(variance, 3) == known,
+        )

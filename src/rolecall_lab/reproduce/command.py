@@ -1,0 +1,219 @@
+"""`rolecall reproduce`: trains what a paper trained, and shows ours beside what it published."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.markdown import Markdown
+from rich.table import Table
+
+from rolecall.cli.evaluate import evaluate
+from rolecall.cli.one_run import make_room
+from rolecall.cli.plan import machine_of
+from rolecall.cli.train import train
+from rolecall.config.errors import ConfigError
+from rolecall.config.load import load
+from rolecall.config.registry import nearest
+from rolecall.interfaces.environment import ENDLESS
+from rolecall.runtime.consoles import PlainConsole
+from rolecall.runtime.progress import Activity, activity
+from rolecall.setup.open import open_parts
+from rolecall.setup.plan import load_plan
+from rolecall.setup.room import check_room
+from rolecall.storage import run_folder
+from rolecall.storage.run_folder import RunFolder
+from rolecall_lab.proofs.all import prove
+from rolecall_lab.proofs.claims import show_claims
+from rolecall_lab.reproduce import drmas, figures
+from rolecall_lab.reproduce.found import MOST_SEEDS, RunFound
+from rolecall_lab.reproduce.papers import PAPERS
+from rolecall_lab.reproduce.report import report
+from rolecall_lab.reproduce.settings import Setting
+
+console = PlainConsole()
+TABLES, FIGURES = (1, 2, 3), (1, 3, 4)
+DRMAS = "drmas"
+Found = dict[str, list[RunFound]]
+
+
+def reproduce_claims(paper: str) -> list[dict[str, Any]]:
+    """The result of another paper on its game. Raises ConfigError for one that is not listed."""
+    if paper not in PAPERS:
+        raise ConfigError(f"no paper {paper!r}; {nearest(paper, [DRMAS, *PAPERS])}")
+    listed = PAPERS[paper]
+    console.print(f"{listed.title} (arXiv {listed.arxiv}), as in `rolecall prove {listed.proof}`",
+                  highlight=False, soft_wrap=True)  # fmt: skip
+    return show_claims(prove([listed.proof]))
+
+
+def reproduce_drmas(
+    overrides: list[str],
+    *,
+    tables: Sequence[int],
+    shown: Sequence[int],
+    size: drmas.Size,
+    seeds: int,
+    output: Path | None,
+    only_check: bool,
+    gpus: int | None,
+    memory_gb: float | None,
+) -> dict[str, Any]:
+    """Write the configs, check all of them, train and evaluate what is not done yet, and report.
+
+    `tables`, `shown`: numbers of tables and of figures, all if neither is given. `gpus` of
+    `memory_gb` stand for this machine's devices, which needs `only_check`. Raises ConfigError with
+    all that does not fit before anything is trained.
+    """
+    parts = _parts(tables, shown, size)
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise ConfigError(f"--seeds {seeds}: write 1 to {MOST_SEEDS}")
+    if (gpus or memory_gb) and not only_check:
+        raise ConfigError("--gpus and --memory name another machine; add --check")
+    top = output or Path("reproduced") / f"drmas-{size}"
+    settings = {s.name: s for of in parts.values() for s in of}
+    files = {name: top / "configs" / f"{name}.yaml" for name in settings}
+    with activity("checking configs", total=len(settings)) as now:
+        _prepare(settings, files, overrides, now, gpus=gpus, memory_gb=memory_gb)
+    if only_check:
+        return {"configs": {name: str(file) for name, file in files.items()}}
+    found: Found = {}
+    runs = [
+        (seed, name)
+        for seed in range(seeds)
+        for name, setting in settings.items()
+        if setting.algorithm != "untrained" or not seed
+    ]
+    with activity("runs of the paper", total=len(runs)) as now:
+        for seed, name in runs:
+            one = _run(settings[name], files[name], top / "runs" / name, overrides, seed=seed)
+            found.setdefault(name, []).append(one)
+            _write(top, parts, found, newest=name)
+            now.done += 1
+    console.print(Markdown((top / "report.md").read_text()))
+    console.print(f"Wrote {top}: report.md, results.json, configs, runs", soft_wrap=True)
+    return _plain(found)
+
+
+def _parts(
+    tables: Sequence[int], shown: Sequence[int], size: drmas.Size
+) -> dict[tuple[str, int], list[Setting]]:
+    """What is asked for, with the settings of each. Raises ConfigError for what there is not."""
+    for name, numbers, known in (("table", tables, TABLES), ("figure", shown, FIGURES)):
+        for number in numbers:
+            if number not in known:
+                raise ConfigError(
+                    f"--{name} {number}: there are {', '.join(map(str, known))} to reproduce"
+                )
+    if not tables and not shown:
+        tables, shown = TABLES, FIGURES
+    found = {("table", number): drmas.table(number, size) for number in tables}
+    return found | {("figure", number): drmas.figure(number, size) for number in shown}
+
+
+def _prepare(
+    settings: dict[str, Setting],
+    files: dict[str, Path],
+    overrides: list[str],
+    now: Activity,
+    *,
+    gpus: int | None,
+    memory_gb: float | None,
+) -> None:
+    """Write each config and check its rows and its memory. Raises ConfigError with all problems."""
+    table = Table("setting", "steps", "tasks", "held-out tasks", title="What is trained")
+    problems: dict[str, list[str]] = {}
+    for name, setting in settings.items():
+        _write_config(setting, files[name], setting.config)
+        now.done += 1
+        try:
+            plan = load_plan(files[name], overrides)
+            config = plan.config
+            check_room(config, None if gpus is None and memory_gb is None else
+                       machine_of(config, gpus=gpus, memory_gb=memory_gb))  # fmt: skip
+            tasks = open_parts(plan).tasks
+        except ConfigError as error:
+            for line in error.problems:  # alike in several configs: told once, without the place
+                told = re.sub(rf"^{re.escape(str(files[name]))}(:\d+)?: ", "", line)
+                problems.setdefault(told, []).append(name)
+            continue
+        number = len(tasks.sampler.train)
+        steps = config.trainer.steps
+        given = any(override.startswith("trainer.steps=") for override in overrides)
+        if setting.epochs and not given and number < ENDLESS:
+            steps = max(1, setting.epochs * number // config.rollout.groups)
+            changed = {**setting.config["trainer"], "steps": steps}
+            _write_config(setting, files[name], {**setting.config, "trainer": changed})
+        trained = "" if setting.algorithm == "untrained" else str(steps)
+        table.add_row(name, trained, "without end" if number >= ENDLESS else str(number),
+                      str(len(tasks.test)))  # fmt: skip
+    if table.rows:
+        console.print(table)
+    if problems:
+        raise ConfigError(*(f"{line} ({_some(names)})" for line, names in problems.items()))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"in {names[0]}{more}"
+
+
+def _write_config(setting: Setting, file: Path, config: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(config, sort_keys=False, width=100)
+    run_folder.write_aside(file, f"# Dr. MAS (2602.08847): {setting.told}.\n{text}")
+
+
+def _run(
+    setting: Setting, config: Path, folder: Path, overrides: list[str], *, seed: int
+) -> RunFound:
+    """Train and evaluate one setting with one seed, or take what is there already."""
+    tasks = load(config, overrides).evaluation.tasks
+    asked = [f"evaluation.tasks={tasks}"]
+    if setting.algorithm == "untrained":
+        output = folder / "evaluated"
+        kept = output / "evaluation-000000.json"
+        found = _kept(kept, overrides) or evaluate(
+            str(config), overrides, checkpoint_name="latest", output=output
+        )
+        return RunFound.of(seed, found, [])
+    run = RunFolder(folder / f"seed-{seed}")
+    given = [*overrides, f"trainer.seed={seed}", "evaluation.tasks=0"]
+    summary = train(str(config), given, output=run.path, resume=False)
+    make_room()
+    kept = run.evaluated / f"evaluation-{summary['steps']:06d}.json"
+    found = _kept(kept, asked) or evaluate(str(run.path), asked, checkpoint_name="latest")
+    make_room()
+    return RunFound.of(seed, found, (r for r in run.read_metrics() if r["kind"] == "step"))
+
+
+def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:
+    """The evaluation that an earlier command has finished, made as this one would be."""
+    if not file.is_file():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found if found["overrides"] == overrides else None
+
+
+def _write(
+    top: Path, parts: dict[tuple[str, int], list[Setting]], found: Found, *, newest: str
+) -> None:
+    """What is there so far, so that a command that is stopped leaves it.
+
+    Of the figures those that show the newest run; the others are as they were.
+    """
+    told = [report(kind, number, of, found) for (kind, number), of in parts.items()]
+    for (kind, number), of in parts.items():
+        if kind == "figure" and any(setting.name == newest for setting in of):
+            figures.draw(number, of, found, top / f"figure-{number}.png")
+    run_folder.write_aside(top / "report.md", "\n\n".join(told) + "\n")
+    run_folder.write_aside(top / "results.json", json.dumps(_plain(found), indent=2) + "\n")
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    return {name: [asdict(run) for run in runs] for name, runs in found.items()}

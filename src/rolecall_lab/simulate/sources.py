@@ -1,0 +1,185 @@
+"""Makes what is simulated from what there is: a run's folder, or a config with measured figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.engines import LocalEngineConfig
+from rolecall.config.errors import ConfigError
+from rolecall.config.learners import RankedLearnerConfig
+from rolecall.config.load import load
+from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
+from rolecall.storage.run_folder import RunFolder
+from rolecall_lab.simulate.calibration import calibrate, steady
+from rolecall_lab.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, line
+from rolecall_lab.simulate.measured import Measured
+from rolecall_lab.simulate.records import MeasuredStep, read_steps
+from rolecall_lab.simulate.run import Placement, Simulation
+from rolecall_lab.simulate.workload import SimulatedGroup, Workload, limited
+
+CUT = 0.01  # of an agent's answers, from which it matters that a limit had cut them
+
+
+@dataclass(slots=True)
+class Simulated:
+    """A run to simulate."""
+
+    workload: Workload
+    costs: Costs
+    placement: Placement
+    """Of the config."""
+    measured_step_s: float | None = None
+    """Median of the run's steady steps, as it was."""
+    simulated_step_s: float | None = None
+    """The same of the same episodes, simulated."""
+
+
+def of_run(
+    folder: RunFolder, overrides: list[str], *, environment_s: float, cores: int | None
+) -> Simulated:
+    """A run's lengths and times, at the sizes that overrides give it. Raises ConfigError.
+
+    `cores`: of the machine that it ran on, where it had no GPU; by default of this one.
+    """
+    was, config = load(folder.config), load(folder.config, overrides)
+    steps = read_steps(folder)
+    placement = placement_of(was)
+    shared = Cores(float(cores or os.cpu_count() or 1)) if on_cpu(was) else Cores()
+    known = with_config(
+        Costs(EngineCosts(line(0.0, 0.0)), LearnerCosts(0.0), environment_s=environment_s), was
+    )
+    costs = calibrate(steps, known, placement, concurrency=was.rollout.concurrency)
+    again = Simulation(
+        [step.groups for step in steps], costs, placement, concurrency=was.rollout.concurrency
+    ).run()
+    middle = {step.number for step in steady(steps, placement.staleness)}
+    chosen = [place for place, step in enumerate(steps) if step.number in middle]
+    groups = limited([g for step in steps for g in step.groups], limits(was, config, steps))
+    return Simulated(
+        workload_of(config, groups),
+        with_config(as_alone(costs, placement, shared), config),
+        placement_of(config),
+        measured_step_s=sum(steps[place].step_s for place in chosen) / len(chosen),
+        simulated_step_s=sum(again.steps[place].step_s for place in chosen) / len(chosen),
+    )
+
+
+def of_figures(config: Config, measured: Measured, folder: RunFolder | None) -> Simulated:
+    """Measured figures, with the lengths of a run where there is one. Raises ConfigError."""
+    if folder is None:
+        groups: Sequence[SimulatedGroup] = measured.episodes.groups(
+            config.rollout.group_size, seed=config.trainer.seed
+        )
+    else:
+        groups = [group for step in read_steps(folder) for group in step.groups]
+    costs = replace(measured.costs, save_every=config.trainer.save_every)
+    return Simulated(workload_of(config, groups), costs, placement_of(config))
+
+
+def workload_of(config: Config, groups: Sequence[SimulatedGroup]) -> Workload:
+    rollout = config.rollout
+    return Workload(
+        groups, rollout.groups, rollout.group_size, rollout.concurrency, config.trainer.seed
+    )
+
+
+def placement_of(config: Config) -> Placement:
+    """Where a config places what."""
+    engines = max(
+        getattr(config.engine_of(name), "replicas", 1) if config.is_replicated(name) else 1
+        for name in config.policies
+    )
+    sections = [config.learner_of(name) for name in config.trained]
+    ranks = max((s.ranks for s in sections if isinstance(s, RankedLearnerConfig)), default=1)
+    alone = not isinstance(config.cluster, RayClusterConfig) and engines == ranks == 1
+    staleness = config.trainer.max_staleness
+    return Placement(engines, ranks, together=alone and not staleness, staleness=staleness)
+
+
+def with_config(costs: Costs, config: Config) -> Costs:
+    """The costs with what a config says of batches, GPUs and checkpoints."""
+    sections = [config.engine_of(name) for name in sorted(config.policies)]
+    limits = [
+        section.max_sequences
+        for section in sections
+        if isinstance(section, LocalEngineConfig | VllmEngineConfig)
+    ]
+    learners = [config.learner_of(name) for name in config.trained]
+    return replace(
+        costs,
+        engine=replace(
+            costs.engine, gpus=gpus_of(config), max_rows=min(limits, default=256) * len(sections)
+        ),
+        learner=replace(
+            costs.learner, batch_tokens=min((s.tokens_per_batch for s in learners), default=4096)
+        ),
+        save_every=config.trainer.save_every,
+    )
+
+
+def gpus_of(config: Config) -> int:
+    """GPUs of an engine for all policies: vLLM has one for each base and each whole policy."""
+    kinds: dict[tuple[str, ...], int] = {}
+    for name, policy in config.policies.items():
+        section = config.engine_of(name)
+        if isinstance(section, VllmEngineConfig):
+            own = "" if policy.adapter else name
+            kinds[(repr(section), policy.base, own)] = section.tensor_parallel
+    return sum(kinds.values()) or 1
+
+
+def limits(was: Config, config: Config, steps: Sequence[MeasuredStep]) -> dict[str, int]:
+    """The agents' `max_tokens`, where they are less than they were.
+
+    Raises ConfigError where they are more, and answers were cut: nobody knows their lengths.
+    """
+    found: dict[str, int] = {}
+    for name, agent in config.team.items():
+        before = was.team[name].sampling.max_tokens if name in was.team else 0
+        most = agent.sampling.max_tokens
+        if most < before:
+            found[name] = most
+        elif most > before:
+            said = [t.tokens for s in steps for g in s.groups for e in g for t in e.turns
+                    if t.agent == name]  # fmt: skip
+            cut = sum(tokens >= before for tokens in said)
+            if cut > CUT * len(said):
+                raise ConfigError(
+                    f"team.{name}.sampling.max_tokens: {cut / len(said):.0%} of the run's answers "
+                    f"were cut at {before}, so nobody knows how long they are at {most}; train "
+                    "some steps with it"
+                )
+    return found
+
+
+def on_cpu(config: Config) -> bool:
+    """Whether a run's processes share cores; `auto` is taken as this machine would."""
+    device = config.learner.device
+    return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+
+
+def as_alone(costs: Costs, placement: Placement, cores: Cores) -> Costs:
+    """What was measured while processes shared cores, as it is where each has one."""
+    both = placement.engines + placement.ranks
+    sampling = cores.slowdown(both if placement.staleness else placement.engines)
+    training = cores.slowdown(both if placement.staleness else placement.ranks)
+    engine, learner = costs.engine, costs.learner
+    return replace(
+        costs,
+        cores=cores,
+        engine=replace(
+            engine,
+            passes=tuple((rows, seconds / sampling) for rows, seconds in engine.passes),
+            prompt_token_s=engine.prompt_token_s / sampling,
+            episode_s=engine.episode_s / sampling,
+        ),
+        learner=replace(
+            learner, token_s=learner.token_s / training, fixed_s=learner.fixed_s / training
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Builds the small models that the package holds."""

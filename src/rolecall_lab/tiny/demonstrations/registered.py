@@ -1,0 +1,79 @@
+"""Lists which demonstrations belong to which workflow, by the workflow's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rolecall.rollout.episodes import RolloutContext
+from rolecall.types import Task
+from rolecall_lab.tiny.demonstrations import (
+    code,
+    data_science,
+    debate,
+    kuhn,
+    mathchat,
+    maths,
+    search,
+    tool_use,
+)
+from rolecall_lab.tiny.demonstrations.scene import Drill, Scene, drills
+
+PYTHON = ("```python", "```")
+OUTPUT = ("<output>", "</output>")
+BOXED = "\\boxed{"
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """What a small model is taught, so that it can take part in a workflow."""
+
+    say: Callable[[Scene], str]  # what a role says in a scene
+    drills: Callable[[Sequence[Task], int], list[Drill]] | None = None  # the skill without the talk
+    tags: tuple[str, ...] = ()  # texts that the model's tokenizer keeps whole
+
+
+# A workflow of your own is added here by its name before `rolecall_lab.tiny.build.build` is called.
+BY_WORKFLOW: dict[str, Demonstrations] = {
+    "coder_tester": Demonstrations(
+        code.coder_tester, code.drills, tags=("<tests>", "</tests>", *PYTHON)
+    ),
+    "data_science": Demonstrations(
+        data_science.data_science, tags=(*data_science.LINES, *PYTHON, *OUTPUT)
+    ),
+    "debate": Demonstrations(debate.debate, debate.drills, tags=("<winner>", "</winner>")),
+    "mathchat": Demonstrations(mathchat.mathchat, drills, tags=(*PYTHON, BOXED, *OUTPUT)),
+    "multi_turn": Demonstrations(search.search_alone, search.drills),
+    "planner_workers": Demonstrations(tool_use.planner_workers, tags=tool_use.TAGS),
+    "search_team": Demonstrations(
+        search.search_team,
+        search.drills,
+        tags=(
+            *("<verify>", "</verify>", "<search>", "</search>", "<answer>", "</answer>"),
+            *("<information>", "</information>", "[verifier]", "[searcher]", *search.NAMES),
+        ),
+    ),
+    "self_play": Demonstrations(kuhn.self_play),
+    "single": Demonstrations(maths.solver_verifier, drills, tags=(BOXED,)),
+    "solver_verifier": Demonstrations(
+        maths.solver_verifier,
+        drills,
+        tags=("<verify>", "</verify>", BOXED, "[solver]", "[verifier]"),
+    ),
+}
+
+
+WITH_TOOLS: dict[str, Demonstrations] = {  # where an agent of the team has tools
+    "single": Demonstrations(tool_use.priced, tags=tool_use.TAGS),
+}
+
+
+def of_team(context: RolloutContext) -> Demonstrations:
+    """Those of its workflow. Raises ValueError with the names that there are."""
+    name, tools = context.workflow.name, any(a.tools for a in context.agents.values())
+    if tools and name in WITH_TOOLS:
+        return WITH_TOOLS[name]
+    if name not in BY_WORKFLOW:
+        known = ", ".join(sorted(BY_WORKFLOW))
+        raise ValueError(f"workflow {name!r} has no demonstrations to learn from; {known} have")
+    return BY_WORKFLOW[name]

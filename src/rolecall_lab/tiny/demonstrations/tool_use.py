@@ -1,0 +1,80 @@
+"""Demonstrates orders priced with tools, by one agent or by a planner and its workers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rolecall.environments.tool_use.generated import GOODS, TOWNS
+from rolecall_lab.tiny.demonstrations.scene import Scene
+
+BUYER = {"looks_up": 55, "guesses": 45}
+PLANNER = {"hands_out": 55, "guesses": 45}
+SUMS = {"calculates": 60, "guesses": 40}
+ANSWER = {"tagged": 75, "plain": 25}
+ORDERED = re.compile(r"(\d+) x (\w+)")
+COSTS = re.compile(r"A (\w+) costs (\d+) coins")
+REPORTED = re.compile(r"\[worker_\d\]\s*(?:<answer>|It is )(\d+)")
+RESULT = re.compile(r"<tool_response>\s*(\d+)\s*</tool_response>")
+TAGS = (
+    *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    *("<subtask>", "</subtask>", "<answer>", "</answer>", "[worker_1]", "[worker_2]"),
+    *('{"name": "lookup", "arguments": {"name": "', '"}}'),
+    *('{"name": "calculator", "arguments": {"expression": "', *GOODS, *TOWNS),
+)
+
+
+def priced(scene: Scene) -> str:
+    """An agent that looks prices up, calculates and answers. Raises ValueError for other tasks."""
+    if "expression" not in scene.task.info:
+        raise ValueError(f"task {scene.task.id} is no order to be priced")
+    orders = ORDERED.findall(_asked(scene))
+    if done := RESULT.findall(scene.shown):
+        return _told(scene, done[-1])
+    prices = dict(COSTS.findall(scene.shown))
+    if not prices:
+        if scene.habit(BUYER) == "guesses":
+            return _guess(scene)
+        return "\n".join(_call("lookup", name=thing) for _, thing in orders)
+    return _sum(scene, [f"{number}*{prices[thing]}" for number, thing in orders])
+
+
+def planner_workers(scene: Scene) -> str:
+    """A planner hands each part of an order to a worker and adds up what they report."""
+    if scene.role == "worker":
+        return priced(scene)
+    if done := RESULT.findall(scene.shown):
+        return _told(scene, done[-1])
+    orders = ORDERED.findall(_asked(scene))
+    reported = REPORTED.findall(scene.shown)
+    if "<|assistant|><subtask>" not in scene.shown:
+        if scene.habit(PLANNER) == "guesses":
+            return _guess(scene)
+        return "\n".join(f"<subtask>{number} x {thing}</subtask>" for number, thing in orders)
+    if len(reported) < len(orders):
+        return _guess(scene)
+    return _told(scene, reported[0]) if len(orders) == 1 else _sum(scene, reported)
+
+
+def _asked(scene: Scene) -> str:
+    """The first message to the agent: the whole order, or the part that a worker was given."""
+    return scene.shown.split("<|user|>")[1].split("<|end|>")[0]
+
+
+def _sum(scene: Scene, parts: list[str]) -> str:
+    if scene.habit(SUMS) == "guesses":
+        return _guess(scene)
+    return _call("calculator", expression="+".join(parts))
+
+
+def _call(tool: str, **arguments: str) -> str:
+    written = json.dumps({"name": tool, "arguments": arguments})
+    return f"<tool_call>{written}</tool_call>"
+
+
+def _told(scene: Scene, value: str) -> str:
+    return f"<answer>{value}</answer>" if scene.habit(ANSWER) == "tagged" else f"It is {value}."
+
+
+def _guess(scene: Scene) -> str:
+    return f"<answer>{scene.random.randint(100, 2000)}</answer>"
