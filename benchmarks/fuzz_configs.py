@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load, recipe_names
+from rolecall.core.errors import ConfigError
 
 SMALL = (
     "trainer.steps=1", "rollout.groups=2", "rollout.group_size=2", "evaluation.tasks=1",

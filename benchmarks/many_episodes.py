@@ -25,15 +25,15 @@ from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import SharedEngine
 from rolecall.cluster.workers import Workers
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.interfaces.engine import Completion, Engine, Request
-from rolecall.interfaces.publisher import FileEngine
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.types import Floats, Ids, Task
 from rolecall.rewards.correct import correct
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, RolloutContext
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import Journal
-from rolecall.types import Floats, Ids, Task
 from rolecall_lab.bench.conductor_ids import PROMPT, SAID, Tellers, three_turns
 from rolecall_lab.bench.crowd import TURNS, Crowd, resident_bytes
 

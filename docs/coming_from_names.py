@@ -20,22 +20,22 @@ MRLM: Names = [
     ("mrlm info", ["rolecall info"], ""),
     (
         "Message, MessageRole",
-        ["rolecall.types:Message"],
+        ["rolecall.core.types:Message"],
         "role is a text: system, user, assistant, tool",
     ),
     (
         "Observation",
-        ["rolecall.interfaces.environment:Observation"],
+        ["rolecall.core.interfaces.environment:Observation"],
         "text, key, reward, team, done, info",
     ),
     (
         "Reward",
-        ["rolecall.types:Turn", "rolecall.types:Episode"],
+        ["rolecall.core.types:Turn", "rolecall.core.types:Episode"],
         "numbers in `Turn.rewards` by name and in `Episode.rewards` by agent",
     ),
     (
         "RolloutBatch, RolloutBuffer",
-        ["rolecall.rollout.episodes:Rollout", "rolecall.types:Batch"],
+        ["rolecall.rollout.episodes:Rollout", "rolecall.core.types:Batch"],
         "what a step collected; what it is packed into",
     ),
     (
@@ -50,7 +50,7 @@ MRLM: Names = [
     ),
     (
         "SimulatedEnvironment",
-        ["rolecall.interfaces.environment:World"],
+        ["rolecall.core.interfaces.environment:World"],
         "step(agent, action) and score(episode), both async",
     ),
     ("EnvironmentMode", ["team.NAME.trainable"], "what is trained is said of an agent"),
@@ -145,7 +145,7 @@ DRMAS: Names = [
     ),
     ("agent_system/agent/orchestra/search", ["rolecall.workflows.search_team:search_team"], ""),
     ("group_by_agent_id", ["rolecall.algorithms.drmas:DrMas"], "algorithm: drmas"),
-    ("DataProto", ["rolecall.types:Batch"], "packed, without padding"),
+    ("DataProto", ["rolecall.core.types:Batch"], "packed, without padding"),
 ]
 MARTI: Names = [
     (
@@ -170,7 +170,7 @@ MARTI: Names = [
     ),
     (
         "processor_func_path, reward_alloc",
-        ["rolecall.types:Turn"],
+        ["rolecall.core.types:Turn"],
         "a workflow writes `turn.rewards`",
     ),
     ("tool_manager", ["rolecall.tools.use:ToolUse"], "team.NAME.tools says what an agent may call"),
@@ -229,7 +229,11 @@ OTHERS: dict[str, Names] = {
         ),
         ("max_async_level", ["trainer.max_staleness"], ""),
         ("rollouts_per_example", ["rollout.group_size"], ""),
-        ("verifiers environments", ["rolecall.interfaces.environment:World"], "write one of ours"),
+        (
+            "verifiers environments",
+            ["rolecall.core.interfaces.environment:World"],
+            "write one of ours",
+        ),
         ("importance sampling", ["algorithm.correction"], ""),
     ],
 }

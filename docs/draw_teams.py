@@ -19,17 +19,17 @@ from matplotlib.figure import Figure
 
 from rolecall.agents.agent import Agent, Policy
 from rolecall.config.registry import BUILT_IN, resolve
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games.environment import GameWorld
 from rolecall.environments.games.kuhn import Kuhn
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse
-from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.graph import Sees
 
 sys.path.insert(0, str(Path(__file__).parent))

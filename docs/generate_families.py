@@ -15,8 +15,8 @@ from rolecall.agents.chat_template import encode, prompt_ids  # noqa: E402
 from rolecall.agents.tool_form import tool_form  # noqa: E402
 from rolecall.agents.turn_form import turn_form  # noqa: E402
 from rolecall.agents.written_turn import write_ids, write_turn  # noqa: E402
+from rolecall.core.types import Message  # noqa: E402
 from rolecall.models.tokenizers import PROBES  # noqa: E402
-from rolecall.types import Message  # noqa: E402
 from tests.real.models import CASES, OWN, Case, _load  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"

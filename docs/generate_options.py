@@ -15,9 +15,9 @@ from pydantic_core import PydanticUndefined
 
 from rolecall.agents import parsers
 from rolecall.config import registry
+from rolecall.core.interfaces.environment import Observation
+from rolecall.core.types import Episode, Message, Task, Turn
 from rolecall.environments.math import rows
-from rolecall.interfaces.environment import Observation
-from rolecall.types import Episode, Message, Task, Turn
 from rolecall.workflows.base import Workflow
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -8,11 +8,11 @@ import asyncio
 import numpy as np
 import torch
 
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.types import Floats, Ids
 from rolecall.engines.parts import EngineParts
-from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.models.attention.layouts import Rows
 from rolecall.runtime.call_tree import waiting
-from rolecall.types import Floats, Ids
 
 
 class PlainEngine(Engine):

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.core.interfaces.algorithm import Objective, Outputs
+from rolecall.core.interfaces.learner import Annotation, Learner, Update
+from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.packing import pack
 from rolecall.learners.parts import LearnerParts
 from rolecall.models.attention.layouts import Rows, layout_of
-from rolecall.types import Batch, Floats, Ids, Turn
 
 
 class PlainLearner(Learner):

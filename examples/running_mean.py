@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from rolecall import Algorithm, Episode
+from rolecall.core.types import spread
 from rolecall.critics.parts import CriticParts
-from rolecall.types import spread
 
 
 class Scores:

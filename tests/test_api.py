@@ -11,9 +11,8 @@ import pytest
 import rolecall
 from rolecall import api
 from rolecall.cli import train as command
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.errors import StoppedError
+from rolecall.core.errors import ConfigError, StoppedError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.toy import relay_config, write

@@ -11,10 +11,10 @@ import pytest
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
 from rolecall.agents.spoken_text import opened_thought
+from rolecall.core.tags import find_tag, thinking, visible
+from rolecall.core.types import Message
 from rolecall.grading.math.answers import extract
 from rolecall.models.loading import load_tokenizer
-from rolecall.tags import find_tag, thinking, visible
-from rolecall.types import Message
 from tests.toy import agent, turn
 
 QWEN3_LIKE = (

@@ -14,8 +14,9 @@ import pytest
 from rolecall.agents.agent import Policy
 from rolecall.cli.collect import stored
 from rolecall.config.collecting import CollectConfig
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Message, Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.data_set import COLUMNS, WHAT_NEXT, rows_of
 from rolecall.rollout.offline_data import demonstrations, fingerprint, preferences
@@ -23,7 +24,6 @@ from rolecall.rows.files import read_rows
 from rolecall.rows.writing import write_rows
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
-from rolecall.types import Message, Task
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, command, episode, relay_config, solo_config, turn, write
 

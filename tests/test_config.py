@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import RENAMED, ConfigError
+from rolecall.config.errors import RENAMED
 from rolecall.config.load import find, load, recipe_names
 from rolecall.config.registry import BUILT_IN, resolve
+from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.setup.validate_options import check_coach

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import explain
 from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.config.section import Section
+from rolecall.core.errors import ConfigError
 from rolecall.setup.plan import load_plan
 from tests.toy import relay_config, write
 

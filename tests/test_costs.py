@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.monitor.terminal import show_evaluation
 from rolecall.rollout.costs import Costs
 from rolecall.runtime.consoles import PlainConsole

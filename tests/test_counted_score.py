@@ -10,8 +10,9 @@ from rolecall.agents.agent import Policy
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
 from rolecall.config.schema import CurriculumConfig
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
 from rolecall.monitor import metrics
 from rolecall.monitor.paired_tasks import paired
@@ -24,7 +25,6 @@ from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
 from rolecall.storage.run_folder import RunFolder
-from rolecall.types import Episode, Task
 from rolecall.workflows.base import workflow
 from tests.toy import agent, crew_config, write
 

@@ -11,12 +11,12 @@ import pytest
 
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.scoring import Score, summarise
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.training.crossplay import TEAM, Scores, matrices, seated, teams_of
-from rolecall.types import Episode, Task
 from tests.conftest import make_model
 from tests.toy import algorithm_cases, command, relay_config, solo_config, write
 

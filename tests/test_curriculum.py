@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rolecall.config.schema import CurriculumConfig
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.curriculum import PassRates
-from rolecall.types import Episode, Task
 
 
 def rates(*, lag: int = 0, **options) -> PassRates:

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.api import train
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.episodes import Rollout
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
 from rolecall.training.collector import Collector
-from rolecall.types import Episode, Task
 from tests.toy import Letters, LettersWorld, relay_config
 
 HERE = Path(__file__).resolve()

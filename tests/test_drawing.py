@@ -9,17 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.schema import CurriculumConfig
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.types import Episode, Task
 from rolecall.environments.mixed import Labelled, Mixture
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.task_sampler import Shares, TaskSampler, drawn, rounded, weighted
 from rolecall.rows.sources import LazyTasks
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.types import Episode, Task
 from tests import toy
 from tests.toy import solo_config, write
 

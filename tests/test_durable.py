@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.interfaces.learner import DivergedError
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.learner import DivergedError
 from rolecall.learners.local import LocalLearner
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 
+from rolecall.core.types import CoachNote, Message, Task, Turn, Utility
 from rolecall.rollout.collection import Collection
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
-from rolecall.types import CoachNote, Message, Task, Turn, Utility
 from tests.toy import episode, turn
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode, Task
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import compare
 from rolecall.rollout.evaluation import Around, evaluate
@@ -21,7 +22,6 @@ from rolecall.rollout.scoring import summarise
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.types import Episode, Task
 from tests.toy import Letters, command, episode, solo_config, write
 
 HERE = Path(__file__).resolve()

@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from rolecall.config.evaluation import EvaluationConfig
+from rolecall.core.types import Task
 from rolecall.rollout.held_out import held_out
 from rolecall.rollout.scoring import over_tasks, pass_at_k, summarise
-from rolecall.types import Task
 from tests.toy import episode
 
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from rolecall.config.load import load
+from rolecall.core.interfaces.publisher import PublishError
 from rolecall.critics.joint import JointCritic
-from rolecall.interfaces.publisher import PublishError
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load
+from rolecall.core.errors import ConfigError
 from tests.toy import relay_config, write
 
 

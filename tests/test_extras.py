@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rolecall.config.errors import ConfigError
-from rolecall.optional import needs, optional
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import needs, optional
 
 # Hides packages from a process, as if they were not installed.
 HIDE = """if True:
@@ -108,5 +108,5 @@ def test_what_needs_an_extra_says_so_when_it_is_made(code, package, extra):
     ended = without([package], f"    {code}\n")
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
-    assert last.startswith("rolecall.config.errors.ConfigError: ")
+    assert last.startswith("rolecall.core.errors.ConfigError: ")
     assert f"is not installed: pip install 'rolecall[{extra}]'" in last

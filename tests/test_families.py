@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
+from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.types import Turn
 from rolecall.engines.local import LocalEngine
-from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.activations import recomputed
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack
@@ -23,7 +24,6 @@ from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.types import Turn
 from tests.families import APART, CASES, FULL, RULED, TOKENIZER, loaded, make
 from tests.toy import CPU, turn
 

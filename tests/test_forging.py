@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
-from rolecall.interfaces.tool import Tool
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.types import Message
 from rolecall.tools.calls import Call, answers
 from rolecall.tools.use import ToolUse
-from rolecall.types import Message
 from tests.layouts import LAYOUTS, tokenizer_of
 from tests.toy import agent
 

@@ -16,10 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 from rolecall.cli import doctor
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.interfaces.engine import Completion, Request, Sampling
 from rolecall.engines import cuda_graphs
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.scheduler import Scheduler
-from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
 from rolecall.models.attention import flex, flex_proof

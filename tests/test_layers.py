@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -14,7 +15,7 @@ drawing = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(drawing)
 
 # What a person writes for a team of their own, and what it must work without.
-WRITTEN = ("agents", "environments", "grading", "interfaces", "rewards", "tools", "workflows")
+WRITTEN = ("agents", "core", "environments", "grading", "rewards", "tools", "workflows")
 TRAINS = ("models", "engines", "learners", "critics", "training", "setup", "storage", "cli", "api")
 
 
@@ -58,3 +59,10 @@ def test_the_picture_is_of_this_code():
         if (drawing.ROOT / room).is_dir():
             assert f">{files.count(room)} files</text>" in text
     assert text.count("<text") == 2 * len({*files})
+
+
+@pytest.mark.parametrize("name", ["types", "errors", "interfaces.engine"])
+def test_an_old_path_says_where_its_contents_are_now(name):
+    first = name.partition(".")[0]
+    with pytest.raises(ImportError, match=f"^rolecall.{first} is now rolecall.core.{first}$"):
+        importlib.import_module(f"rolecall.{name}")

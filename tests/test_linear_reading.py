@@ -14,6 +14,8 @@ from contextlib import suppress
 
 import pytest
 
+from rolecall.core.tags import code_of, find_tag, thinking, visible
+from rolecall.core.types import Turn
 from rolecall.environments.games.environment import BRACKETS
 from rolecall.environments.llm.environment import SCORE
 from rolecall.environments.tool_use.environment import same_answer
@@ -25,9 +27,7 @@ from rolecall.grading.tabular import canonical
 from rolecall.retrieval.rendering import TAG
 from rolecall.rewards import mrlm, mrlm_debate
 from rolecall.rewards.coach import arithmetic, reading
-from rolecall.tags import code_of, find_tag, thinking, visible
 from rolecall.tools.calls import Call, answers, calls_of
-from rolecall.types import Turn
 from rolecall.workflows.planner_workers import readable, subtasks_of
 
 MEASURABLE_S = 2e-3  # of processor time: shorter ones say nothing

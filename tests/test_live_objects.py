@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import rolecall
-from rolecall.config.errors import ConfigError
 from rolecall.config.live_objects import named
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from tests.toy import Letters, relay, relay_config, write
 
 

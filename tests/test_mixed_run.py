@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.config.load import load
+from rolecall.core.types import Episode
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
-from rolecall.types import Episode
 from tests import toy
 from tests.test_trainer import Silent
 from tests.toy import crew_config, relay_config, write

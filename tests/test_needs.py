@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from rolecall.setup import weights
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -27,7 +27,7 @@ class Rigid(Letters):
 
 
 def assembly_world_fork():
-    from rolecall.interfaces.environment import World
+    from rolecall.core.interfaces.environment import World
 
     return World.fork
 

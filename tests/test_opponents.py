@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.schema import OpponentPoolConfig
+from rolecall.core.errors import ConfigError
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.rollout.opponent_pool import OpponentPool

@@ -8,10 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError, _branches
+from rolecall.config.errors import _branches
 from rolecall.config.load import load
 from rolecall.config.other_names import OTHER_NAMES
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.importers.importing import FRAMEWORKS
 from rolecall.importers.reading import guess
 from rolecall.setup.plan import validate

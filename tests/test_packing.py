@@ -11,10 +11,10 @@ import torch
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import NO_PARENT, Batch, Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, one_turn, pack, split
 from rolecall.models.attention.prefix_tree import subtree_ends
-from rolecall.types import NO_PARENT, Batch, Turn
 from tests.toy import alike, language_model, turn
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rolecall.algorithms.sft import Sft
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
+from rolecall.core.errors import ConfigError
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.learners.packing import pack

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from rolecall.cli.stage_list import declared, read
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.references import as_written
+from rolecall.core.errors import ConfigError
 from rolecall.storage.run_folder import RunFolder, changes_between, resolved
 
 FILE = r"""

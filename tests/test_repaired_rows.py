@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from rolecall.core.types import Task
 from rolecall.rows.files import read_rows
-from rolecall.types import Task
 from tests.toy import command, write
 
 HALF = "what is \ud800 1 + 1?"

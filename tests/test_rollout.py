@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from rolecall.agents.agent import Policy
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Task
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, agent, solo
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import transformers
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.vllm.launch import launch_of
-from rolecall.interfaces.engine import Request, Sampling
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.packing import pack
 from rolecall.models.attention.layouts import Rows

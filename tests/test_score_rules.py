@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.core.types import Batch
 from rolecall.learners.packing import join
 from rolecall.models.attention.flex import Flex
 from rolecall.models.attention.flex_pages import FlexPages
@@ -15,7 +16,6 @@ from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention, paths
 from rolecall.models.attention.score_rule import ScoreRule
-from rolecall.types import Batch
 from tests.test_packing import conversations
 from tests.toy import CPU, alike, turn
 

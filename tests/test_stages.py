@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from rolecall.cli.stage_list import read
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.api import train
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import relay_config

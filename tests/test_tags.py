@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolecall.tags import code_of, find_program
+from rolecall.core.tags import code_of, find_program
 
 CODE = "print(1)\n"
 

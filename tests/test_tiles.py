@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.core.types import NO_PARENT
 from rolecall.engines import llama_pass
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention, _Attend
@@ -17,7 +18,6 @@ from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.paged_attention import TOKENS, groups
 from rolecall.models.cpu.tiles import add_product
 from rolecall.models.cpu.tree_attention import BLOCK, TreeAttention
-from rolecall.types import NO_PARENT
 from tests.toy import alike, language_model
 
 

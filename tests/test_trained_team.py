@@ -8,7 +8,7 @@ import polars
 import pytest
 
 import rolecall
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from tests.toy import relay_config
 
 

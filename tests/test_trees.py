@@ -22,12 +22,12 @@ from rolecall.algorithms.reinforce import ReinforcePlusPlus, ReinforcePlusPlusBa
 from rolecall.algorithms.rloo import Rloo
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
+from rolecall.core.types import Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.training.train_step import annotate
-from rolecall.types import Turn
 from tests.toy import CPU, alike, language_model, turn
 
 ALGORITHMS = [

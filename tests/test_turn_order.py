@@ -10,8 +10,8 @@ import pytest
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
 from rolecall.algorithms.mixing import Vdn
+from rolecall.core.types import Episode, Utility
 from rolecall.runtime.turn_order import joint_steps, rounds
-from rolecall.types import Episode, Utility
 from rolecall.workflows.graph import Sees, graph
 from rolecall.workflows.majority_vote import majority_vote
 from rolecall.workflows.mixture import mixture

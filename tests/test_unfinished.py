@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.rollout import evaluation
 from rolecall.rollout.evaluation import Around
 from rolecall.setup.build import build

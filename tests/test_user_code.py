@@ -15,9 +15,10 @@ from rolecall.agents.parsers import one_of
 from rolecall.config import registry
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
+from rolecall.core.interfaces.engine import ContextFullError, Request, Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import ContextFullError, Request, Sampling
-from rolecall.interfaces.environment import Observation, World
 from rolecall.monitor import metrics
 from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import play
@@ -26,7 +27,6 @@ from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
-from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 from tests.test_rollout import context, run, tasks
 from tests.test_trainer import Silent

@@ -8,19 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.types import Task
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.mixed import Mixture
 from rolecall.environments.validation import identity, split
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.monitor import report, summary
 from rolecall.monitor.comparison import compare
 from rolecall.monitor.live import evaluation_line
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
-from rolecall.types import Task
 from tests.monitor.runs_for_tests import evaluation_record, make_run, step_record
 from tests.test_cli import rolecall
 from tests.test_durable import train

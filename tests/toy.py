@@ -14,11 +14,11 @@ import yaml
 
 from rolecall.agents.agent import Agent, Policy
 from rolecall.cli import main
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import Observation, World
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
-from rolecall.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 

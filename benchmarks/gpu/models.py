@@ -9,12 +9,12 @@ import torch
 
 from benchmarks.gpu.checks import Machine
 from rolecall.config.schema import Adapter
+from rolecall.core.interfaces.engine import Completion, Request, Sampling
+from rolecall.core.types import Turn
 from rolecall.engines.local import LocalEngine
-from rolecall.interfaces.engine import Completion, Request, Sampling
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.types import Turn
 from rolecall_lab.bench.small_models import SIZES, random_model, vocabulary
 
 LARGE = "l"  # the shape of Qwen3-0.6B

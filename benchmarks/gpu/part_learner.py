@@ -15,13 +15,13 @@ from benchmarks.gpu.models import load, load_adapters, make_turns
 from benchmarks.gpu.part_engine import make_family
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.seeding import seed_of
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.attention.flex_proof import unfit
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.seeding import seed_of
 from tests.learners.test_ranks import Beside, spec_of
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import LIKE_GRPO, algorithm_cases, alike, crew_config

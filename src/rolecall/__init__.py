@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rolecall.api import load_run as load_run
     from rolecall.api import train as train
     from rolecall.api import train_async as train_async
-    from rolecall.interfaces.environment import Observation as Observation
-    from rolecall.interfaces.environment import World as World
+    from rolecall.core.interfaces.environment import Observation as Observation
+    from rolecall.core.interfaces.environment import World as World
+    from rolecall.core.types import Episode as Episode
+    from rolecall.core.types import Task as Task
+    from rolecall.core.types import Turn as Turn
     from rolecall.runtime.call_tree import Lock as Lock
     from rolecall.runtime.call_tree import Semaphore as Semaphore
     from rolecall.tools.functions import tool as tool
     from rolecall.trained_team import Team as Team
-    from rolecall.types import Episode as Episode
-    from rolecall.types import Task as Task
-    from rolecall.types import Turn as Turn
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
@@ -35,11 +35,11 @@ _PLACES = {
     "Semaphore": "runtime.call_tree",
     "Team": "trained_team",
     "Algorithm": "algorithms.base",
-    "Episode": "types",
-    "Task": "types",
-    "Turn": "types",
-    "Observation": "interfaces.environment",
-    "World": "interfaces.environment",
+    "Episode": "core.types",
+    "Task": "core.types",
+    "Turn": "core.types",
+    "Observation": "core.interfaces.environment",
+    "World": "core.interfaces.environment",
     "tool": "tools.functions",
     "workflow": "workflows.base",
 }

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.live_objects import named
+from rolecall.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rolecall.cli.stop import Stop

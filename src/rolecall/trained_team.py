@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.agents.team import Team as BoundTeam
-from rolecall.interfaces.environment import Environment, World
+from rolecall.core.interfaces.environment import Environment, World
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
@@ -19,7 +20,6 @@ from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.run import Run
-from rolecall.types import Episode, Task
 
 
 class Unscored:

@@ -10,8 +10,8 @@ import typer
 
 from rolecall.cli.arguments import Json, Overrides, Source, SourceOrRun
 from rolecall.cli.output import emit, fail, people_on_stderr
-from rolecall.config.errors import ConfigError
-from rolecall.optional import needs
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import needs
 from rolecall.runtime.interrupts import ends_at_once
 
 

@@ -11,9 +11,9 @@ import torch
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.dpo import Dpo
 from rolecall.config import registry
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Batch, Episode, Turn, Utility
 from rolecall.learners.packing import join
-from rolecall.types import Batch, Episode, Turn, Utility
 from tests.toy import episode, turn
 
 NAMES = sorted(registry.BUILT_IN["algorithm"])

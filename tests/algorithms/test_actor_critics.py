@@ -16,7 +16,7 @@ from rolecall.algorithms.maporl import Maporl
 from rolecall.algorithms.marft import Marft
 from rolecall.algorithms.marft_token import MarftToken
 from rolecall.algorithms.ppo import Ppo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join, pack
 from tests.algorithms.small import Unigram, annotated, floats, one_batch, team_step
 from tests.algorithms.test_rules import random_turns

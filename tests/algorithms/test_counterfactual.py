@@ -11,7 +11,7 @@ import pytest
 
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.rloo import Rloo
-from rolecall.types import Episode, Swap
+from rolecall.core.types import Episode, Swap
 from tests.algorithms.small import said
 from tests.toy import episode, turn
 

@@ -10,7 +10,7 @@ import torch
 
 from rolecall.algorithms.dapo import Dapo, length_penalty
 from rolecall.algorithms.grpo import Grpo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rolecall.algorithms.dpo import Dpo, ipo_loss, pair_loss
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join, pack
 from rolecall.setup.plan import validate
 from tests.algorithms.small import Unigram, floats

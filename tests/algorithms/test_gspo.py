@@ -9,7 +9,7 @@ import torch
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.gspo import Gspo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import pack
 from tests.algorithms.small import Unigram, annotated, floats, one_batch
 from tests.algorithms.test_rules import random_turns

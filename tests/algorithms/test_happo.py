@@ -10,7 +10,7 @@ import torch
 
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import floats, team_step
 from tests.toy import episode, turn

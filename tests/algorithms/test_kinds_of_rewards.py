@@ -14,8 +14,8 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.ma_airl import MaAirl
 from rolecall.algorithms.read import return_of
 from rolecall.config.collecting import CollectConfig
+from rolecall.core.types import Episode
 from rolecall.rollout.data_set import rows_of
-from rolecall.types import Episode
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
 

@@ -17,9 +17,9 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import clipped_objective, kl_estimate, value_loss
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.rloo import Rloo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Batch
 from rolecall.learners.packing import join
-from rolecall.types import Batch
 from tests.algorithms.small import Unigram, floats
 from tests.toy import turn
 

@@ -14,16 +14,16 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rolecall.algorithms.ma_airl import MaAirl
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Message
 from rolecall.critics.discriminator import Discriminator, discrimination_loss, reward_of
 from rolecall.critics.parts import CriticParts
 from rolecall.learners.local import LocalLearner
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
-from rolecall.types import Message
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import (
     algorithm_cases,

@@ -11,7 +11,7 @@ import torch
 
 from rolecall.algorithms.mappo import Mappo
 from rolecall.algorithms.ppo import Ppo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import floats, said
 from tests.toy import episode, turn

@@ -7,7 +7,7 @@ import pytest
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.mgrpo import MGrpo
-from rolecall.types import Episode, calls
+from rolecall.core.types import Episode, calls
 from tests.algorithms.small import one_batch, said
 from tests.toy import episode, turn
 

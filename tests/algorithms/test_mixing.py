@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rolecall.algorithms.mixing import Qmix, Vdn
+from rolecall.core.types import Utility
 from rolecall.learners.packing import pack
-from rolecall.types import Utility
 from tests.algorithms.small import floats, said, team_step
 from tests.toy import episode, turn
 

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 from rolecall.agents.agent import Policy
 from rolecall.agents.written_turn import WrittenTurn
 from rolecall.algorithms.sft import Sft
-from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.errors import ConfigError
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack

@@ -8,7 +8,7 @@ import torch
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.ppo import Ppo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, turn

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 from tests.algorithms.small import algorithm
 from tests.toy import episode, turn
 

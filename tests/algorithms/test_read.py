@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from rolecall.algorithms.read import ReAd, Refiner, return_of
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Episode, Turn
 from rolecall.critics.prefixes import PrefixCritic, known_before, prefixes
-from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from rolecall.setup.plan import validate
-from rolecall.types import Episode, Turn
 from rolecall.workflows.base import workflow
 from tests.test_every_algorithm import case, train
 from tests.toy import command, episode, language_model, turn, write

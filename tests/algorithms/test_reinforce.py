@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rolecall.algorithms.reinforce import ReinforcePlusPlus, ReinforcePlusPlusBaseline
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import floats, said, singles
 from tests.toy import episode, turn

@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.reinforce_baseline import ReinforceBaseline
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
 

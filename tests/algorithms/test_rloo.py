@@ -8,7 +8,7 @@ import torch
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.rloo import Rloo
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats, said, singles
 from tests.toy import episode, turn

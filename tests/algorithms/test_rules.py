@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rolecall.config.registry import BUILT_IN, resolve
+from rolecall.core.types import Utility
 from rolecall.learners.packing import pack
-from rolecall.types import Utility
 from tests.algorithms.small import (
     NAMES,
     Unigram,

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 
 from rolecall.agents.agent import Policy
 from rolecall.algorithms.sft import Sft
-from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.algorithm import Outputs
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.rollout.offline_data import demonstrations

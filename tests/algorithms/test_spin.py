@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from rolecall.algorithms.spin import Spin
-from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.learners.local import LocalLearner
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.setup.plan import validate

@@ -19,7 +19,7 @@ from rolecall.cluster.copying import fetched
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runtime.scratch import shared_folder

@@ -10,7 +10,7 @@ import pytest
 
 from rolecall.cli import one_run, train
 from rolecall.cluster.ranks import RankActors
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import replicated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolecall.api import train
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from tests.cluster.killing import all_gone, records
 from tests.cluster.test_random_kills import assert_whole, tokens_of, weights_of
 from tests.cluster.test_ray_runs import ON_RAY

@@ -12,8 +12,8 @@ from rolecall.api import train
 from rolecall.cluster.pool import NoRoomError, Pool, Seat
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens

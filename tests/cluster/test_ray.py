@@ -24,18 +24,17 @@ from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Homes
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Config
-from rolecall.errors import RunEndingError
-from rolecall.interfaces.engine import Request, Sampling
-from rolecall.interfaces.publisher import Probe, PublishError
+from rolecall.core.errors import ConfigError, RunEndingError
+from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.interfaces.publisher import Probe, PublishError
+from rolecall.core.types import Floats
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.scratch import MEMORY, SHARED
 from rolecall.setup.pools import make_pools
 from rolecall.setup.replicas import replicated
-from rolecall.types import Floats
 from tests.cluster.conftest import SECTION
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config

@@ -13,8 +13,8 @@ import torch
 
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.config.optimizer import Optimizer
-from rolecall.interfaces.learner import Rendezvous, Written
-from rolecall.interfaces.publisher import WeightSource
+from rolecall.core.interfaces.learner import Rendezvous, Written
+from rolecall.core.interfaces.publisher import WeightSource
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.setup.replicas import replicated

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.api import train
-from rolecall.config.errors import ConfigError
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import ConfigError, RunEndingError
 from tests.cluster.killing import ENGINE, WORKER, Killer, all_gone
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens
 from tests.toy import relay_config

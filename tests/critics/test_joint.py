@@ -10,10 +10,10 @@ import torch
 
 from rolecall.algorithms.mappo import Mappo
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import Episode
 from rolecall.critics.joint import JointCritic, Moments
 from rolecall.critics.transcript import transcripts
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode
 from tests.toy import episode, language_model, turn
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from rolecall.algorithms.value_learning import EpsilonGreedy, QmixValue, VdnValue
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode
 from rolecall.critics.replay import ReplayCritic
 from rolecall.setup.plan import validate
-from rolecall.types import Episode
 from rolecall_lab.proofs.value_games import TWO_STEP
 from tests.test_every_algorithm import case, train
 from tests.toy import episode, language_model, turn, write

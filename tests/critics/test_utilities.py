@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import Episode
 from rolecall.critics.utilities import UtilityCritic
-from rolecall.types import Episode
 from tests.toy import episode, language_model, turn
 
 

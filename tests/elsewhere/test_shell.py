@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
 from rolecall.importers.reading import read_values
 from rolecall.importers.shell import training_words

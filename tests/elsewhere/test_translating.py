@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.importers.importing import check, render
 from rolecall.importers.keys import EDIT, UNKNOWN, put
 from rolecall.importers.translating import FRAMEWORKS, edits_of, translate

@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.core.errors import ConfigError, InfrastructureError, RunEndingError
+from rolecall.core.interfaces.engine import ContextFullError, Question, Request, Sampling
+from rolecall.core.types import Message
 from rolecall.engines.served.connection import ServerError
 from rolecall.engines.served.openai import BudgetSpentError, OpenAIEngine
-from rolecall.errors import InfrastructureError, RunEndingError
-from rolecall.interfaces.engine import ContextFullError, Question, Request, Sampling
 from rolecall.setup.devices import engine_devices
 from rolecall.setup.plan import validate
-from rolecall.types import Message
 from tests.engines.servers import HANG_UP, Asked, Told, chat, refused, serving
 from tests.retrieval.foreign import nobody
 from tests.toy import relay_config, write

@@ -14,11 +14,11 @@ import pytest
 from rolecall.agents.agent import Policy
 from rolecall.agents.team import Team
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.types import Swap
 from rolecall.engines.served.openai import OpenAIEngine
-from rolecall.interfaces.engine import Sampling
 from rolecall.runtime import call_tree
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.types import Swap
 from tests.engines.servers import Asked, chat, refused, serving
 from tests.retrieval.foreign import nobody
 from tests.test_every_algorithm import Display, StoppedError, case, saved, train, trainer_of

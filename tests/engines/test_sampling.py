@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.core.interfaces.engine import Sampling
 from rolecall.engines import sampling
-from rolecall.interfaces.engine import Sampling
 from tests.toy import alike
 
 WAYS = [sampling._drawn, sampling._walked]

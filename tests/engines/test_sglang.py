@@ -13,14 +13,13 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.schema import Adapter
 from rolecall.config.served import SGLangEngineConfig
+from rolecall.core.errors import ConfigError, InfrastructureError
+from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
+from rolecall.core.interfaces.publisher import FileEngine, PublishError
 from rolecall.engines.served.sglang import SGLangEngine
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.interfaces.publisher import FileEngine, PublishError
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_tokenizer
 from rolecall.setup.plan import validate

@@ -27,14 +27,14 @@ from safetensors.torch import load_file, save_file
 
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
+from rolecall.core.seeding import seed_of
 from rolecall.engines.vllm.engine import VllmEngine
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.scratch import MEMORY
-from rolecall.seeding import seed_of
 from tests.engines.test_sampling import kept
 from tests.families import make
 from tests.toy import CPU, language_model

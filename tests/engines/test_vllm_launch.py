@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from transformers import AutoConfig
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
 from rolecall.engines.vllm import installed
 from rolecall.engines.vllm.launch import (
     Launch,

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from rolecall.agents.agent import Agent, Policy
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Episode, Task
 from rolecall.workflows.base import Workflow
 from tests.toy import agent
 

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from rolecall.core.types import Episode, Task
 from rolecall.environments.data_science.environment import (
     DataScienceEnvironment,
     DataScienceWorld,
@@ -19,7 +20,6 @@ from rolecall.grading.submissions import read_table, write_table
 from rolecall.grading.tabular import metric_named
 from rolecall.sandbox.base import Limits
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.types import Episode, Task
 from tests.sandbox.places import working_sandbox
 
 KINDS = ("regression", "classes", "ranking", "counts")

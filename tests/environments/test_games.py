@@ -8,17 +8,17 @@ from random import Random
 import pytest
 
 from rolecall.agents.agent import Policy
-from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.types import Episode
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.games.environment import GameEnvironment
 from rolecall.environments.games.kuhn import CARDS, MOVES, Kuhn
-from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.rollout.evaluation import evaluate
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode
 from rolecall.workflows.self_play import self_play
 from tests.test_rollout import run
 from tests.toy import agent, episode, turn

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import pytest
 
+from rolecall.core.types import Episode, Task
 from rolecall.environments.math.environment import KINDS, MathEnvironment
 from rolecall.environments.math.generated import Generated
-from rolecall.types import Episode, Task
 
 
 def problems(split: str, level: int, number: int = 400, kinds=KINDS):

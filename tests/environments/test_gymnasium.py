@@ -11,13 +11,13 @@ import pytest
 from gymnasium.spaces import Box, Text
 from gymnasium.utils.env_checker import check_env
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.environment import NOTICE, GymnasiumEnvironment
 from rolecall.environments.gymnasium.export import AsGymnasium
 from rolecall.environments.text.environment import TextEnvironment
 from rolecall.environments.tool_use.environment import ToolUseEnvironment
 from rolecall.rollout.episodes import RolloutContext, play
-from rolecall.types import Episode, Task
 from rolecall.workflows.multi_turn import multi_turn
 from tests.environments.contexts import play_in, said_by
 from tests.test_rollout import run

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from rolecall.core.errors import InfrastructureError, RunEndingError
+from rolecall.core.types import Episode
 from rolecall.environments.llm.environment import LlmEnvironment, score_of
-from rolecall.errors import InfrastructureError, RunEndingError
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Episode
 from rolecall.workflows.multi_turn import multi_turn
 from tests.environments.contexts import play_in, said_by
 from tests.retrieval.foreign import nobody, serving

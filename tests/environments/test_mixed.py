@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.registry import checked_options
 from rolecall.config.schema import Named
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.types import Episode, Task
 from rolecall.environments.math.environment import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.held_out import held_out
-from rolecall.types import Episode, Task
 from tests import toy
 
 LETTERS = f"{Path(toy.__file__).resolve()}:Letters"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.core.types import Episode, Task
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import duplicate_questions, math_tasks
 from rolecall.environments.search.rows import search_tasks
 from rolecall.rows.files import read_rows
 from rolecall.rows.places import choose, locate
-from rolecall.types import Episode, Task
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 COMMIT = "a" * 40

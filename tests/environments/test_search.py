@@ -8,16 +8,16 @@ import json
 import pytest
 
 from rolecall.agents.agent import Policy
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.tool import ToolError
+from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.search.environment import NOTICE, SearchEnvironment
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.tool import ToolError
 from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
 from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Episode, Task
 from rolecall.workflows.base import workflow
 from tests.retrieval.foreign import echo, nobody, serving
 from tests.toy import agent

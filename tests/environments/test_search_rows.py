@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from rolecall.core.types import Task
 from rolecall.environments.search.rows import search_tasks
-from rolecall.types import Task
 
 TARGET = {"target": ["Jane Austen", "Austen"]}
 DRMAS = {

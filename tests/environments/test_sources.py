@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.types import Task
 from rolecall.environments.math.generated import Generated
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rows.sources import MOST_MIXED, gather, listed
-from rolecall.types import Task
 
 
 def read(source: str):

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from rolecall.core.types import Episode, Task
 from rolecall.environments.text.environment import TextEnvironment
 from rolecall.grading.text import measure
-from rolecall.types import Episode, Task
 from rolecall.workflows.base import Workflow
 from rolecall.workflows.candidates import play_best
 from rolecall.workflows.single import single

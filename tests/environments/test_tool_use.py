@@ -7,11 +7,11 @@ import json
 
 import pytest
 
+from rolecall.core.interfaces.tool import ToolError
+from rolecall.core.types import Episode, Task
 from rolecall.environments.tool_use.environment import NOTICE, ToolUseEnvironment, same_answer
-from rolecall.interfaces.tool import ToolError
 from rolecall.tools.calculator import calculator
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
-from rolecall.types import Episode, Task
 from rolecall.workflows.multi_turn import multi_turn
 from rolecall.workflows.single import single
 from tests.environments.contexts import play_in, said_by

@@ -14,7 +14,7 @@ from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
-from rolecall.interfaces.learner import DivergedError
+from rolecall.core.interfaces.learner import DivergedError
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack
 from rolecall.models.language_model import LanguageModel

@@ -21,11 +21,12 @@ from transformers import AutoModelForCausalLM
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
 from rolecall.api import train
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
-from rolecall.interfaces.learner import DivergedError, Learner
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.learner import DivergedError, Learner
+from rolecall.core.seeding import seed_of
 from rolecall.learners import logprobs
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
@@ -36,7 +37,6 @@ from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.skeleton import fill_buffers, skeleton_of
-from rolecall.seeding import seed_of
 from rolecall.setup.plan import validate
 from rolecall.setup.ranks import Ranks
 from rolecall.storage import checkpoint

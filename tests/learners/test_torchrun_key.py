@@ -12,8 +12,7 @@ from multiprocessing import Process
 
 import pytest
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import ConfigError, RunEndingError
 from rolecall.learners.ranks import torchrun
 from rolecall.learners.ranks.shared_key import FILE, VARIABLE, shared_key
 from rolecall.runtime.bound_store import serve_store

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import yaml
 
+from rolecall.core.types import Episode, Message, Task, Turn
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import RunFolder
-from rolecall.types import Episode, Message, Task, Turn
 
 CONFIG = {
     "team": {

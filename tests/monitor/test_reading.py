@@ -1,5 +1,6 @@
 """Parquet files become conversations in an order that is always the same."""
 
+from rolecall.core.types import CoachNote
 from rolecall.monitor.coached import of_coach
 from rolecall.monitor.reading import (
     attempts,
@@ -9,7 +10,6 @@ from rolecall.monitor.reading import (
     newest_step,
     worst,
 )
-from rolecall.types import CoachNote
 from tests.monitor.runs_for_tests import episode, make_run
 
 

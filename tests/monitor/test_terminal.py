@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import best

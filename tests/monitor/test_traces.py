@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode, Message, Task
 from rolecall.monitor.traces import Weave
 from rolecall.training.trainer import EpisodeTracker
-from rolecall.types import Episode, Message, Task
 from tests.toy import command, relay_config, turn, write
 
 if find_spec("weave") is None:  # slow to import

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.monitor.trackers import MLflow, TensorBoard, Trackio, WeightsAndBiases
 
 

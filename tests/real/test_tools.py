@@ -12,12 +12,12 @@ from rolecall.agents.chat_template import encode, prompt_ids
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.tool_form import NAME, TOOL, call_of, tool_form
 from rolecall.agents.turn_form import render, turn_form
+from rolecall.core.tags import thinking, visible
+from rolecall.core.types import Message
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.offline_data import demonstrations
-from rolecall.tags import thinking, visible
 from rolecall.tools.calls import calls_in
 from rolecall.tools.use import ToolUse
-from rolecall.types import Message
 from tests.real.models import CASES, real_tokenizer
 from tests.toy import agent
 

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer as RawTokenizer
 from rolecall.agents.chat_template import encode, prompt_ids, show
 from rolecall.agents.turn_form import render, stop_ids, turn_form
 from rolecall.agents.written_turn import write_ids, write_turn
+from rolecall.core.types import Message
 from rolecall.models.tokenizers import PROBES
-from rolecall.types import Message
 from tests.real.fetch import VERSIONS, folder_of
 from tests.real.models import BY_NAME, CASES, real_tokenizer
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rolecall.core.tags import find_tag
 from rolecall.retrieval.base import Hit
 from rolecall.retrieval.rendering import render
-from rolecall.tags import find_tag
 
 
 def test_a_document_is_one_line_with_its_number_and_title():

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task
 from rolecall.rewards.mrlm import Code, Maths, Tool
-from rolecall.types import Task
 from tests.toy import episode, turn
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task
 from rolecall.rewards.mrlm_debate import Debate, of_argument, of_debate
-from rolecall.types import Task
 from tests.toy import episode, turn
 
 TOPIC = "Remote work should spread"

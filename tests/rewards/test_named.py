@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.registry import BUILT_IN
 from rolecall.config.schema import RewardConfig
+from rolecall.core.errors import ConfigError
 from rolecall.setup.rewards import make_reward, reward_part
 
 WEIGHTS = {"planner_form": 0.1, "planner_correct": 0.9, "worker_form": 0.1, "worker_planner": 0.9}

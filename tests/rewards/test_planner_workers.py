@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall.rewards.planner_workers import Matpo, MGrpo
 from tests.toy import episode, turn
 

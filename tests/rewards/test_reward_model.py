@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.interfaces.environment import World
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Message
 from rolecall.rewards.reward_model import RewardModel
 from rolecall.setup.memory import memory_of
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
-from rolecall.types import Message
 from tests.test_every_algorithm import train
 from tests.toy import crew_config, episode, turn, write
 

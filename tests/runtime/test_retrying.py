@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from rolecall.errors import InfrastructureError
+from rolecall.core.errors import InfrastructureError
 from rolecall.runtime import call_tree
 from rolecall.runtime.retrying import (
     PASSING,

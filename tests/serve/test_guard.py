@@ -17,7 +17,7 @@ import httpx
 import pytest
 import uvicorn
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.retrieval.base import Passage
 from rolecall.retrieval.bm25 import Bm25
 from rolecall.sandbox.base import Limits

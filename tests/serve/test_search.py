@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25 import Bm25
 from rolecall.retrieval.opening import open_client

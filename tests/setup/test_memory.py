@@ -17,9 +17,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.ppo import Ppo
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode, Turn
 from rolecall.engines import llama_pass
 from rolecall.learners.packing import pack
 from rolecall.models.cpu import trained_products
@@ -30,7 +31,6 @@ from rolecall.setup import cached_tokens, memory, room, sampling_memory
 from rolecall.setup.memory import memory_of, peaks
 from rolecall.setup.plan import validate
 from rolecall.setup.remedies import enough
-from rolecall.types import Episode, Turn
 from tests import toy
 from tests.families import CASES, make
 from tests.test_cli import command

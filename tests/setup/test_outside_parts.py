@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.interfaces.engine import Request, Sampling
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan, validate
 from tests.test_every_algorithm import Display, trainer_of

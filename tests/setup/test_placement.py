@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.publisher import PublishError
 from rolecall.engines.parts import EngineParts
 from rolecall.engines.several import SeveralEngines
-from rolecall.interfaces.publisher import PublishError
 from rolecall.runtime.scratch import (
     SHARED,
     remove_shared,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load, recipe_names
+from rolecall.core.errors import ConfigError
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
 from tests.toy import relay_config, write

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.setup.prompt_lengths import _num_tokens, _reader_of

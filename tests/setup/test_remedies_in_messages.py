@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import rolecall
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import load_plan
 from tests.toy import crew_config, relay_config, write

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find, load
 from rolecall.config.schema import Adapter
+from rolecall.core.errors import ConfigError
 from rolecall.models import saved_activations
 from rolecall.models.sizes import size_of
 from rolecall.setup.activations import kept_by_last, kept_by_layer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rolecall.cli.plan import plan
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.models.weight_transfer import Direct
 from rolecall.setup.devices import direct_of, learner_devices, takes_turns
 from rolecall.setup.memory import memory_of, peaks

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from rolecall.models.loading import load_tokenizer
 from rolecall.setup.templates import check_templates
 from tests.toy import relay_config, write

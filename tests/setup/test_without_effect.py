@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rolecall.cluster.session import check_reachable
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from tests.test_cli import refused
 from tests.toy import relay_config, write
 

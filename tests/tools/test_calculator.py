@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rolecall.interfaces.tool import ToolError
+from rolecall.core.interfaces.tool import ToolError
 from rolecall.tools.calculator import _lcm, calculator
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rolecall.core.types import Turn
 from rolecall.tools.calls import Call, answers, calls_of, cut, described
 from rolecall.tools.functions import tool
-from rolecall.types import Turn
 
 
 def said(text: str, finish: str = "stop") -> Turn:

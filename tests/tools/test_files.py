@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.tools.files import Files
 
 

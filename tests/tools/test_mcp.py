@@ -15,9 +15,9 @@ import pytest
 if find_spec("mcp") is None:  # slow to import
     pytest.skip("the extra rolecall[mcp] is not installed", allow_module_level=True)
 
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.tools.mcp import Mcp
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
@@ -143,7 +143,7 @@ def test_a_server_starts_where_stderr_is_no_file(stream):
     code = f"""
 import asyncio, io, sys
 sys.stderr = {stream}
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall.tools.mcp import Mcp
 
 async def main():

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall.sandbox.base import Ran, Run
 from rolecall.tools.python import Python
 from tests.sandbox.places import working_sandbox

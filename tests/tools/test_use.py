@@ -13,11 +13,12 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.agents.parsers import boxed
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.interfaces.tool import Tool, ToolError
+from rolecall.core.types import Episode
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import Observation, World
-from rolecall.interfaces.tool import Tool, ToolError
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.storage.episode_io import from_json, to_json
@@ -27,7 +28,6 @@ from rolecall.tools.functions import tool
 from rolecall.tools.python import Python
 from rolecall.tools.search import Search
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
-from rolecall.types import Episode
 from rolecall.workflows.base import workflow
 from tests.test_rollout import run, tasks
 from tests.toy import Letters, agent, solo

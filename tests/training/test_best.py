@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 from tests.test_every_algorithm import case, train
 from tests.toy import Letters, LettersWorld
 

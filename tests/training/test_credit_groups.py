@@ -12,8 +12,9 @@ import pytest
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.load import load
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Turn
 from rolecall.runtime.call_tree import task_factory
-from rolecall.seeding import seed_of
 from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -22,7 +23,6 @@ from rolecall.training import train_step
 from rolecall.training.algorithm_group import group_agents
 from rolecall.training.collector import Collector
 from rolecall.training.run import Run
-from rolecall.types import Episode, Turn
 from tests.algorithms.small import NAMES, algorithm, team_step
 from tests.test_every_algorithm import case
 from tests.toy import EXPERTS, episode, turn, write

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from rolecall.agents.agent import Policy
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.grading.math.answers import extract
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Episode, Task, Turn
 from tests.toy import agent
 
 TASK = Task("t", "What is 3+4?", "7")

@@ -10,14 +10,14 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.algorithms.at_grpo import AtGrpo
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.types import Episode, Swap, Task, group_by
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import Observation, World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play, replay
 from rolecall.runtime.call_tree import IdleBarrier, task_factory
-from rolecall.types import Episode, Swap, Task, group_by
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 from tests.toy import agent, language_model

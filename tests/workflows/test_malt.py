@@ -10,11 +10,11 @@ from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.sft import Sft
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.schema import Config
+from rolecall.core.types import Episode
 from rolecall.rollout.data_set import rows_of
 from rolecall.setup.plan import validate
 from rolecall.storage.episode_io import read_parquet
 from rolecall.training.evaluating import evaluate_run
-from rolecall.types import Episode
 from rolecall.workflows.malt import malt
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config

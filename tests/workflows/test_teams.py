@@ -10,8 +10,8 @@ import pytest
 
 from rolecall.algorithms.dapo import Dapo
 from rolecall.algorithms.leader_only import LeaderOnly
+from rolecall.core.interfaces.environment import Observation, World
 from rolecall.grading.math.answers import extract
-from rolecall.interfaces.environment import Observation, World
 from rolecall.rewards.correct import correct
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, ToolUse

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rolecall.agents.agent import Policy
+from rolecall.core.interfaces.engine import Sampling
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import TAG
-from rolecall.interfaces.critic import Chooser, Judge
-from rolecall.interfaces.engine import Engine, Sampling
-from rolecall.interfaces.environment import Observation
-from rolecall.interfaces.tool import Tool
-from rolecall.tags import encodable
+from rolecall.core.interfaces.critic import Chooser, Judge
+from rolecall.core.interfaces.engine import Engine, Sampling
+from rolecall.core.interfaces.environment import Observation
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.tags import encodable
+from rolecall.core.types import Message, Turn
 from rolecall.tools.calls import CLOSE, OPEN, described
 from rolecall.tools.use import ToolUse
-from rolecall.types import Message, Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
-from rolecall.interfaces.engine import Answer, Completion, Question, Request, TextEngine
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Swap, Turn
+from rolecall.core.interfaces.engine import Answer, Completion, Question, Request, TextEngine
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Swap, Turn
 
 Answers = Sequence[Completion | Answer]  # one for each turn of a call
 

@@ -22,7 +22,7 @@ import numpy as np
 from rolecall.agents.control_tokens import SOUGHT, Controls, controls, emptied_schema
 from rolecall.agents.tool_form import CALL_ID, call_of, tool_form
 from rolecall.agents.turn_form import render, turn_form
-from rolecall.types import Ids, Message
+from rolecall.core.types import Ids, Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rolecall.agents.agent import Parser
+from rolecall.core.tags import find_program
+from rolecall.core.types import Turn
 from rolecall.grading.math.answers import extract
-from rolecall.tags import find_program
-from rolecall.types import Turn
 
 
 def boxed(turn: Turn) -> str | None:

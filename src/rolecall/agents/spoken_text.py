@@ -11,9 +11,9 @@ import re
 from typing import TYPE_CHECKING
 
 from rolecall.agents.control_tokens import controls
-from rolecall.tags import THINK_END, THINK_START
+from rolecall.core.tags import THINK_END, THINK_START
+from rolecall.core.types import Ids
 from rolecall.tools.calls import CLOSE, OPEN
-from rolecall.types import Ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

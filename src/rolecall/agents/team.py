@@ -14,17 +14,17 @@ from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
 from rolecall.agents.answering import Answering
 from rolecall.agents.spoken_text import spoken_text
-from rolecall.interfaces.critic import Chooser, Judge
-from rolecall.interfaces.engine import Answer, Completion
-from rolecall.interfaces.environment import Observation
-from rolecall.interfaces.follower import Follower
-from rolecall.interfaces.tool import Tool
+from rolecall.core.interfaces.critic import Chooser, Judge
+from rolecall.core.interfaces.engine import Answer, Completion
+from rolecall.core.interfaces.environment import Observation
+from rolecall.core.interfaces.follower import Follower
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.seeding import seed_of
+from rolecall.core.tags import encodable
+from rolecall.core.types import Episode, Ids, Message, Swap, Turn
 from rolecall.runtime import call_tree
-from rolecall.seeding import seed_of
-from rolecall.tags import encodable
 from rolecall.tools.calls import answers, calls_of
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
-from rolecall.types import Episode, Ids, Message, Swap, Turn
 
 
 class Team:

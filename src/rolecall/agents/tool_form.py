@@ -11,7 +11,7 @@ import numpy as np
 
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.turn_form import MARK, USER, render
-from rolecall.tags import visible
+from rolecall.core.tags import visible
 from rolecall.tools.calls import OPEN, calls_in
 
 if TYPE_CHECKING:

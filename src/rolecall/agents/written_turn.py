@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rolecall.agents.chat_template import encode, encode_in_context, fold_system, show
 from rolecall.agents.turn_form import render, turn_form
-from rolecall.tags import THINK_END, THINK_START, thinking, visible
-from rolecall.types import Ids, Message
+from rolecall.core.tags import THINK_END, THINK_START, thinking, visible
+from rolecall.core.types import Ids, Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

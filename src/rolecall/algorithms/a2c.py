@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rolecall.algorithms.losses import ratio_of
 from rolecall.algorithms.ppo import Ppo
-from rolecall.interfaces.algorithm import Outputs
-from rolecall.types import Batch
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Batch
 
 
 class A2c(Ppo):

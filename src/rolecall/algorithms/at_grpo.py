@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, call_of, prompt_of, relative
-from rolecall.types import Episode, group_by, spread
+from rolecall.core.types import Episode, group_by, spread
 
 
 class AtGrpo(Algorithm):

@@ -24,10 +24,10 @@ from rolecall.algorithms.losses import (
     clipped_objective,
     kl_estimate,
 )
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.interfaces.critic import Chooser, Critic, Discriminator, Judge
+from rolecall.core.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Chooser, Critic, Discriminator, Judge
-from rolecall.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
 # Settings of the loss and of the optimizer steps: credit is the same whatever they are.

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from rolecall.algorithms.groups import CreditedTurn
-from rolecall.types import Episode, Turn
+from rolecall.core.types import Episode, Turn
 
 
 def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTurn]:

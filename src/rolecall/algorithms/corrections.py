@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.losses import per_turn, ratio_of
-from rolecall.types import Batch
+from rolecall.core.types import Batch
 
 Correction = Literal[
     "token_tis", "sequence_tis", "token_mis", "sequence_mis", "geometric_mis", "none"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rolecall.algorithms.losses import ratio_of
 from rolecall.algorithms.ppo import Ppo
-from rolecall.types import Batch, Episode, Floats, Turn, group_by
+from rolecall.core.types import Batch, Episode, Floats, Turn, group_by
 
 LARGEST_CHANGE = 0.2  # of the KL coefficient in a step, before the horizon (1909.08593, eq. 2.2)
 

@@ -15,8 +15,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from rolecall.algorithms.base import Algorithm, Replay
 from rolecall.algorithms.groups import compare, left_out
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Group, Swap, Turn, spread
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Group, Swap, Turn, spread
 
 
 class Counterfactual(Algorithm):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
-from rolecall.types import Episode, Group, Turn
+from rolecall.core.types import Episode, Group, Turn
 
 
 class Dapo(Grpo):

@@ -19,8 +19,8 @@ from torch.nn.functional import logsigmoid
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, OUTSIDE_CREDIT, Algorithm, Rows
 from rolecall.algorithms.groups import OF_A_TASK, call_of, prompt_of
 from rolecall.algorithms.losses import per_turn
-from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.types import Batch, Episode, Pair, Turn, group_by, spread
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
 class Dpo(Algorithm):

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, compare, relative
-from rolecall.types import Episode, group_by, spread
+from rolecall.core.types import Episode, group_by, spread
 
 notices = logging.getLogger("rolecall.notices")
 MOST_ALONE = 0.9  # share of such turns above which the run says so

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from rolecall.types import Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by, spread
 
 Count = Literal["turn", "episode_agent"]
 Level = Literal["task", "agent", "global"]

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Baseline, Count, Level, average, compare
 from rolecall.algorithms.losses import Aggregation
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 
 
 class Grpo(Algorithm):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import clipped_objective, per_turn
-from rolecall.types import Batch
+from rolecall.core.types import Batch
 
 
 class Gspo(Grpo):

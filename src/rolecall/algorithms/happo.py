@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import PrivateAttr
 
 from rolecall.algorithms.mappo import Mappo
+from rolecall.core.types import Episode, Turn
 from rolecall.runtime.turn_order import rounds
-from rolecall.types import Episode, Turn
 
 
 class Happo(Mappo):

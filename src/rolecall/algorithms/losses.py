@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rolecall.types import Batch
+from rolecall.core.types import Batch
 
 Aggregation = Literal["token", "turn_mean", "turn_sum"]
 Estimator = Literal["k1", "k2", "k3"]

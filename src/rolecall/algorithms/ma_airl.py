@@ -20,9 +20,9 @@ from pydantic import BaseModel, model_validator
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config.schema import Named
+from rolecall.core.interfaces.critic import Discriminator
+from rolecall.core.types import Episode, Turn
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.critic import Discriminator
-from rolecall.types import Episode, Turn
 
 # As an algorithm it would bring the defaults of all algorithms before those of the one it joins.
 if TYPE_CHECKING:

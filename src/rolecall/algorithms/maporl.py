@@ -14,8 +14,8 @@ from pydantic import Field
 
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.whitening import whiten
+from rolecall.core.types import Episode, Turn, group_by
 from rolecall.runtime.turn_order import rounds
-from rolecall.types import Episode, Turn, group_by
 
 Scores = list[dict[str, float]]  # by round: of each agent that answered
 RIGHT = 0.5  # a score above it is a right answer

@@ -14,11 +14,11 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
+from rolecall.core.interfaces.critic import Critic
+from rolecall.core.types import Episode, Turn, spread
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import StepsOf
-from rolecall.interfaces.critic import Critic
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode, Turn, spread
 
 
 class TeamCritic(Protocol):

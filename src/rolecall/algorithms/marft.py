@@ -16,8 +16,8 @@ from torch import Tensor
 from rolecall.algorithms.losses import Aggregation, clipped_objective, per_turn
 from rolecall.algorithms.mappo import Mappo
 from rolecall.algorithms.round_robin import RoundRobin
+from rolecall.core.types import Batch, Episode, Turn
 from rolecall.critics.transcript import StepsOf
-from rolecall.types import Batch, Episode, Turn
 
 
 def one_by_one(episode: Episode) -> list[list[Turn]]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.round_robin import RoundRobin
 from rolecall.algorithms.whitening import whiten
-from rolecall.types import Episode, group_by
+from rolecall.core.types import Episode, group_by
 
 
 class MarftToken(RoundRobin, Ppo):

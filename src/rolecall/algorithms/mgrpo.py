@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, mean_of
-from rolecall.types import Episode, Turn, calls, group_by, spread
+from rolecall.core.types import Episode, Turn, calls, group_by, spread
 
 
 class MGrpo(Algorithm):

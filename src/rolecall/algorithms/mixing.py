@@ -15,10 +15,10 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import relative
+from rolecall.core.interfaces.critic import Critic
+from rolecall.core.types import Episode, Turn, Utility, group_by, spread
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.critic import Critic
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode, Turn, Utility, group_by, spread
 
 
 class Utilities(Protocol):

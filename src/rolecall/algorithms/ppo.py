@@ -17,8 +17,8 @@ from rolecall.algorithms import gae
 from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.whitening import whiten
-from rolecall.interfaces.algorithm import Outputs
-from rolecall.types import Batch, Episode, Turn, group_by
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Batch, Episode, Turn, group_by
 
 
 class Ppo(Algorithm):

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
 from rolecall.algorithms.losses import imitation
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.interfaces.critic import Critic, Judge
+from rolecall.core.types import Batch, Episode, Turn, spread
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Critic, Judge
-from rolecall.types import Batch, Episode, Turn, spread
 
 LARGEST_WEIGHT = 20.0
 

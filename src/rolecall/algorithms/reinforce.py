@@ -15,7 +15,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import compare
 from rolecall.algorithms.losses import Estimator
 from rolecall.algorithms.whitening import whiten
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 
 
 class ReinforcePlusPlus(Algorithm):

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import mean_of
-from rolecall.types import Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
 

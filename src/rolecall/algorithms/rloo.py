@@ -15,7 +15,7 @@ from torch import Tensor
 from rolecall.algorithms.groups import Baseline, Level, left_out
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
-from rolecall.types import Batch
+from rolecall.core.types import Batch
 
 
 class Rloo(Grpo):

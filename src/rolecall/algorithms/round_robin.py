@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 
 
 class RoundRobin(Algorithm):

@@ -18,8 +18,8 @@ from pydantic import Field
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
 from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.losses import imitation
-from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.types import Batch, Episode, Turn, spread
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.types import Batch, Episode, Turn, spread
 
 
 class Sft(Algorithm):

@@ -16,11 +16,11 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
 from rolecall.algorithms.losses import imitation
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.interfaces.critic import Chooser, Critic
+from rolecall.core.types import Batch, Episode, Turn, group_by, spread
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.algorithm import Loss, Outputs
-from rolecall.interfaces.critic import Chooser, Critic
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Batch, Episode, Turn, group_by, spread
 
 
 class Replay(Protocol):

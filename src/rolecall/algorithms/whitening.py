@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rolecall.algorithms.groups import CreditedTurn
-from rolecall.types import Turn, group_by, spread
+from rolecall.core.types import Turn, group_by, spread
 
 
 def whiten(said: list[CreditedTurn], *, centre: bool) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter, Named
-from rolecall.interfaces.engine import Sampling
+from rolecall.core.interfaces.engine import Sampling
 from rolecall.setup.plan import Plan
 
 ALWAYS = ("policy", "trained", "algorithm", "lr")

@@ -13,9 +13,9 @@ from rich.table import Table
 from rolecall.cli.agents_table import agents_of, agents_table
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged, read
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
-from rolecall.interfaces.environment import ENDLESS
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.monitor.terminal import notices
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import Opened, open_parts

@@ -13,9 +13,10 @@ from typing import Any
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
 from rolecall.config.collecting import CollectConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.data_set import COLUMNS, rows_of
 from rolecall.rollout.episodes import Rollout
@@ -36,7 +37,6 @@ from rolecall.storage.numbered import numbered
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.run import Run
-from rolecall.types import Episode
 
 console = PlainConsole()
 

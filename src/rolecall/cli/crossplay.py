@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rolecall.cli.services import running
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
 from rolecall.runtime.call_tree import task_factory

@@ -12,8 +12,8 @@ from typing import Any
 from rolecall.cli.given_models import with_models
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.services import running
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.runtime.call_tree import task_factory

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError, nearest
 
 
 def with_models(
@@ -41,7 +40,7 @@ def _pair(config: Config, given: str) -> tuple[str, str]:
     if not equals or not model:
         raise ConfigError(f"--model {given}: write POLICY=MODEL, e.g. solver=Qwen/Qwen3-4B")
     if policy not in config.policies:
-        near = registry.nearest(policy, list(config.policies))
+        near = nearest(policy, list(config.policies))
         raise ConfigError(f"--model {given}: there is no policy {policy!r}; {near}")
     if config.takes_text(policy):
         raise ConfigError(

@@ -20,8 +20,7 @@ from rolecall.cli import (
     serving_commands,
 )
 from rolecall.cli.output import fail
-from rolecall.config.errors import ConfigError
-from rolecall.errors import SAID, StoppedError
+from rolecall.core.errors import SAID, ConfigError, StoppedError
 from rolecall.runtime import interrupts
 from rolecall.runtime.memory import keep_freed_memory
 

@@ -10,7 +10,7 @@ import typer
 
 from rolecall.cli.arguments import Json
 from rolecall.cli.output import emit, people_on_stderr
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.runtime.interrupts import ends_at_once
 
 

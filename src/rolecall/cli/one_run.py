@@ -18,8 +18,8 @@ from rolecall.cli.services import running
 from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
-from rolecall.errors import SAID, StoppedError
-from rolecall.interfaces.learner import DivergedError
+from rolecall.core.errors import SAID, StoppedError
+from rolecall.core.interfaces.learner import DivergedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
 from rolecall.runtime.consoles import PlainConsole

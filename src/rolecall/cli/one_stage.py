@@ -15,8 +15,8 @@ from rolecall.cli.one_run import to_the_end
 from rolecall.cli.services import running
 from rolecall.cli.stage_list import Part
 from rolecall.cli.stop import Stop
-from rolecall.config.errors import ConfigError
 from rolecall.config.stages import DATA
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.runtime.call_tree import task_factory

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rolecall.cli.run_paths import is_run
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
 from rolecall.setup.devices import has_seats, is_gpu

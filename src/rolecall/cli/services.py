@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import InfrastructureError
+from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.setup.open import check_environment
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.runtime.interrupts import ends_at_once
 from rolecall.runtime.secret_texts import remember_secret
 

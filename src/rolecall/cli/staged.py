@@ -9,8 +9,8 @@ from rolecall.cli.one_run import make_room
 from rolecall.cli.one_stage import Found, OneStage
 from rolecall.cli.stage_list import Part, declared, read
 from rolecall.cli.stop import Stop
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load_stages
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import stages_page
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.carried import Carried

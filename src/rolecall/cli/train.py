@@ -10,9 +10,9 @@ from rolecall.cli.finished import is_finished, summarised
 from rolecall.cli.run_paths import is_run
 from rolecall.cli.stage_list import is_staged
 from rolecall.cli.stop import Stop
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.runtime import progress
 from rolecall.runtime.consoles import PlainConsole

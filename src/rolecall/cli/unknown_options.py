@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from rolecall.config.errors import ConfigError, _branches
+from rolecall.config.errors import _branches
 from rolecall.config.other_names import OTHER_NAMES
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 
 DEPTH = 5  # of a key
 # Where several sections have a key of that name, the one that is meant most often.

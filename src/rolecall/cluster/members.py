@@ -15,7 +15,7 @@ from typing import Any
 from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
 from rolecall.cluster.places import Place
 from rolecall.cluster.session import PARTS, RaySession
-from rolecall.errors import RunEndingError, first_line
+from rolecall.core.errors import RunEndingError, first_line
 from rolecall.runtime import call_tree
 
 ASK_S = 5.0  # in which a machine must say what an actor's last lines are

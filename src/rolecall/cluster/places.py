@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolecall.cluster.endings import count_oom_kills
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import hold
 

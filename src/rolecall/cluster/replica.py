@@ -10,10 +10,10 @@ from typing import Literal
 
 from rolecall.cluster.gate import Gate
 from rolecall.cluster.places import Hosted, Place
-from rolecall.interfaces.engine import Completion, Request
-from rolecall.interfaces.learner import Rendezvous
-from rolecall.interfaces.publisher import DirectEngine, FileEngine
-from rolecall.types import Floats, Ids
+from rolecall.core.interfaces.engine import Completion, Request
+from rolecall.core.interfaces.learner import Rendezvous
+from rolecall.core.interfaces.publisher import DirectEngine, FileEngine
+from rolecall.core.types import Floats, Ids
 
 Make = Callable[[], Awaitable[FileEngine]]  # can be pickled
 

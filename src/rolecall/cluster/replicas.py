@@ -24,11 +24,11 @@ from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.transfers import DirectTransfers
-from rolecall.interfaces.learner import Written
-from rolecall.interfaces.publisher import FileEngine, Probe, PublishError, WeightSource
+from rolecall.core.interfaces.learner import Written
+from rolecall.core.interfaces.publisher import FileEngine, Probe, PublishError, WeightSource
+from rolecall.core.types import Floats
 from rolecall.models.weight_transfer import Direct
 from rolecall.runtime.scratch import shared_folder
-from rolecall.types import Floats
 
 RETRY_S = 0.5
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from rolecall.cluster.members import LostError, Member, ask
-from rolecall.interfaces.engine import Completion, Engine, Request
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.types import Floats, Ids
 from rolecall.runtime import call_tree
-from rolecall.types import Floats, Ids
 
 Answer = TypeVar("Answer")
 AHEAD = 8  # completions that an engine may be asked for more than another, to find a prefix read

@@ -12,9 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
-from rolecall.errors import first_line
-from rolecall.optional import optional
+from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.optional import optional
 from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
 from rolecall.runtime.signals import kill

@@ -8,8 +8,8 @@ from typing import Any
 
 from rolecall.cluster.members import LostError, Member, ask
 from rolecall.cluster.session import RaySession
-from rolecall.errors import first_line
-from rolecall.interfaces.learner import Rendezvous
+from rolecall.core.errors import first_line
+from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.models.weight_transfer import Direct, MeetingPoint, TransferError
 
 Send = Callable[[Rendezvous], Awaitable[None]]

@@ -14,11 +14,11 @@ from typing import Any
 from rolecall.cluster.members import LostError, Member
 from rolecall.cluster.places import Hosted, Place
 from rolecall.cluster.routing import RoutedEngine
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import RunEndingError
+from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Manner, Played, RolloutContext, play_until_done, replay
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.run_folder import Journal
-from rolecall.types import Episode, Swap, Task
 
 AGAIN_S = 1.0  # until an engine that did not answer is asked again, unless it is known to be lost
 

@@ -11,8 +11,8 @@ from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Router
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import Engines, EpisodeWorker, Make
+from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Manner, Played
-from rolecall.types import Episode, Swap, Task
 
 
 class Workers(Router):

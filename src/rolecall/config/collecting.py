@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import explain
 from rolecall.config.section import Section
+from rolecall.core.errors import ConfigError
 
 
 class CollectConfig(Section):

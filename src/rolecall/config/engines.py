@@ -42,7 +42,8 @@ class OwnEngineConfig(Section):
     """An engine of your own."""
 
     name: str
-    """`path/to/file.py:name`, a class with the methods of `rolecall.interfaces.engine.Engine`."""
+    """`path/to/file.py:name`, a class with the methods of
+    `rolecall.core.interfaces.engine.Engine`."""
     options: dict[str, Any] = {}
     """Its options."""
     dtype: Dtype | None = None

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rolecall.config.other_names import hint_of
+from rolecall.core.errors import ConfigError
 
 # Keys that had another name before; `*` stands for any one part of a key.
 RENAMED = {
@@ -30,14 +31,6 @@ MAPPINGS = (
     "union_tag_not_found",
 )  # fmt: skip
 LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type")
-
-
-class ConfigError(ValueError):
-    """Keys, files or names that the user can put right: a line for each problem, exit status 2."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 def explain(

@@ -61,7 +61,8 @@ class OwnLearnerConfig(LocalLearnerConfig):
     """A learner of your own."""
 
     name: str  # type: ignore[assignment]
-    """`path/to/file.py:name`, a class with the methods of `rolecall.interfaces.learner.Learner`."""
+    """`path/to/file.py:name`, a class with the methods of
+    `rolecall.core.interfaces.learner.Learner`."""
     options: dict[str, Any] = {}
     """Its options."""
 

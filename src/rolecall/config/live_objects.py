@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 
 
 def named(value: Any) -> Any:

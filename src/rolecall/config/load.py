@@ -14,13 +14,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from rolecall.config import registry, stages
-from rolecall.config.errors import ConfigError, explain, wrong_entries
+from rolecall.config import stages
+from rolecall.config.errors import explain, wrong_entries
 from rolecall.config.merging import NAMED, dotlist, merge, over
 from rolecall.config.places import Places, places_of
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
-from rolecall.errors import first_line
+from rolecall.core.errors import ConfigError, first_line, nearest
 
 READING = (YAMLError, OmegaConfBaseException, TypeError, UnicodeDecodeError, RecursionError)
 MOST_FILES = 8  # that extend one another
@@ -53,7 +53,7 @@ def find(source: str) -> Path:
         raise ConfigError(f"there is no file {source}")
     raise ConfigError(
         f"there is no recipe {source!r}, and no file or run folder of that name; "
-        f"{registry.nearest(source, recipe_names())}"
+        f"{nearest(source, recipe_names())}"
     )
 
 

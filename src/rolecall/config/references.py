@@ -18,7 +18,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 
 Place = tuple[str | int, ...]
 References = dict[Place, tuple[str, Any]]  # what stands at a place, and its value as it is dumped

@@ -6,7 +6,6 @@ A name is a file of the package that holds the built-in things of that kind. An 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -19,9 +18,9 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import explain
 from rolecall.config.user_lines import place_of
-from rolecall.errors import first_line
+from rolecall.core.errors import ConfigError, first_line, nearest
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -126,12 +125,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "weave": "rolecall.monitor.traces:Weave",
     },
 }
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """`; nearest: a, b` or the whole list if nothing is near."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"nearest: {', '.join(close)}" if close else f"there are: {', '.join(sorted(known))}"
 
 
 def resolve(kind: str, name: str, *, key: str) -> Any:

@@ -15,7 +15,6 @@ from rolecall.config.engines import (
     OwnEngineConfig,
     automatic,
 )
-from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
 from rolecall.config.optimizer import Optimizer
@@ -25,8 +24,9 @@ from rolecall.config.references import References
 from rolecall.config.section import Section
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.tool import Format
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.tool import Format
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]

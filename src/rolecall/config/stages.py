@@ -13,10 +13,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import explain
 from rolecall.config.merging import dotlist, merge, over
 from rolecall.config.other_names import hint_of
 from rolecall.config.schema import Config, StageConfig
+from rolecall.core.errors import ConfigError
 
 OWN = tuple(field.alias or name for name, field in StageConfig.model_fields.items())
 DATA = "data.jsonl"  # what a stage that collects writes into its folder

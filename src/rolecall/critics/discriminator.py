@@ -22,14 +22,14 @@ from torch.nn.functional import softplus
 
 from rolecall.agents.chat_template import encode
 from rolecall.agents.control_tokens import controls
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Ids, Turn, group_by
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.utilities import read_states
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import numbered, pack
 from rolecall.models.attention import layouts
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Ids, Turn, group_by
 
 HIDDEN = 128  # numbers of the scorer's hidden layer, as published
 LARGEST_REWARD = 5.0

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import Episode
 from rolecall.critics.transcript import StepsOf, Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode
 
 HUBER_DELTA = 10.0
 MOMENTS_DECAY = 0.99  # of the running moments of the targets

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rolecall.config.optimizer import Optimizer
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 
 if TYPE_CHECKING:
     from rolecall.models.language_model import LanguageModel

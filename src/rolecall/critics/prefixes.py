@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from rolecall.core.types import Episode, Turn
 from rolecall.critics.joint import JointCritic
 from rolecall.runtime.turn_order import known_before
-from rolecall.types import Episode, Turn
 
 TEAM = "team"
 

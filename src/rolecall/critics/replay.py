@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rolecall.core.types import Episode, Turn
 from rolecall.critics.mixers import double_q_target
 from rolecall.critics.utilities import UtilityCritic
 from rolecall.runtime.turn_order import joint_steps
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.types import Episode, Turn
 
 Remembered = tuple[Episode, list[float]]  # an episode, and the reward of each joint step
 

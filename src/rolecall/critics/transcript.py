@@ -23,8 +23,8 @@ import numpy as np
 
 from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.agents.control_tokens import controls
+from rolecall.core.types import Episode, Ids, Turn
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode, Ids, Turn
 
 StepsOf = Callable[[Episode], list[list[Turn]]]  # the joint steps of an episode, or single turns
 

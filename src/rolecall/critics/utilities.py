@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import Episode, Turn, Utility
 from rolecall.critics.mixers import Qmix, Vdn, advantages
 from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import Transcript, transcripts
@@ -23,7 +24,6 @@ from rolecall.learners.packing import numbered, pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.types import Episode, Turn, Utility
 
 HIDDEN = 64  # numbers of the utilities' hidden layer, and of the mixer's state
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from rolecall.core.errors import first_line
 from rolecall.data_sets.known import DataSet
-from rolecall.errors import first_line
 from rolecall.rows.places import SUFFIXES
 from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import is_partial

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rolecall.core.types import Task
 from rolecall.data_sets.finding import Files
 from rolecall.data_sets.known import CORPUS, DataSet
 from rolecall.environments.code.rows import code_tasks
@@ -20,7 +21,6 @@ from rolecall.retrieval.corpus import passage_of
 from rolecall.rows.files import Row, read_rows
 from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import beside, put
-from rolecall.types import Task
 
 MOST_TOLD = 10  # bad rows, and references that are compared as text
 LOOKING_S = 300.0  # that references of a split are tried for

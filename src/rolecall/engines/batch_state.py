@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rolecall.core.interfaces.engine import Completion, Sampling
 from rolecall.engines.sampling import draw
 from rolecall.engines.sequence import Sequence, draws_of
-from rolecall.interfaces.engine import Completion, Sampling
 from rolecall.models.cpu import kernels
 
 NOTED = (

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.attention.flex import padded
 from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache

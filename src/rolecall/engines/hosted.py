@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from rolecall.core.interfaces.learner import Rendezvous
+from rolecall.core.interfaces.publisher import DirectEngine
 from rolecall.engines.local import LocalEngine
-from rolecall.interfaces.learner import Rendezvous
-from rolecall.interfaces.publisher import DirectEngine
 from rolecall.models.weight_transfer import Receiver
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.types import Floats, Ids
 from rolecall.engines.scheduler import Scheduler, Sequence
-from rolecall.interfaces.engine import Completion, Engine, Request
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime import call_tree
-from rolecall.types import Floats, Ids
 
 
 class LocalEngine(Engine):

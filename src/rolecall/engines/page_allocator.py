@@ -11,11 +11,11 @@ from collections import OrderedDict
 import numpy as np
 from torch import Tensor
 
+from rolecall.core.types import Ids
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.devices import memory_in
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Ids
 
 # Policy, version and whether rows have long positions: each makes other keys and values.
 Owner = tuple[str, int, bool]

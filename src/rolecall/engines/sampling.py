@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rolecall.interfaces.engine import Sampling
+from rolecall.core.interfaces.engine import Sampling
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 

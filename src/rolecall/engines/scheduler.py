@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rolecall.core.interfaces.engine import Request
+from rolecall.core.types import Ids
 from rolecall.engines import llama_pass
 from rolecall.engines.batch_state import BatchState
 from rolecall.engines.cuda_graphs import Recorded, recordable
 from rolecall.engines.page_allocator import Owner, PageAllocator, pages_of
 from rolecall.engines.sequence import Sequence, sequences_of
 from rolecall.engines.stops import StopTexts
-from rolecall.interfaces.engine import Request
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits
 from rolecall.models.row_rope import long_tokens
-from rolecall.types import Ids
 
 PREFILL_IDS = 4096  # most tokens of prompts that one forward pass reads
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.interfaces.engine import Completion, Engine, Request
-from rolecall.types import Floats, Ids
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.types import Floats, Ids
 
 Reply = Callable[[Request], str]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rolecall.interfaces.engine import Completion, ContextFullError, Request
-from rolecall.seeding import seed_of
+from rolecall.core.interfaces.engine import Completion, ContextFullError, Request
+from rolecall.core.seeding import seed_of
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Literal
 
-from rolecall.interfaces.engine import Completion, Engine, Request
-from rolecall.types import Floats, Ids
+from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.types import Floats, Ids
 
 
 class SeveralEngines(Engine):

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from rolecall.core.interfaces.environment import ENDLESS, World
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Task
 from rolecall.environments.math.generated import Generated
-from rolecall.interfaces.environment import ENDLESS, World
 from rolecall.rows.files import Row
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, LazyTasks, gather, generates, listed
 from rolecall.rows.tasks import IncompleteRowError, read_tasks
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Task
 
 SIDES = ("for", "against")
 

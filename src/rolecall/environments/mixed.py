@@ -10,11 +10,11 @@ from typing import Literal
 from pydantic import Field
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Name, Named
-from rolecall.interfaces.environment import ENDLESS, Environment, World
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.environment import ENDLESS, Environment, World
+from rolecall.core.types import Episode, Task
 from rolecall.rows.sources import LazyTasks, ended
-from rolecall.types import Episode, Task
 
 
 class Part(Named):

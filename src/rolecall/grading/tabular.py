@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.optional import optional
+from rolecall.core.optional import optional
 
 Reads = Literal["number", "label", "text"]
 Column = Sequence[str]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from rolecall.core.optional import optional
+from rolecall.core.types import Task
 from rolecall.grading.qa import targets
-from rolecall.optional import optional
-from rolecall.types import Task
 
 Metric = Literal["rouge1", "rouge2", "rougeL", "chrf", "bleu"]
 Measure = Callable[[str, Sequence[str]], float]  # (text, references) -> 0 to 1

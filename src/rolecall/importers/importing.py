@@ -9,10 +9,9 @@ from typing import Any
 
 import yaml
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import NAMED
-from rolecall.config.registry import nearest
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError, nearest
 from rolecall.importers.keys import Framework, Tree, at, put
 from rolecall.importers.reading import guess, read_text, read_values, value_of
 from rolecall.importers.translating import FRAMEWORKS, Translation, count_rows, edits_of, translate

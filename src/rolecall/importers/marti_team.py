@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from rolecall.config.errors import ConfigError
-from rolecall.config.registry import nearest
+from rolecall.core.errors import ConfigError, nearest
 from rolecall.importers.keys import Given, Tree, is_unknown, put
 
 PLACEHOLDER = re.compile(r"\$\w+|\{+\w+\}+")

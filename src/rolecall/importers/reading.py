@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import first_line
+from rolecall.core.errors import ConfigError, first_line
 from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

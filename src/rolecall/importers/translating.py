@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.importers import drmas, marti, mrlm
 from rolecall.importers.keys import (
     EDIT,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rolecall.interfaces.algorithm import Loss, Objective, Outputs
-from rolecall.types import Batch
+from rolecall.core.interfaces.algorithm import Loss, Objective, Outputs
+from rolecall.core.types import Batch
 
 
 class ByAgent:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from rolecall.core.types import Batch
 from rolecall.learners import logprobs
 from rolecall.learners.exact import select_rows
 from rolecall.learners.frozen_head import is_frozen, of_frozen_head
 from rolecall.models.attention.layouts import Layout, layout_of
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import Batch
 
 
 @dataclass(frozen=True, slots=True)

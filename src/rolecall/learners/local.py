@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from rolecall.config.optimizer import Optimizer
-from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation, Learner, Rendezvous, Update
+from rolecall.core.interfaces.algorithm import Objective, Outputs
+from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Update
+from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.activations import recomputed
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper, total_norm
@@ -26,7 +27,6 @@ from rolecall.learners.updates import check_diverged, is_far, update_of
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.models.weight_transfer import Sender
-from rolecall.types import Batch, Floats, Ids, Turn
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
+from rolecall.core.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
 
 SHARED = 1 / 16  # of a turn's tokens; attention in two parts costs more than fewer tokens save
 COLUMNS = (

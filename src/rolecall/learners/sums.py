@@ -10,8 +10,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from rolecall.interfaces.algorithm import Loss
-from rolecall.types import Batch
+from rolecall.core.interfaces.algorithm import Loss
+from rolecall.core.types import Batch
 
 RATIO_LOW, RATIO_HIGH = 0.5, 2.0
 

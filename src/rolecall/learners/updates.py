@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from rolecall.interfaces.algorithm import Objective
-from rolecall.interfaces.learner import DivergedError, Update
+from rolecall.core.interfaces.algorithm import Objective
+from rolecall.core.interfaces.learner import DivergedError, Update
 from rolecall.learners.sums import Sums
 
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule

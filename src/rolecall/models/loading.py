@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
 from rolecall.config.schema import Adapter
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models import foreign_attention, row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.cpu.fused_attention import fuse_heads

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Linear, Parameter
 from torch.nn.functional import linear
 
-from rolecall.errors import first_line
-from rolecall.optional import optional
+from rolecall.core.errors import first_line
+from rolecall.core.optional import optional
 
 # It tells of kernels for its own layers, which are not used here.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)

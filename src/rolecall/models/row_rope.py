@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rolecall.core.types import NO_PARENT
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Layout, Rows
-from rolecall.types import NO_PARENT
 
 _long: ContextVar[Tensor | None] = ContextVar("rolecall_long_rows", default=None)
 

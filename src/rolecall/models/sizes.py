@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.language_model import heads_of, layers_of
 from rolecall.models.loading import locate
 

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch.nn import Module, Parameter
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.carried_layout import Carrying, carry
 from rolecall.models.exact_head import make_exact

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.embedded import locate
 
 FILE = "tokenizer.json"

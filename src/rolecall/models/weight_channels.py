@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.distributed import BroadcastOptions, ProcessGroupGloo, Store
 
-from rolecall.interfaces.learner import Rendezvous
+from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.runtime.bound_store import get_signed, set_signed
 from rolecall.runtime.scratch import open_scratch_file, scratch_folder
 

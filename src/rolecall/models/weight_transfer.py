@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore
 
-from rolecall.interfaces.learner import Rendezvous
+from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.models.weight_channels import Broadcast, Channel, Shared
 from rolecall.runtime.bound_store import get_signed, serve_store, set_signed
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 
 
 def is_dropped(turn: Turn) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rolecall.interfaces.learner import Update
+from rolecall.core.interfaces.learner import Update
+from rolecall.core.types import Episode, Turn
 from rolecall.monitor.coached import is_dropped, of_coach
 from rolecall.rollout.episodes import Rollout
-from rolecall.types import Episode, Turn
 
 WALL_SHARES = (5, 10, 25, 50, 75, 90, 95, 100)  # percent of a step's episodes, the fastest first
 

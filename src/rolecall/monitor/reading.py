@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from rolecall.core.tags import thinking, visible
+from rolecall.core.types import Turn
 from rolecall.storage.numbered import numbered
-from rolecall.tags import thinking, visible
-from rolecall.types import Turn
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
     from rolecall.storage.run_folder import RunFolder

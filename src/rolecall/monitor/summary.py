@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from rolecall.errors import RunFailedError
+from rolecall.core.errors import RunFailedError
 from rolecall.monitor.comparison import TEST, evaluations, metrics_of
 
 

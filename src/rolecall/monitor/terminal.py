@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import side_by_side, talk_panel

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rolecall.config.errors import ConfigError
-from rolecall.optional import optional
-from rolecall.types import Episode, Turn
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import optional
+from rolecall.core.types import Episode, Turn
 
 SETTINGS = {"print_call_link": False, "implicitly_patch_integrations": False}
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import yaml
 
-from rolecall.config.errors import ConfigError
-from rolecall.optional import optional
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import optional
 
 LONGEST = 500  # letters of a parameter, of which all MLflow servers take as many
 _FORBIDDEN = re.compile(r"[^\w\-. /]", re.ASCII)  # in MLflow's names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rolecall.errors import InfrastructureError, RunEndingError
+from rolecall.core.errors import InfrastructureError, RunEndingError
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rolecall.optional import optional
+from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25_check import check_arrays
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside

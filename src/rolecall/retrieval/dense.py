@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.optional import optional, sentence_model
+from rolecall.core.optional import optional, sentence_model
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, stored

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rolecall.optional import optional
+from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.corpus import fingerprint, passage_of
 from rolecall.retrieval.dense import E5, E5_PREFIXES, Encode, load_encoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from rolecall.optional import sentence_model
+from rolecall.core.optional import sentence_model
 from rolecall.retrieval.base import Hit, Passage
 
 Score = Callable[[list[tuple[str, str]]], Sequence[float]]  # (query, passage) pairs -> scores

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode
 
 
 async def correct(episode: Episode, world: World) -> dict[str, float]:

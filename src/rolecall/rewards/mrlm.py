@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 from fractions import Fraction
 
+from rolecall.core.interfaces.environment import World
+from rolecall.core.tags import find_tag
+from rolecall.core.types import Episode
 from rolecall.grading.math.answers import extract, references
 from rolecall.grading.math.tidy import tidy
 from rolecall.grading.math.values import Number, read
-from rolecall.interfaces.environment import World
 from rolecall.rewards.planner_workers import outcome
-from rolecall.tags import find_tag
-from rolecall.types import Episode
 
 LARGEST = Fraction(sys.float_info.max)  # 1e9999 is a number, and no float
 STEPS = ("first", "then", "therefore", "so", "because", "=")  # also inside of other words

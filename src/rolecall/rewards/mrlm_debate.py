@@ -9,8 +9,8 @@ import re
 from itertools import pairwise
 from statistics import fmean
 
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode, group_by
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, group_by
 
 EVIDENCE = (
     "according to", "data shows", "evidence suggests", "for example", "for instance",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode, Turn, calls, group_by
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Turn, calls, group_by
 
 
 class Matpo:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, group_by
 from rolecall.rewards.planner_workers import outcome
-from rolecall.types import Episode, group_by
 
 
 class Proposals:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode
 from rolecall.rewards.planner_workers import outcome
-from rolecall.types import Episode
 
 
 class Refined:

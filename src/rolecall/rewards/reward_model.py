@@ -19,9 +19,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.plain_frames import warn_of_plain_frame
-from rolecall.errors import first_line
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode, Turn
+from rolecall.core.errors import first_line
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Turn
 
 Chat = list[dict[str, str]]
 

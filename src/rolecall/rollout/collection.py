@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.episodes import Played, Rollout, RolloutContext, play_until_done
 from rolecall.runtime import call_tree, progress
 from rolecall.runtime.memory import seldom_collected
-from rolecall.types import Episode, Task
 
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")

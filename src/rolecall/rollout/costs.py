@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rolecall.core.types import Episode, Turn
 from rolecall.runtime.spending import Prices
-from rolecall.types import Episode, Turn
 
 CALL_S = "call_s/"  # before an agent's name: a metric of an episode, seconds of its calls together
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from rolecall.config.schema import CurriculumConfig
-from rolecall.types import Episode, Task
+from rolecall.core.types import Episode, Task
 
 
 class PassRates:

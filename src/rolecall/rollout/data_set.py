@@ -14,8 +14,8 @@ from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.groups import CreditedTurn
 from rolecall.config.collecting import CollectConfig
+from rolecall.core.types import Episode, Turn
 from rolecall.rows.files import Row
-from rolecall.types import Episode, Turn
 
 WHAT_NEXT = "What will you be shown next?"  # the question of a row about the world
 _COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}

@@ -15,15 +15,15 @@ from typing import Any, Protocol
 from rolecall.agents.agent import Agent
 from rolecall.agents.team import Team
 from rolecall.config.user_lines import place_of
-from rolecall.errors import RunEndingError, first
-from rolecall.interfaces.engine import ContextFullError
-from rolecall.interfaces.environment import Environment, Observation, World
-from rolecall.interfaces.follower import Follower, Follows
+from rolecall.core.errors import RunEndingError, first
+from rolecall.core.interfaces.engine import ContextFullError
+from rolecall.core.interfaces.environment import Environment, Observation, World
+from rolecall.core.interfaces.follower import Follower, Follows
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Group, Swap, Task, Turn
 from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
 from rolecall.runtime import call_tree
-from rolecall.seeding import seed_of
 from rolecall.tools.use import OpenTools
-from rolecall.types import Episode, Group, Swap, Task, Turn
 from rolecall.workflows.base import Workflow
 
 log = logging.getLogger("rolecall")

@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from rolecall.config.evaluation import EvaluationConfig
+from rolecall.core.types import Episode, Task
 from rolecall.rollout import collection
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.costs import Costs
 from rolecall.rollout.episodes import Manner, Rollout, RolloutContext
 from rolecall.rollout.scoring import Tally
 from rolecall.runtime.spending import Prices
-from rolecall.types import Episode, Task
 
 ROUND = 4096  # attempts that a deterministic engine plays as one round
 TAKE_S = 2.0  # between two looks at what has ended

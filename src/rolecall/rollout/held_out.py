@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from rolecall.seeding import seed_of
-from rolecall.types import Task
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 
 
 def held_out(tasks: Iterable[Task], *, per_source: int, seed: int | None = None) -> list[Task]:

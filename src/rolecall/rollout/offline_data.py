@@ -29,6 +29,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.tool_form import tool_form
 from rolecall.agents.written_turn import write_ids, write_turn
+from rolecall.core.types import Episode, Group, Ids, Message, Task, Turn
 from rolecall.rollout.parts import OWN, Part, is_parts, join_parts, parts_of, tokenise_parts
 from rolecall.rollout.row_messages import (
     answer_of,
@@ -40,7 +41,6 @@ from rolecall.rollout.row_messages import (
 )
 from rolecall.rows.files import read_rows
 from rolecall.rows.tasks import named_rows
-from rolecall.types import Episode, Group, Ids, Message, Task, Turn
 
 SIDES = (("chosen", 1.0), ("rejected", 0.0))
 

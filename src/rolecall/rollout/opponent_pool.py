@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rolecall.config.schema import OpponentPoolConfig
+from rolecall.core.seeding import seed_of
 from rolecall.models.language_model import LanguageModel
-from rolecall.seeding import seed_of
 
 Kept = tuple[int, dict[str, Tensor]]  # after which step, and the weights by name
 

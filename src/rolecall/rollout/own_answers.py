@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from rolecall.agents.spoken_text import spoken_text
-from rolecall.interfaces.engine import Request
+from rolecall.core.interfaces.engine import Request
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Group, Turn
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Group, Turn
 
 
 async def answered(context: RolloutContext, groups: list[Group], *, step: int) -> list[Group]:

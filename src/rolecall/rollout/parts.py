@@ -17,8 +17,8 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.turn_form import turn_form
 from rolecall.agents.written_turn import WrittenTurn
-from rolecall.tags import THINK_END, THINK_START
-from rolecall.types import Floats, Ids
+from rolecall.core.tags import THINK_END, THINK_START
+from rolecall.core.types import Floats, Ids
 
 OWN = (THINK_START, THINK_END, "<tool_call>", "</tool_call>")  # what an answer may be made of
 KEYS = {"type", "text", "weight"}

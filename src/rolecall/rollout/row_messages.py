@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rolecall.core.types import Message
 from rolecall.rollout.parts import OWN, is_parts, parts_of
 from rolecall.tools.calls import CLOSE, OPEN
-from rolecall.types import Message
 
 
 def answer_of(side: Any, place: str) -> Any:

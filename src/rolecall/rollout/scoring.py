@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.types import Group
+from rolecall.core.types import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Task
 from rolecall.environments.mixed import Mixture
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.curriculum import PassRates
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Task
 
 T = TypeVar("T")
 WINDOW = 4  # tasks of an endless part that a curriculum looks at, for each that it draws

@@ -14,8 +14,8 @@ from numbers import Real
 from typing import Any
 
 from rolecall.config.user_lines import defined
-from rolecall.interfaces.environment import ENDLESS, Observation
-from rolecall.types import Task
+from rolecall.core.interfaces.environment import ENDLESS, Observation
+from rolecall.core.types import Task
 
 LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
 MADE = 100  # the same of a split without end, whose tasks are made for that

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.rows.files import Row
-from rolecall.types import Task
 
 notices = logging.getLogger("rolecall.notices")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from rolecall.errors import first_line
-from rolecall.tags import encodable
+from rolecall.core.errors import first_line
+from rolecall.core.tags import encodable
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.runtime.written_folders import is_partial
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from rolecall.interfaces.environment import ENDLESS
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.types import Task
 from rolecall.rows.tasks import unique
-from rolecall.types import Task
 
 GENERATED = "generated"
 MOST_MIXED = 10_000  # tasks of an endless source that stands beside others

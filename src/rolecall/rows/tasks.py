@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.rows.file_check import FileCheck
 from rolecall.rows.files import Row, read_rows
-from rolecall.types import Task
 
 log = logging.getLogger(__name__)
 notices = logging.getLogger("rolecall.notices")

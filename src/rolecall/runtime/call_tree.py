@@ -22,7 +22,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
 from rolecall.config.user_lines import waits_for_another
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import RunEndingError
 
 Result = TypeVar("Result")
 _current: ContextVar[Scope | None] = ContextVar("rolecall_scope", default=None)

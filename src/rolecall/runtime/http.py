@@ -6,8 +6,8 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rolecall.errors import TooLongError
-from rolecall.optional import optional
+from rolecall.core.errors import TooLongError
+from rolecall.core.optional import optional
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.runtime.retrying import (
     MOST_TOLD,

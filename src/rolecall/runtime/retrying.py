@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type
 
-from rolecall.errors import InfrastructureError
+from rolecall.core.errors import InfrastructureError
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.runtime.secret_texts import excerpt

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rolecall.types import Episode, Turn
+from rolecall.core.types import Episode, Turn
 
 
 def joint_steps(episode: Episode) -> list[list[Turn]]:

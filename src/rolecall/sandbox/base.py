@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal, Protocol
 
-from rolecall.errors import InfrastructureError, RunEndingError
+from rolecall.core.errors import InfrastructureError, RunEndingError
 
 OWN_FILES = "__program__"  # how the names of the sandbox's own files begin
 Limit = Literal["", "wall", "cpu", "memory", "disk"]

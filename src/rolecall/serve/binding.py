@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from rolecall.config.errors import ConfigError
-from rolecall.optional import optional
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import optional
 from rolecall.serve.guard import is_local
 
 if TYPE_CHECKING:

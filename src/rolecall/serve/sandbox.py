@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from rolecall.optional import needs, optional
+from rolecall.core.optional import needs, optional
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from rolecall.config.errors import ConfigError
-from rolecall.optional import optional
+from rolecall.core.errors import ConfigError
+from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.corpus import contents_of, parted, passage_of

@@ -6,9 +6,9 @@ import inspect
 
 from rolecall.agents.agent import Agent, CrossPolicy, Parser, Policy
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import AgentConfig, Config, Named
-from rolecall.interfaces.tool import Tool
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.tool import Tool
 from rolecall.setup.part import Part
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, Toolkit, ToolUse

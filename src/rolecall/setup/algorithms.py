@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config, Named
+from rolecall.core.errors import ConfigError
 from rolecall.setup.attempts import Attempts
 from rolecall.setup.part import part_of
 

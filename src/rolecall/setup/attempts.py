@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,9 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Group
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.weight_transfer import Direct
@@ -39,7 +40,6 @@ from rolecall.setup.workers import make_workers
 from rolecall.training.algorithm_group import AlgorithmGroup, group_agents
 from rolecall.training.publish import WeightPublisher
 from rolecall.training.run import Run
-from rolecall.types import Group
 
 
 def build(plan: Plan) -> Run:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Adapter, Config, StageConfig
-from rolecall.errors import first_line
-from rolecall.interfaces.critic import Critic
+from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.interfaces.critic import Critic
 from rolecall.learners.optimizer import Stepper
 from rolecall.setup.validate_options import Problems
 from rolecall.storage.checkpoint import CRITIC, critics_in

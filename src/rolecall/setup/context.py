@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.interfaces.engine import Engine
+from rolecall.core.interfaces.engine import Engine
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents

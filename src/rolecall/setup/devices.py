@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
 from rolecall.models.devices import device_named
 from rolecall.models.weight_transfer import Direct
 from rolecall.setup.seats import device_of, seats_of

@@ -13,16 +13,16 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.config.served import OpenAIEngineConfig, ServedEngineConfig, SGLangEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.engine import Engine
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.parts import EngineParts
 from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
-from rolecall.interfaces.engine import Engine
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.models.tokenizers import padded_ids

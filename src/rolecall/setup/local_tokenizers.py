@@ -7,8 +7,8 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from rolecall.agents.chat_template import Tokenizer
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.models.embedded import locate
 from rolecall.models.loading import load_tokenizer
 

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig, LearnerConfig
 from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
 from rolecall.engines.page_allocator import pages_of
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.cpu.kernels import PAGE

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.environment import Environment
+from rolecall.core.errors import ConfigError, InfrastructureError
+from rolecall.core.interfaces.environment import Environment
 from rolecall.rollout.episodes import Reward
 from rolecall.rollout.offline_data import check_readable, check_shown
 from rolecall.runtime.progress import activity
@@ -115,7 +114,7 @@ def _environment(plan: Plan) -> Environment:
             raise ConfigError(
                 f"environment.name: {plan.config.environment.name!r} has no {method}({arguments}), "
                 "so it is no environment; write a class with the methods of "
-                "rolecall.interfaces.environment.Environment"
+                "rolecall.core.interfaces.environment.Environment"
             )
     return made
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Named
+from rolecall.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

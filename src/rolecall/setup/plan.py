@@ -10,11 +10,11 @@ from rolecall.agents.agent import Parser
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
 from rolecall.config.engines import OwnEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
 from rolecall.config.user_lines import defined
+from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import parser_of, tool_parts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rolecall.cluster.pool import NoRoomError, Pool
 from rolecall.cluster.session import RaySession
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.setup.devices import full_name, has_seats, is_gpu
 from rolecall.setup.room import check_room
 from rolecall.setup.seats import device_of, num_gpus

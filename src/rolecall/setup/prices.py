@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.config import registry
 from rolecall.config.schema import Config
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.core.errors import nearest
 from rolecall.setup.validate_options import Problems
 
 
@@ -12,7 +12,7 @@ def check_prices(config: Config) -> Problems:
     """Each price is one of a policy, and stands in one place."""
     for name, price in config.prices.items():
         if name not in config.policies:
-            near = registry.nearest(name, list(config.policies))
+            near = nearest(name, list(config.policies))
             yield f"prices.{name}: there is no policy {name!r}; {near}"
         elif isinstance(config.engine_of(name), OpenAIEngineConfig):
             yield (

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Task
 from rolecall.environments.mixed import Mixture
 from rolecall.models.sizes import context_length
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.setup.tasks import Tasks
 from rolecall.setup.validate_options import check_task_sampler
-from rolecall.types import Task
 
 notices = logging.getLogger("rolecall.notices")
 

@@ -10,9 +10,10 @@ import torch
 from rolecall.cluster.pool import Pool, Seat
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.seeding import seed_of
 from rolecall.learners.ranks import torchrun
 from rolecall.learners.ranks.group import RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
@@ -21,7 +22,6 @@ from rolecall.models.devices import device_named
 from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
 from rolecall.models.sizes import size_of
-from rolecall.seeding import seed_of
 from rolecall.setup.seats import OWN, seats_of
 
 # How many ranks there are and the device of the first, or a pool's name and their GPUs there.

@@ -16,8 +16,8 @@ from rolecall.config.cluster import LocalClusterConfig
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.engines.hosted import HostedEngine
-from rolecall.interfaces.publisher import FileEngine
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.devices import direct_of, takes_turns
 from rolecall.setup.seats import seats_of

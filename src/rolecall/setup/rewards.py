@@ -6,9 +6,9 @@ import inspect
 from typing import Any
 
 from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Named, RewardConfig
 from rolecall.config.user_lines import defined
+from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.spending import Account
 from rolecall.setup.part import Part

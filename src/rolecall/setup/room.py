@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.models.devices import memory_in
 from rolecall.setup.activations import Activations
 from rolecall.setup.devices import is_gpu

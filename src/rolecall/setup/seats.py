@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
 
 OWN = "own"  # the pool of a cluster for which the config names none
 

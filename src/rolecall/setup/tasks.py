@@ -6,19 +6,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rolecall.config import registry
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError, nearest
+from rolecall.core.interfaces.environment import ENDLESS, Environment
+from rolecall.core.types import Task
 from rolecall.environments import validation
 from rolecall.environments.math.rows import duplicate_questions
 from rolecall.environments.mixed import Mixture, by_source
-from rolecall.interfaces.environment import ENDLESS, Environment
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.held_out import held_out
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.rollout.user_code import check_tasks
 from rolecall.setup.validate_options import check_task_sampler
-from rolecall.types import Task
 
 log = logging.getLogger("rolecall")
 
@@ -65,8 +64,7 @@ def _check_sources(config: Config, held: list[Task]) -> None:
     """Raises ConfigError where `evaluation.samples` names a source that no held-out task is of."""
     known = sorted({task.source for task in held})
     problems = [
-        f"evaluation.samples.{name}: no held-out task is of this source; "
-        f"{registry.nearest(name, known)}"
+        f"evaluation.samples.{name}: no held-out task is of this source; {nearest(name, known)}"
         for name in config.evaluation.sources
         if held and name not in known
     ]

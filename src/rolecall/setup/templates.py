@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.tool_form import tool_form
 from rolecall.agents.turn_form import turn_form
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 
 notices = logging.getLogger("rolecall.notices")
 

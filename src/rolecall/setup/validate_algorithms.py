@@ -9,9 +9,9 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
-from rolecall.interfaces.environment import Environment, World
+from rolecall.core.interfaces.environment import Environment, World
+from rolecall.core.types import Task
 from rolecall.setup.validate_options import Problems
-from rolecall.types import Task
 from rolecall.workflows.base import Workflow
 
 # What agents that share a policy may differ in, beside what only credit reads: how far each may

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rolecall.config.schema import Config
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 from rolecall.models.embedded import locate
 
 Problems = Iterator[str]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolecall.config import registry
 from rolecall.config.evaluation import check_evaluation
 from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
+from rolecall.core.errors import nearest
+from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.environments.mixed import Mixture
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.workflows.base import RESERVED, Workflow
 
@@ -26,7 +26,7 @@ def check_config(config: Config) -> Problems:
         if agent.policy not in config.policies:
             yield (
                 f"team.{name}.policy: there is no policy {agent.policy!r}; "
-                f"{registry.nearest(agent.policy, list(config.policies))}"
+                f"{nearest(agent.policy, list(config.policies))}"
             )
     for name in RESERVED:
         if name in config.team:
@@ -93,7 +93,7 @@ def _check_effects(config: Config) -> Problems:
     yield from check_evaluation(config.evaluation)
     counted = config.evaluation.agent
     if counted is not None and counted not in config.team:
-        near = registry.nearest(counted, [*config.team])
+        near = nearest(counted, [*config.team])
         yield f"evaluation.agent: there is no agent {counted!r}; {near}"
 
 
@@ -126,7 +126,7 @@ def check_coach(config: Config) -> Problems:
     for key in ("ground_truth_roles", "show_to", "team"):
         for name in options.get(key) or ():
             if name not in config.team:
-                near = registry.nearest(name, [*config.team])
+                near = nearest(name, [*config.team])
                 yield f"rewards.coach.{key}: there is no agent {name!r}; {near}"
 
 

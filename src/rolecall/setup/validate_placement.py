@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.core.errors import ConfigError
 from rolecall.setup.seats import seats_of
 
 Problems = Iterator[str]

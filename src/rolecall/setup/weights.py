@@ -12,11 +12,12 @@ from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter, Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.interfaces.critic import Critic, Discriminator
+from rolecall.core.interfaces.learner import Learner
+from rolecall.core.seeding import seed_of
 from rolecall.critics.parts import CriticParts
-from rolecall.interfaces.critic import Critic, Discriminator
-from rolecall.interfaces.learner import Learner
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.parts import LearnerParts
 from rolecall.models.devices import device_named
@@ -24,7 +25,6 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.quantized import Quantization
 from rolecall.rollout.offline_data import experts
-from rolecall.seeding import seed_of
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
 

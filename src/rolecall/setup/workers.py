@@ -12,7 +12,7 @@ from rolecall.cluster.worker import SharedEngine
 from rolecall.cluster.workers import Workers
 from rolecall.config.schema import Config
 from rolecall.config.served import ServedEngineConfig
-from rolecall.interfaces.engine import Engine
+from rolecall.core.interfaces.engine import Engine
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.context import make_context

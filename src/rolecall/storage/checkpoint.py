@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import RunEndingError, first_line
+from rolecall.core.errors import ConfigError, RunEndingError, first_line
 from rolecall.storage.folder_locks import reading, removing
 from rolecall.storage.run_folder import RunFolder, write_aside
 

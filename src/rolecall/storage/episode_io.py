@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rolecall.types import CoachNote, Episode, Message, Task, Turn, Utility
+from rolecall.core.types import CoachNote, Episode, Message, Task, Turn, Utility
 
 IDS = ("prompt", "tokens", "versions")
 NOTES = (

@@ -10,10 +10,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TextIO
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Task
 from rolecall.storage.run_folder import Journal, resolved, write_aside
-from rolecall.types import Task
 
 PREFIX = "unfinished-"
 # What may differ between the start of an evaluation and its end.

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from rolecall.config.load import load
 from rolecall.config.schema import Config
-from rolecall.optional import optional
+from rolecall.core.optional import optional
 from rolecall.storage.numbered import numbered
 from rolecall.storage.run_folder import RunFolder
 

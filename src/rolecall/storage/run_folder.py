@@ -16,14 +16,14 @@ from typing import Any, TextIO
 
 import yaml
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
 from rolecall.config.references import as_written
 from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Episode
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.storage.numbered import numbered
-from rolecall.types import Episode
 
 notices = logging.getLogger("rolecall.notices")
 SERVED = (

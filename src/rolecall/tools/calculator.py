@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from rolecall.interfaces.tool import ToolError
+from rolecall.core.interfaces.tool import ToolError
 from rolecall.tools.functions import tool
 
 Number = Fraction | float

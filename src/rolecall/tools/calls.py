@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolecall.interfaces.tool import Format, Tool
-from rolecall.tags import code_of
-from rolecall.types import Message, Turn
+from rolecall.core.interfaces.tool import Format, Tool
+from rolecall.core.tags import code_of
+from rolecall.core.types import Message, Turn
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 TAG = re.compile(r"<(/?)tool_call>")

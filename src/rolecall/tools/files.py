@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool, ToolError, wrote
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool, ToolError, wrote
 from rolecall.runtime.held_folders import HeldFolder, sweep
 from rolecall.tools.functions import tool
 

@@ -19,7 +19,7 @@ from typing import Any, overload
 from pydantic import ValidationError
 
 from rolecall.config.registry import options_model
-from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.core.interfaces.tool import Tool, ToolError
 
 
 @overload

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rolecall.errors import InfrastructureError, first
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool, ToolError
-from rolecall.optional import optional
+from rolecall.core.errors import InfrastructureError, first
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool, ToolError
+from rolecall.core.optional import optional
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.tools.calls import cut

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from rolecall.errors import TooLongError
+from rolecall.core.errors import TooLongError
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.tags import encodable
 from rolecall.runtime.secret_texts import remember_secret
 from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, can_be_placed, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
-from rolecall.tags import encodable
 from rolecall.tools.functions import tool
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Tool, ToolError
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.retrieval.base import EmptyQueryError
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect

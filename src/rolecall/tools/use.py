@@ -13,13 +13,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import InfrastructureError, first
-from rolecall.interfaces.environment import World
-from rolecall.interfaces.tool import Format, Tool, ToolError, noting_files
-from rolecall.tags import encodable
+from rolecall.core.errors import ConfigError, InfrastructureError, first
+from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.tool import Format, Tool, ToolError, noting_files
+from rolecall.core.tags import encodable
+from rolecall.core.types import Episode, Turn
 from rolecall.tools.calls import Call, calls_of, cut, shared
-from rolecall.types import Episode, Turn
 
 
 class Toolkit(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.interfaces.critic import Critic, Discriminator
-from rolecall.types import Episode
+from rolecall.core.interfaces.critic import Critic, Discriminator
+from rolecall.core.types import Episode
 
 
 @dataclass(slots=True)

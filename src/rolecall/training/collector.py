@@ -10,6 +10,7 @@ import logging
 import time
 from typing import Any
 
+from rolecall.core.types import Episode, Group, Swap, Task
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, replay
 from rolecall.rollout.own_answers import answered
@@ -17,7 +18,6 @@ from rolecall.rollout.task_sampler import drawn
 from rolecall.runtime import call_tree
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
 from rolecall.training.run import Run
-from rolecall.types import Episode, Group, Swap, Task
 
 log = logging.getLogger("rolecall")
 MOST_ROUNDS = 10  # in which a step looks for groups that are kept

@@ -14,10 +14,10 @@ from typing import Any
 from rolecall.agents.agent import Agent
 from rolecall.algorithms.best_of import task_of
 from rolecall.config.schema import Config
+from rolecall.core.types import Episode
 from rolecall.rollout.evaluation import Around, evaluate
 from rolecall.rollout.scoring import Score, over_tasks
 from rolecall.training.run import Run
-from rolecall.types import Episode
 
 TEAM = "team"  # whose score it is, where the world scores the team and no agent alone
 Team = tuple[str, ...]  # the run that each agent is from, in the order of the team

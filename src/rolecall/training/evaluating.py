@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.rollout.evaluation import Around, evaluate
 from rolecall.storage.episode_io import EpisodeWriter
 from rolecall.storage.evaluation_journal import EvaluationJournal
 from rolecall.training.prices import prices_of
 from rolecall.training.run import Run
-from rolecall.types import Task
 
 
 async def evaluate_run(

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rolecall.interfaces.engine import Engine
-from rolecall.interfaces.learner import Learner, Written
-from rolecall.interfaces.publisher import (
+from rolecall.core.interfaces.engine import Engine
+from rolecall.core.interfaces.learner import Learner, Written
+from rolecall.core.interfaces.publisher import (
     DirectEngine,
     EmbeddedEngine,
     FileEngine,

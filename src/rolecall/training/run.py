@@ -10,17 +10,17 @@ from typing import Any
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
-from rolecall.interfaces.critic import Critic
-from rolecall.interfaces.engine import Engine
-from rolecall.interfaces.learner import Learner
-from rolecall.interfaces.publisher import Publisher
+from rolecall.core.interfaces.critic import Critic
+from rolecall.core.interfaces.engine import Engine
+from rolecall.core.interfaces.learner import Learner
+from rolecall.core.interfaces.publisher import Publisher
+from rolecall.core.types import Group, Task
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.runtime.spending import Account
 from rolecall.storage import checkpoint
 from rolecall.training.algorithm_group import AlgorithmGroup
-from rolecall.types import Group, Task
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 
 
 class SignalWatch:

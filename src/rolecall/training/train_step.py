@@ -16,15 +16,15 @@ import torch
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
-from rolecall.interfaces.learner import Annotation, Learner, Update
+from rolecall.core.interfaces.learner import Annotation, Learner, Update
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Batch, Episode, Pair, Turn
 from rolecall.learners.by_agent import objective_of
 from rolecall.learners.packing import pack, split
 from rolecall.learners.updates import merged
 from rolecall.rollout.episodes import Rollout, staleness_of
-from rolecall.seeding import seed_of
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
-from rolecall.types import Batch, Episode, Pair, Turn
 
 
 async def refresh_references(run: Run, step: int) -> None:

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from rolecall.core.interfaces.learner import DivergedError, Update
+from rolecall.core.types import Episode
 from rolecall.environments.validation import SPLIT
-from rolecall.interfaces.learner import DivergedError, Update
 from rolecall.learners.mismatch import Alarm
 from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
@@ -33,7 +34,6 @@ from rolecall.training.collector import Collector
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
 from rolecall.training.signal_watch import SignalWatch
-from rolecall.types import Episode
 
 log = logging.getLogger("rolecall")
 notices = logging.getLogger("rolecall.notices")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import PositiveInt
 
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

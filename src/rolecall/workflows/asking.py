@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolecall.agents.agent import Said
 from rolecall.agents.team import Member
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 
 
 async def ask_again(member: Member, *said: Said, tries: int = 2) -> Turn:

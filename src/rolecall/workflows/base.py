@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from rolecall.agents.agent import Parser
 from rolecall.agents.team import Team
-from rolecall.types import Task, Turn
+from rolecall.core.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
 RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")

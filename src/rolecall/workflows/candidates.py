@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from rolecall.agents.agent import Said
 from rolecall.agents.team import Member
-from rolecall.interfaces.environment import World
-from rolecall.types import Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Turn
 
 
 async def play_best(

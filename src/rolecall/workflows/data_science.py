@@ -11,8 +11,8 @@ from pydantic import PositiveInt
 
 from rolecall.agents.agent import Said
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

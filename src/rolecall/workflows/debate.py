@@ -12,8 +12,8 @@ from pydantic import PositiveInt
 from rolecall.agents.agent import Quote
 from rolecall.agents.parsers import one_of
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 

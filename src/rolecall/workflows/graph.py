@@ -15,8 +15,8 @@ from graphlib import CycleError, TopologicalSorter
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -11,8 +11,8 @@ from pydantic import PositiveInt
 
 from rolecall.agents.parsers import boxed
 from rolecall.agents.team import Member, Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

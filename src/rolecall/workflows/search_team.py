@@ -14,8 +14,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from rolecall.agents.agent import Said
 from rolecall.agents.parsers import one_of, tagged
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.asking import ask_again
 from rolecall.workflows.base import workflow
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rolecall.agents.team import Team
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.environments.games.environment import GameWorld
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rolecall.agents.parsers import boxed
 from rolecall.agents.team import Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 

@@ -14,8 +14,8 @@ from pydantic import PositiveInt
 
 from rolecall.agents.parsers import boxed, one_of
 from rolecall.agents.team import Member, Team
-from rolecall.interfaces.environment import World
-from rolecall.types import Task, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 

@@ -9,13 +9,13 @@ import numpy as np
 from rolecall.agents.agent import Agent, Policy
 from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.agents.team import Team
+from rolecall.core.interfaces.engine import Completion, Request
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Ids, Task, Turn
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Completion, Request
-from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.correct import correct
 from rolecall.rollout.episodes import RolloutContext
-from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall_lab.bench.crowd import Crowd
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from rolecall.agents.team import Team
-from rolecall.interfaces.engine import Completion, Request, Sampling
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.engine import Completion, Request, Sampling
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Ids, Task, Turn
 from rolecall.rewards.correct import correct
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
-from rolecall.types import Episode, Ids, Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall_lab.bench.crowd import TURNS, Crowd
 

@@ -17,11 +17,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from resource import getpagesize
 
+from rolecall.core.types import Task
 from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
 from rolecall.runtime.call_tree import task_factory
-from rolecall.types import Task
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.conductor import CrowdSize
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
+from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Ids
 from rolecall.engines.local import LocalEngine
-from rolecall.interfaces.engine import Request, Sampling
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime import call_tree
-from rolecall.seeding import seed_of
-from rolecall.types import Ids
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.workload import SEED, Talk, TeamSize, talks

@@ -11,11 +11,11 @@ import torch
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config.learners import LocalLearnerConfig
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.types import Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
-from rolecall.types import Turn
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.update import CLIP_NORM, LEARNING_RATE, turns

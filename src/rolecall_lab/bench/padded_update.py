@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.update import CLIP_NORM, LEARNING_RATE, turns

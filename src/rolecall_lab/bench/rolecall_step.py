@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.config.schema import Config
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Task
 from rolecall.rollout.collection import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.training import train_step
 from rolecall.training.run import Run
-from rolecall.types import Episode, Task
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.grpo_step import LEARNING_RATE, STEPS, StepSize, prompts, reward
 from rolecall_lab.bench.small_models import random_model

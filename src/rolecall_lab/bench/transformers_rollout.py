@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from rolecall.types import Ids
+from rolecall.core.types import Ids
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.workload import Talk, TeamSize, talks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.types import Ids, Turn, spread
+from rolecall.core.types import Ids, Turn, spread
 from rolecall_lab.bench import Benchmark
 from rolecall_lab.bench.workload import AGENTS, SEED, VOCABULARY, TeamSize, random_ids, talks
 

@@ -25,7 +25,7 @@ from vllm.inputs import TokensPrompt
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from rolecall.types import Ids
+from rolecall.core.types import Ids
 from rolecall_lab.bench import Measure, Measured
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.workload import Talk, TeamSize, talks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rolecall.types import Ids
+from rolecall.core.types import Ids
 
 VOCABULARY = 128
 TASK, INSTRUCTION = 120, 40  # tokens

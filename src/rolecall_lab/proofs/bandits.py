@@ -18,7 +18,7 @@ from rolecall.algorithms.gspo import Gspo
 from rolecall.algorithms.reinforce import ReinforcePlusPlus
 from rolecall.algorithms.rloo import Rloo
 from rolecall.algorithms.whitening import whiten_families
-from rolecall.types import Episode, Group
+from rolecall.core.types import Episode, Group
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Table, episodes_of, logprobs_of, turns_of, update, value
 

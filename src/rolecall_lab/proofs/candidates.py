@@ -14,7 +14,7 @@ import numpy as np
 from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.grpo import Grpo
-from rolecall.types import Episode, Task, Turn
+from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Table, gradient
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from rolecall.algorithms.matpo import Matpo
-from rolecall.interfaces.algorithm import Outputs
-from rolecall.types import Episode, Task, Turn
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Doubles, packed
 

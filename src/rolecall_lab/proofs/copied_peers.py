@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rolecall.algorithms.leader_only import LeaderOnly
-from rolecall.types import Episode, Task, Turn
+from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Doubles, Table, turns_of, update
 

@@ -15,9 +15,9 @@ from rolecall.algorithms.base import Replay
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.mixing import Vdn
 from rolecall.algorithms.rloo import Rloo
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Swap
 from rolecall.critics import mixers
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Swap
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Table, episodes_of, first_advantages, turns_of
 

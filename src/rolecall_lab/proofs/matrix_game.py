@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 from rolecall_lab.proofs.tabular import Doubles, Table, episodes_of
 
 PAYOFF = np.array([[0.0, 2.0], [2.0, -1.0]])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rolecall.algorithms.dpo import Dpo
-from rolecall.types import Turn
+from rolecall.core.types import Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import (
     Table,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.mappo import Mappo
-from rolecall.types import Episode, Swap
+from rolecall.core.types import Episode, Swap
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.matrix_game import AGENTS, FIRST, PAYOFF, every_episode, team
 from rolecall_lab.proofs.tabular import gradient, turns_of, value

@@ -12,9 +12,9 @@ import numpy as np
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.reinforce_baseline import ReinforceBaseline
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.environments.games.exploitability import Strategy, cross_play, exploitability
 from rolecall.environments.games.kuhn import MOVES, Kuhn
-from rolecall.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Table, update
 

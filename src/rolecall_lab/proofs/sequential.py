@@ -13,8 +13,8 @@ import torch
 
 from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.mappo import Mappo
-from rolecall.interfaces.algorithm import Outputs
-from rolecall.types import Episode, Turn
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Episode, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.matrix_game import (
     AGENTS,

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.types import Batch, Episode, Task, Turn
 from rolecall.learners.packing import pack, split
-from rolecall.types import Batch, Episode, Task, Turn
 
 Ints = NDArray[np.int32]
 Doubles = NDArray[np.float64]

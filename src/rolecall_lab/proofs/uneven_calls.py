@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rolecall.algorithms.mgrpo import MGrpo
-from rolecall.types import Episode, Task, Turn
+from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import Doubles, first_advantages, packed, turns_of
 

@@ -17,10 +17,9 @@ from rolecall.cli.evaluate import evaluate
 from rolecall.cli.one_run import make_room
 from rolecall.cli.plan import machine_of
 from rolecall.cli.train import train
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import load
-from rolecall.config.registry import nearest
-from rolecall.interfaces.environment import ENDLESS
+from rolecall.core.errors import ConfigError, nearest
+from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open import open_parts

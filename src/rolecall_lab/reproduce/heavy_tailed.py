@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rolecall.interfaces.environment import World
-from rolecall.seeding import seed_of
-from rolecall.types import Episode
+from rolecall.core.interfaces.environment import World
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode
 
 LEAST, TAIL = 1e-6, 0.25  # half of the factors are below 0.00002, and 3 in 100 above 1
 

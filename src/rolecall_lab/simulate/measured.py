@@ -10,8 +10,9 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from rolecall.config.errors import ConfigError, explain
+from rolecall.config.errors import explain
 from rolecall.config.section import Section
+from rolecall.core.errors import ConfigError
 from rolecall_lab.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts
 from rolecall_lab.simulate.workload import SimulatedEpisode, SimulatedGroup, SimulatedTurn
 

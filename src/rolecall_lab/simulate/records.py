@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
+from rolecall.core.types import Ids
 from rolecall.monitor.metrics import WALL_SHARES
 from rolecall.storage.run_folder import RunFolder
-from rolecall.types import Ids
 from rolecall_lab.simulate.rounds import rounds
 from rolecall_lab.simulate.workload import SimulatedEpisode, SimulatedGroup, SimulatedTurn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 
 MOST = 100_000
 

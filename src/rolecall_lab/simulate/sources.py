@@ -10,11 +10,11 @@ import torch
 
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.errors import ConfigError
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
 from rolecall.storage.run_folder import RunFolder
 from rolecall_lab.simulate.calibration import calibrate, steady
 from rolecall_lab.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, line

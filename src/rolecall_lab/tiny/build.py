@@ -22,10 +22,10 @@ from transformers import (
 )
 
 from rolecall.agents.chat_template import Tokenizer, encode
+from rolecall.core.types import Ids
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.episodes import RolloutContext
-from rolecall.types import Ids
 from rolecall_lab.tiny.demonstrations.registered import of_team
 from rolecall_lab.tiny.playing import play_all
 from rolecall_lab.tiny.tokenizer import fit

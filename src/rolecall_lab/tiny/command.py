@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from rolecall.agents.agent import Policy
-from rolecall.config.errors import ConfigError
 from rolecall.config.load import find
+from rolecall.core.errors import ConfigError
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.consoles import PlainConsole

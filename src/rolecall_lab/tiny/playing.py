@@ -12,11 +12,11 @@ from random import Random
 
 from rolecall.agents.agent import Agent, Policy
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Request, Sampling
 from rolecall.rollout.episodes import RolloutContext, play
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Task
 from rolecall_lab.tiny.demonstrations.registered import of_team
 from rolecall_lab.tiny.demonstrations.scene import Scene
 

@@ -14,7 +14,7 @@ from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.leader_only import LeaderOnly
 from rolecall.algorithms.matpo import Matpo
 from rolecall.algorithms.mgrpo import MGrpo
-from rolecall.types import Episode
+from rolecall.core.types import Episode
 from rolecall_lab.proofs import (
     bandits,
     candidates,

@@ -10,7 +10,7 @@ import pytest
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall_lab.reproduce.heavy_tailed import LEAST, TAIL, HeavyTailed
 from tests.toy import episode, turn
 

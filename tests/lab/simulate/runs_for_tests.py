@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from rolecall.core.types import Episode
 from rolecall.monitor.metrics import WALL_SHARES
 from rolecall.storage.episode_io import write_parquet
-from rolecall.types import Episode
 from rolecall_lab.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall_lab.simulate.records import MeasuredStep, read_groups
 from rolecall_lab.simulate.run import Placement, Simulation

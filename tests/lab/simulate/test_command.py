@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall_lab.simulate.costs import Costs, EngineCosts, LearnerCosts, PublishCosts, line
 from rolecall_lab.simulate.measured import Measured, read_measured
 from rolecall_lab.simulate.run import Placement

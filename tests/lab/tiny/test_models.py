@@ -100,7 +100,7 @@ class Sums:
         return Generated(split, level=1, kinds=("expression",), seed=0, size=3000)
 
     def open(self, task, *, seed):
-        from rolecall.interfaces.environment import World
+        from rolecall.core.interfaces.environment import World
 
         world = World()
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Task
 from rolecall.rewards.coach.coach import Coach
-from rolecall.types import Episode, Task
 from tests import toy
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall.rewards.coach.cache import Cache, key_of
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from tests.rewards.coach.server import Said, coach_of, eight, play, said, serving

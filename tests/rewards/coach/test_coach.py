@@ -7,7 +7,7 @@ import pytest
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config import registry
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action
 from rolecall.rewards.coach.scores import (

@@ -10,10 +10,11 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.config.registry import resolve
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.types import Episode
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.data_science.environment import DataScienceWorld
 from rolecall.environments.data_science.rows import modelling_tasks
-from rolecall.interfaces.engine import Sampling
 from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action, View, render
@@ -21,7 +22,6 @@ from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.sandbox.base import Limits, Ran
 from rolecall.tools.files import Files
 from rolecall.tools.use import ToolUse, WorldTools
-from rolecall.types import Episode
 from tests.rewards.coach.server import serving
 from tests.tools.test_use import call, play_with
 from tests.toy import agent, turn

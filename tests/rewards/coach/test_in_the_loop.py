@@ -10,15 +10,15 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.agents.control_tokens import controls
+from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Swap, Task
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.interfaces.engine import Sampling
-from rolecall.interfaces.environment import World
 from rolecall.models.loading import load_tokenizer
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.scores import CoachConfigError
 from rolecall.rollout.episodes import RolloutContext, play, replay
 from rolecall.runtime.call_tree import IdleBarrier, outside, task_factory, waiting
-from rolecall.types import Episode, Swap, Task
 from rolecall.workflows.base import workflow
 from tests.rewards.coach.server import HANG, Refused, Said, coach_of, eight, serving
 from tests.toy import agent

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Message
 from rolecall.rewards.coach.rendering import Action, View, cut, render
 from rolecall.runtime import call_tree
-from rolecall.types import Message
 from tests.rewards.coach.server import Said, coach_of, play, said, serving
 
 FAKES = [

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from rolecall.core.types import Turn
 from rolecall.rewards.coach.local import LocalCoach
 from rolecall.rewards.coach.scores import CoachError
-from rolecall.types import Turn
 from tests.sandbox.places import working_sandbox
 
 

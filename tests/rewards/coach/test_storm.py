@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
 from tests.rewards.coach.server import (
     HANG,
     HANG_UP,

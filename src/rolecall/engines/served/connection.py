@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from rolecall.errors import InfrastructureError, RunEndingError
-from rolecall.interfaces.engine import ContextFullError
+from rolecall.core.errors import InfrastructureError, RunEndingError
+from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.runtime import call_tree
 from rolecall.runtime.http import Http
 from rolecall.runtime.retrying import (

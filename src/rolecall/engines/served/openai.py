@@ -14,6 +14,18 @@ from typing import Any
 import numpy as np
 
 from rolecall.config.served import OpenAIEngineConfig
+from rolecall.core.errors import InfrastructureError, RunEndingError
+from rolecall.core.interfaces.engine import (
+    Answer,
+    Completion,
+    Question,
+    Request,
+    Sampling,
+    TextEngine,
+)
+from rolecall.core.seeding import seed_of
+from rolecall.core.tags import visible
+from rolecall.core.types import Floats, Ids, Message
 from rolecall.engines.served.connection import (
     CHECK_S,
     Connection,
@@ -23,12 +35,7 @@ from rolecall.engines.served.connection import (
     count_of,
     dig,
 )
-from rolecall.errors import InfrastructureError, RunEndingError
-from rolecall.interfaces.engine import Answer, Completion, Question, Request, Sampling, TextEngine
 from rolecall.runtime.spending import Account, Budget, Prices
-from rolecall.seeding import seed_of
-from rolecall.tags import visible
-from rolecall.types import Floats, Ids, Message
 
 REASONING = ("reasoning_content", "reasoning")  # where servers put what stands in <think>
 

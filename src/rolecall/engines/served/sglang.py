@@ -27,12 +27,12 @@ import numpy as np
 
 from rolecall.config.schema import Adapter
 from rolecall.config.served import SGLangEngineConfig
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
+from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.types import Floats, Ids
 from rolecall.engines.sequence import Sequence, sequences_of
 from rolecall.engines.served.connection import CHECK_S, Connection, MalformedError, dig
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.interfaces.publisher import FileEngine
-from rolecall.types import Floats, Ids
 
 NEVER = -10_000.0  # added to the logit of an id that is not sampled
 LOAD_S = 1800.0  # until the server must have read new weights

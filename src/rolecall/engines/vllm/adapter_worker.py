@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm.lora.request import LoRARequest
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 
 
 class Adapters:

@@ -12,18 +12,18 @@ from typing import Any, Literal
 
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
+from rolecall.core.interfaces.learner import Rendezvous
+from rolecall.core.interfaces.publisher import DirectEngine
+from rolecall.core.types import Floats, Ids
 from rolecall.engines.sequence import sequences_of
 from rolecall.engines.vllm import installed
 from rolecall.engines.vllm.launch import launch_of
 from rolecall.engines.vllm.process import Call, VllmProcess
-from rolecall.errors import InfrastructureError
-from rolecall.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.interfaces.learner import Rendezvous
-from rolecall.interfaces.publisher import DirectEngine
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree
 from rolecall.runtime.held_folders import HeldFolder, sweep
-from rolecall.types import Floats, Ids
 
 CHECK_S = 60.0  # until an answer to `check` must have come
 COLDEST, HOTTEST = 0.01, 2.0  # vLLM takes lower temperatures for this one, and refuses higher ones

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 
 SERIES = "0.32."  # whose interface the files beside this one were written for
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolecall.config.errors import ConfigError
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
-from rolecall.errors import first_line
+from rolecall.core.errors import ConfigError, first_line
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoRARanks
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have

@@ -23,9 +23,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
+from rolecall.core.errors import InfrastructureError
 from rolecall.engines.vllm import wire
 from rolecall.engines.vllm.launch import Launch, environment
-from rolecall.errors import InfrastructureError
 from rolecall.runtime.logs import lines_of
 from rolecall.runtime.scratch import MEMORY
 

@@ -23,9 +23,9 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.executor import Executor
 
+from rolecall.core.interfaces.engine import Completion, Sampling
+from rolecall.core.types import Floats, Ids
 from rolecall.engines.vllm.launch import Launch
-from rolecall.interfaces.engine import Completion, Sampling
-from rolecall.types import Floats, Ids
 
 
 def start(launch: Launch) -> AsyncLLM:

@@ -21,8 +21,8 @@ from vllm.model_executor.model_loader.reload import (
 )
 from vllm.platforms import current_platform
 
-from rolecall.errors import first_line
-from rolecall.interfaces.learner import Rendezvous
+from rolecall.core.errors import first_line
+from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.models.weight_transfer import Receiver
 
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal
 
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.environments.code.hidden_tests import Pair
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 Kind = Literal["function", "stdin"]
 Step = tuple[str, str]  # sentence, line of the program

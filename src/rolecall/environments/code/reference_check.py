@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.sandbox.base import SandboxError
-from rolecall.types import Task
 
 notices = logging.getLogger("rolecall.notices")
 

@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.grading.submissions import Grading, Table, write_table
 from rolecall.grading.tabular import constant, evaluate, metric_named
-from rolecall.interfaces.environment import ENDLESS
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 Kind = Literal["regression", "classes", "ranking", "counts"]
 Numbers = NDArray[np.float64]

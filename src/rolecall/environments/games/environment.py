@@ -13,10 +13,10 @@ from random import Random
 from typing import Protocol
 
 from rolecall.config import registry
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Episode, Task, group_by
 from rolecall.environments.games.exploitability import cross_play, exploitability, played
-from rolecall.interfaces.environment import Observation, World
-from rolecall.seeding import seed_of
-from rolecall.types import Episode, Task, group_by
 
 BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 GAMES = {"kuhn": "rolecall.environments.games.kuhn:Kuhn"}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.config import registry
+from rolecall.core.optional import optional
+from rolecall.core.tags import visible
 from rolecall.environments.games.environment import BRACKETS
-from rolecall.optional import optional
-from rolecall.tags import visible
 
 Show = Callable[[Any], str]  # an observation as text
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.config import registry
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.optional import optional
+from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.actions import Actions, Show, actions_of, shown_by
 from rolecall.environments.gymnasium.tasks import Seeds
-from rolecall.interfaces.environment import Observation, World
-from rolecall.optional import optional
 from rolecall.tools.functions import in_thread
-from rolecall.types import Episode, Task
 
 REGISTERED = re.compile(r"([\w.-]+:)?[\w./-]+-v\d+")
 NOTICE = "That was not one legal action."

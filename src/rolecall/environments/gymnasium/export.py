@@ -9,10 +9,10 @@ import asyncio
 import string
 from typing import Any
 
-from rolecall.interfaces.environment import Environment, World
-from rolecall.optional import needs
-from rolecall.tags import visible
-from rolecall.types import Episode, Task
+from rolecall.core.interfaces.environment import Environment, World
+from rolecall.core.optional import needs
+from rolecall.core.tags import visible
+from rolecall.core.types import Episode, Task
 
 with needs("gymnasium", extra="gym"):
     import gymnasium

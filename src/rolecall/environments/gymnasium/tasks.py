@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rolecall.interfaces.environment import ENDLESS
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 
 class Seeds(LazyTasks):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from rolecall.errors import InfrastructureError, RunEndingError
-from rolecall.optional import optional
+from rolecall.core.errors import InfrastructureError, RunEndingError
+from rolecall.core.optional import optional
+from rolecall.core.tags import visible
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.runtime.retrying import (
     GaveUpError,
@@ -18,7 +19,6 @@ from rolecall.runtime.retrying import (
     in_words,
 )
 from rolecall.runtime.secret_texts import excerpt, remember_secret
-from rolecall.tags import visible
 
 if TYPE_CHECKING:
     import openai

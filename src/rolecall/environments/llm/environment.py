@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.seeding import seed_of
+from rolecall.core.tags import find_tag, visible
+from rolecall.core.types import Episode, Task
 from rolecall.environments.llm.chat import FrozenLlm, Said
 from rolecall.environments.text.rows import text_tasks
 from rolecall.environments.tool_use.environment import same_answer
-from rolecall.errors import InfrastructureError
 from rolecall.grading.qa import targets
-from rolecall.interfaces.environment import Observation, World
 from rolecall.rows.places import locate
 from rolecall.rows.sources import gather, listed
-from rolecall.seeding import seed_of
-from rolecall.tags import find_tag, visible
-from rolecall.types import Episode, Task
 
 SCORE = re.compile(r"<score>\s*(\d+(?:\.\d+)?)\s*</score>")
 SCORE_TRIES = 3  # requests for one score, as answers may be unreadable

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Literal
 
-from rolecall.interfaces.environment import ENDLESS
+from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 Kind = Literal["expression", "equation", "word"]
 Problem = tuple[str, int, list[str]]  # text, answer, steps such as "3*4=12"

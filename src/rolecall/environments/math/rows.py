@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.grading.math.answers import extract, references
 from rolecall.rows.files import Row
 from rolecall.rows.tasks import IncompleteRowError, given_id, is_blank, read_tasks
-from rolecall.types import Task
 
 QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
 TRUTHS = (

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rolecall.config import registry
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Task
 from rolecall.environments.games.environment import GameWorld
 from rolecall.environments.gymnasium.actions import Actions, Show, actions_of, shown_by
 from rolecall.environments.gymnasium.tasks import Seeds
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode, Task
 
 DEFAULT_RULES = "Play the game. Write one action in brackets."
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.core.optional import needs
 from rolecall.environments.games.environment import Game
 from rolecall.environments.games.kuhn import MOVES, Kuhn
-from rolecall.optional import needs
 
 with needs("pettingzoo", extra="gym"):
     from gymnasium import spaces

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.tags import find_tag
+from rolecall.core.types import Episode, Task
 from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.qa import exact_match, f1, targets
-from rolecall.interfaces.environment import Observation, World
-from rolecall.interfaces.tool import Tool
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.rendering import render
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, gather, generates, listed
-from rolecall.tags import find_tag
 from rolecall.tools.search import search_tool
-from rolecall.types import Episode, Task
 
 NOTICE = "Nothing was searched: there were no words between search tags."
 Metric = Literal["em", "f1"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.retrieval.base import Passage
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 TEST_SHARE = 4  # one entity in so many belongs to the test questions
 SIZES = (60, 500)  # passages a world may have

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from rolecall.core.interfaces.environment import ENDLESS, Observation, World
+from rolecall.core.tags import visible
+from rolecall.core.types import Episode, Task
 from rolecall.environments.text.generated import MOST_FACTS, Reports
 from rolecall.environments.text.rows import text_tasks
 from rolecall.grading.qa import targets
 from rolecall.grading.text import Measure, Metric, check_words, measure
-from rolecall.interfaces.environment import ENDLESS, Observation, World
 from rolecall.rows.places import locate
 from rolecall.rows.sources import GENERATED, gather, generates, listed
-from rolecall.tags import visible
-from rolecall.types import Episode, Task
 
 
 class TextEnvironment:

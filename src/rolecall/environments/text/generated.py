@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 TEST_SHARE = 10  # one report in ten is a test report
 MOST_FACTS = 5

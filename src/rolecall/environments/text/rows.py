@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.types import Task
 from rolecall.grading.qa import targets
 from rolecall.rows.files import Row
 from rolecall.rows.tasks import IncompleteRowError, is_blank, read_tasks
-from rolecall.types import Task
 
 
 def text_tasks(

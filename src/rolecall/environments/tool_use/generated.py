@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Literal
 
+from rolecall.core.seeding import seed_of
+from rolecall.core.types import Task
 from rolecall.rows.sources import LazyTasks
-from rolecall.seeding import seed_of
-from rolecall.types import Task
 
 Kind = Literal["one", "two", "delivered"]
 TEST_SHARE = 10  # one question in ten is a test question

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rolecall.tags import visible
+from rolecall.core.tags import visible
 
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is content

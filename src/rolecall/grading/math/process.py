@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Literal, TypedDict
 
-from rolecall.errors import InfrastructureError
+from rolecall.core.errors import InfrastructureError
 
 START_LIMIT_S = 60.0  # importing sympy takes seconds on a busy machine
 COMMAND = (sys.executable, "-m", "rolecall.grading.math.worker")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rolecall.core.types import Batch, Ids, Turn
 from rolecall.learners.packing import join
-from rolecall.types import Batch, Ids, Turn
 
 Dealt = list[list[Batch]]  # by rank
 IDLE = "idle"

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Protocol
 
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import RunEndingError
 from rolecall.learners.ranks import torchrun, wire
 from rolecall.runtime.held_folders import HeldFolder, sweep
 from rolecall.runtime.logs import last_lines

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rolecall.interfaces.algorithm import Objective
-from rolecall.interfaces.learner import Annotation, Learner, Rendezvous, Update, Written
+from rolecall.core.interfaces.algorithm import Objective
+from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Update, Written
+from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, row_of
 from rolecall.learners.ranks.group import RankError, RankGroup
@@ -20,7 +21,6 @@ from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
 from rolecall.learners.updates import check_diverged, is_far, update_of
 from rolecall.models.weight_transfer import TransferError
-from rolecall.types import Batch, Floats, Ids, Turn
 
 PROBE = "probe"
 log = logging.getLogger("rolecall")

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import Parameter
 
-from rolecall.interfaces.algorithm import Objective, Outputs
-from rolecall.interfaces.learner import Annotation, Rendezvous
+from rolecall.core.interfaces.algorithm import Objective, Outputs
+from rolecall.core.interfaces.learner import Annotation, Rendezvous
+from rolecall.core.types import Batch, Floats
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.ranks.dealing import IDLE, is_idle
 from rolecall.learners.ranks.spec import Built
 from rolecall.learners.sums import Sums
 from rolecall.models.weight_transfer import Shapes, TransferError
-from rolecall.types import Batch, Floats
 
 BUCKET = 2**26  # most numbers that are summed over the ranks in one message
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import distributed
 
-from rolecall.interfaces.learner import Annotation, Rendezvous
+from rolecall.core.interfaces.learner import Annotation, Rendezvous
+from rolecall.core.types import Batch, Floats
 from rolecall.learners.ranks.building import built_member
 from rolecall.learners.ranks.member import Member
 from rolecall.learners.ranks.spec import Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.runtime.scratch import shared_folder
-from rolecall.types import Batch, Floats
 
 
 class Members:

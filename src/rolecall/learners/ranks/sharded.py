@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint import HuggingFaceStorageWriter
 
-from rolecall.interfaces.algorithm import Outputs
+from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member, nothing
 from rolecall.learners.ranks.shards import ShardReader

@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from rolecall.config.errors import ConfigError
+from rolecall.core.errors import ConfigError
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.own_files import open_own
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rolecall.errors import RunEndingError
+from rolecall.core.errors import RunEndingError
 from rolecall.learners.ranks.shared_key import VARIABLE, shared_key
 from rolecall.runtime.keyed_sockets import (
     KeyRefusedError,

@@ -20,11 +20,11 @@ from torch import Tensor, distributed
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from rolecall.core.types import NO_PARENT, Batch
 from rolecall.learners.forward import LogProbs, Row
 from rolecall.models.attention.layouts import Layout, layout_of
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.language_model import LanguageModel
-from rolecall.types import NO_PARENT, Batch
 
 
 @cache

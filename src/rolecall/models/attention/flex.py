@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 from torch.nn.functional import pad
 
+from rolecall.core.types import NO_PARENT, Ids
 from rolecall.models.attention.flex_proof import attended
 from rolecall.models.attention.prefix_tree import subtree_ends
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
-from rolecall.types import NO_PARENT, Ids
 
 BLOCK = 128  # tokens
 LEAST = 512  # tokens; rows are padded, since each length is compiled anew

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
-from rolecall.errors import first_line
+from rolecall.core.errors import first_line
 
 notices = logging.getLogger("rolecall.notices")
 

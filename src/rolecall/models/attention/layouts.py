@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from rolecall.core.types import NO_PARENT, Ids
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.attention.score_rule import ScoreRule
-from rolecall.types import NO_PARENT, Ids
 
 NAME = "rolecall"
 NOT_HANDED_ON = "its layers do not hand on what the model is called with"

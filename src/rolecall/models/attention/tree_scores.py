@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from rolecall.core.types import Ids
 from rolecall.models.attention.score_rule import ScoreRule
-from rolecall.types import Ids
 
 SLICE = 128  # tokens
 CPU = torch.device("cpu")

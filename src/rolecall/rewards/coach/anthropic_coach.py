@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rolecall.optional import needs
+from rolecall.core.optional import needs
 from rolecall.rewards.coach.providers import (
     Access,
     Provider,

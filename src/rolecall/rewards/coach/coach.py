@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.cache import Cache
 from rolecall.rewards.coach.following import Following, Manner, When
@@ -20,7 +21,6 @@ from rolecall.rewards.coach.scores import Score
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.retrying import RetryLimits
 from rolecall.runtime.spending import Account, Budget, Prices
-from rolecall.types import Episode
 
 LONGEST_PAUSE_S = 30.0  # between requests for one score
 

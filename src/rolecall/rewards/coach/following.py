@@ -10,7 +10,9 @@ import asyncio
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from rolecall.interfaces.environment import World
+from rolecall.core.interfaces.environment import World
+from rolecall.core.tags import visible
+from rolecall.core.types import Episode, Turn
 from rolecall.rewards.coach.mixing import Mixing
 from rolecall.rewards.coach.reading import without_form
 from rolecall.rewards.coach.rendering import Action, cut
@@ -18,8 +20,6 @@ from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import CoachError, CoachStopError
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.turn_order import known_before
-from rolecall.tags import visible
-from rolecall.types import Episode, Turn
 
 When = Literal["after_episode", "after_action"]
 

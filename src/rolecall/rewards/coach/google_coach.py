@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rolecall.optional import needs
+from rolecall.core.optional import needs
 from rolecall.rewards.coach.providers import (
     Access,
     Provider,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from weakref import WeakValueDictionary
 
+from rolecall.core.types import Turn
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import ask
 from rolecall.rewards.coach.cache import Cache, key_of
@@ -20,7 +21,6 @@ from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.runtime.retrying import Retrying, RetryLimits
-from rolecall.types import Turn
 
 
 class Judge:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rolecall.core.tags import find_program
+from rolecall.core.types import Turn
 from rolecall.rewards.coach.arithmetic import steps
 from rolecall.rewards.coach.scores import CoachError, Verdict
 from rolecall.sandbox.base import Limits, Run, Sandbox
 from rolecall.sandbox.bubblewrap import Bubblewrap
-from rolecall.tags import find_program
-from rolecall.types import Turn
 
 Check = tuple[str, bool]  # what was looked at, and whether it is right
 FAILED = ("[exit status ", "[stopped")  # how the last line of a program's output tells its end

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from rolecall.core.types import Episode, Turn
 from rolecall.rewards.coach.scores import CoachError
-from rolecall.types import Episode, Turn
 
 OnError = Literal["drop_action", "drop_episode", "outcome_only"]
 OutcomeOn = Literal["all", "last"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
-from rolecall.config.registry import nearest
+from rolecall.core.errors import nearest
 from rolecall.rewards.coach.rendering import Prompt
 from rolecall.runtime.secret_texts import remember_secret
 

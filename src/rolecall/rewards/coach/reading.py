@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any
 
+from rolecall.core.tags import visible
 from rolecall.rewards.coach.scores import FormatError, Verdict
 from rolecall.runtime.secret_texts import excerpt
-from rolecall.tags import visible
 
 NUM_LAST_LINES = 5
 KEYS = ("REQUEST", "PROCESS_SCORE", "ANSWER_CORRECT")

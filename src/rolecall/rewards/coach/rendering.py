@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rolecall.core.tags import thinking
+from rolecall.core.types import Task, Turn
 from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, MEASURED, RULES, TEXT_FORM, TRUTH
-from rolecall.tags import thinking
-from rolecall.types import Task, Turn
 
 Files = Mapping[str, int | bytes | str]  # name -> its size in bytes, or what it holds
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from rolecall.core.types import CoachNote
 from rolecall.rewards.coach.judge import Judge
 from rolecall.rewards.coach.rendering import Action
 from rolecall.rewards.coach.scores import CoachError, Score, Usage
-from rolecall.types import CoachNote
 
 
 class Scorer:

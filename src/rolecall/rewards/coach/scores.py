@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rolecall.errors import InfrastructureError, RunEndingError
+from rolecall.core.errors import InfrastructureError, RunEndingError
 
 
 class CoachError(InfrastructureError):

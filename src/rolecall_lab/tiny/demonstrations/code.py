@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rolecall.types import Task
+from rolecall.core.types import Task
 from rolecall_lab.tiny.demonstrations.scene import Drill, Scene
 
 CODER = {"follows": 40, "slips": 35, "talks": 25}

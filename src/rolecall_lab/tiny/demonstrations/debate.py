@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from rolecall.types import Task
+from rolecall.core.types import Task
 from rolecall_lab.tiny.demonstrations.scene import Drill, Scene, worked
 
 DEBATER = {"shows": 35, "twists": 25, "asserts": 40}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rolecall.core.types import Task
 from rolecall.rollout.episodes import RolloutContext
-from rolecall.types import Task
 from rolecall_lab.tiny.demonstrations import (
     code,
     data_science,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from rolecall.types import Task
+from rolecall.core.types import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import count
 from random import Random
 
+from rolecall.core.types import Task
 from rolecall.environments.search.generated import WORDS, HopWorld
-from rolecall.types import Task
 from rolecall_lab.tiny.demonstrations.scene import Drill, Scene
 
 WORLD = HopWorld(num_passages=120)  # that of the small recipes

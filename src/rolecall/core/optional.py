@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Literal
 
-from rolecall.config.errors import ConfigError
-from rolecall.errors import first_line
+from rolecall.core.errors import ConfigError, first_line
 
 
 def optional(module: str, *, extra: str, key: str = "") -> ModuleType:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from rolecall.interfaces.environment import World
-from rolecall.types import Episode, Turn
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Episode, Turn
 
 
 class Follower(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from rolecall.types import Batch
+from rolecall.core.types import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from rolecall.interfaces.engine import Engine
-from rolecall.interfaces.learner import Rendezvous, Written
-from rolecall.types import Floats, Ids
+from rolecall.core.interfaces.engine import Engine
+from rolecall.core.interfaces.learner import Rendezvous, Written
+from rolecall.core.types import Floats, Ids
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from rolecall.types import Episode, Turn
+from rolecall.core.types import Episode, Turn
 
 
 class Critic(Protocol):

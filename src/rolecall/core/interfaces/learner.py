@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rolecall.interfaces.algorithm import Objective
-from rolecall.types import Batch, Floats, Ids, Turn
+from rolecall.core.interfaces.algorithm import Objective
+from rolecall.core.types import Batch, Floats, Ids, Turn
 
 Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]
 

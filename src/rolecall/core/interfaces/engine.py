@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rolecall.types import Floats, Ids, Message
+from rolecall.core.types import Floats, Ids, Message
 
 
 class Sampling(BaseModel):

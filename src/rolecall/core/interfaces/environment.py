@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rolecall.interfaces.tool import Tool
-from rolecall.types import Episode, Task
+from rolecall.core.interfaces.tool import Tool
+from rolecall.core.types import Episode, Task
 
 ENDLESS = 1_000_000_000  # length of a split that is generated without end
 

@@ -1,0 +1,339 @@
+"""The four data types (Task, Turn, Episode, Batch), and the functions that compare turns.
+
+Legend: P = prompt tokens, T = sampled tokens, N = tokens in one packed batch. Arrays are numpy,
+int32 for tokens and float32 for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rolecall.core.tags import encodable, find_tag, visible
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+NO_PARENT = -1  # Batch.parent of a token that nothing in the batch predicts
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem that a team works on."""
+
+    id: str  # unique within its data source
+    prompt: str  # what the team is told
+    answer: Any = None  # reference answer; a list means that any element is correct
+    info: dict[str, Any] = field(default_factory=dict)  # `source` and whatever the row held
+
+    def __post_init__(self) -> None:
+        """What UTF-8 cannot hold becomes `?`, also of an environment of the user's own."""
+        for name in ("id", "prompt"):
+            text = getattr(self, name)
+            if isinstance(text, str) and (readable := encodable(text)) != text:
+                object.__setattr__(self, name, readable)
+
+    @property
+    def source(self) -> str:
+        """The data set or generator that it is of."""
+        return str(self.info.get("source", ""))
+
+    @property
+    def family(self) -> str:
+        """The part of a mixed environment that it is of; "" where nothing is mixed."""
+        return str(self.info.get("family", ""))
+
+
+@dataclass(slots=True)
+class Message:
+    """One chat message. `tokens` holds sampled tokens that stand in the prompt verbatim."""
+
+    role: str  # system | user | assistant | tool
+    content: str
+    tokens: Ids | None = None  # [T] only for an agent's own earlier turn
+    name: str = ""  # of the tool that says it
+    own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
+    called: tuple[str, ...] = ()  # names of the tools whose results follow, in native form
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What the critic of VDN or QMIX says of a turn."""
+
+    q: float  # of what it said
+    v: float  # of what it could say
+    gain: float  # mixed q less the same with the turn's v in place of its q
+    mixed_q: float  # of all turns of its joint step
+    mixed_v: float
+
+
+@dataclass(slots=True)
+class CoachNote:
+    """What a coach said of a turn, and what asking cost."""
+
+    score: float  # 0..10
+    reasoning: str
+    usage: dict[str, Any]  # a `rewards.coach.scores.Usage`
+    answer_correct: bool | None = None  # only where the coach was shown the reference answer
+    cached: bool = False
+    hindsight: CoachNote | None = None  # a second score, given with the outcome in view
+
+    @property
+    def final(self) -> CoachNote:
+        """The one that counts."""
+        return self.hindsight or self
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One LLM call of one agent: tokens in, tokens out, and later what they earned."""
+
+    id: str  # episode id + "/" + path, e.g. "3:add-17:0/0.1"
+    task: str  # Task.id
+    episode: str  # Episode.id
+    agent: str
+    policy: str
+    path: tuple[int, ...]  # place of the call in the episode's tree of calls
+    group: str = ""  # the step in which its attempt began; attempts of others are not compared
+    index: int = 0  # this agent's earlier played turns in the episode
+    parents: tuple[str, ...] = ()  # ids of the turns that were passed to the call
+    messages: list[Message] = field(default_factory=list)  # what the agent was shown
+    prompt: Ids | None = None  # [P]; None for an API agent: never trained
+    tokens: Ids | None = None  # [T] sampled tokens, the end token included
+    logprobs: Floats | None = None  # [T] log-prob of each sampled token under the sampler
+    versions: Ids | None = None  # [T] policy version that sampled each token
+    text: str = ""  # the sampled text, less special tokens; <think> before what began inside it
+    finish: str = ""  # stop | length
+    state: str = ""  # hash of the world's observation
+    candidate: int | None = None  # number among those sampled by one call; its last path entry
+    chosen: bool = True  # False for a candidate that was not played
+    trained: bool = True  # False for a frozen agent: context for others, in no batch
+    valid: bool = True  # False when the agent's parser found nothing to read
+    rewards: dict[str, float] = field(default_factory=dict)  # of penalties, a coach, functions
+    world_rewards: dict[str, float] = field(default_factory=dict)  # what the world gave for it
+    payments: dict[str, float] = field(default_factory=dict)  # of the workflow, for an outcome
+    inner_reward: float | None = None  # a discriminator's, which no world pays
+    estimate: float | None = None  # of a critic: what it adds to the return; nobody earns it
+    temperature: float = 1.0  # the sampling temperature of `logprobs`
+    prox_logprobs: Floats | None = None  # [T] under the learner when its update began
+    new_logprobs: Floats | None = None  # [T] under the learner after its update
+    ref_logprobs: Floats | None = None  # [T] under the policy's reference
+    values: Floats | None = None  # [T] a critic's value before each sampled token
+    team_values: dict[str, float] | None = None  # by agent, of its joint step: a team critic's
+    utility: Utility | None = None  # VDN's and QMIX's critic's
+    preference: float | None = None  # the score by which preferences are made of answers
+    replayed: float | None = None  # mean return of the replays in which it says something else
+    replay_error: str = ""  # why there is none
+    imitated: Floats | None = None  # [T] 0 where a data set says that it is wrong; None: nowhere
+    advantages: Floats | None = None  # [T]
+    returns: Floats | None = None  # [T]
+    weight: float = 1.0  # of the policy loss
+    observation: str | None = None  # what it was shown of the world
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, with what they said
+    files: dict[str, int] = field(default_factory=dict)  # that there were, with their bytes
+    files_written: list[str] = field(default_factory=list)  # by its calls
+    verdict: str = ""  # which of several words its parser read
+    candidate_error: str = ""  # what its fork of the world raised
+    sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
+    seat: str = ""  # which part of the game it played, where agents swap seats
+    coach: CoachNote | None = None
+    coach_error: str = ""  # why it has no score
+    coach_requests: int | None = None  # None: nobody asked for a score
+    usage: dict[str, float] | None = None  # what a paid server's answer cost: `Answer.usage`
+    info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
+
+    @property
+    def ids(self) -> tuple[Ids, Ids]:
+        """Prompt [P] and sampled tokens [T] of a turn that has them."""
+        assert self.prompt is not None, f"turn {self.id} has no tokens"
+        assert self.tokens is not None, f"turn {self.id} has no tokens"
+        return self.prompt, self.tokens
+
+    def pay(self, name: str, amount: float) -> None:
+        """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
+        self.payments[name] = amount
+
+    @property
+    def paid(self) -> float | None:
+        """What the workflow paid for this turn itself, if it did: the turn's own outcome."""
+        return sum(self.payments.values()) if self.payments else None
+
+    @property
+    def visible(self) -> str:
+        """The text without its thinking: what teammates, parsers and scorers read."""
+        return visible(self.text)
+
+    def tag(self, name: str) -> str | None:
+        """Content of the last complete `<name>...</name>` after thinking, stripped and in lower
+        case; None if there is none or the turn was cut by its length limit.
+        """
+        found = None if self.finish == "length" else find_tag(self.text, name)
+        return None if found is None else found.lower()
+
+    @property
+    def score(self) -> float:
+        """r_t: all that this action earned itself; neither inner rewards nor estimates."""
+        earned = (self.rewards, self.world_rewards, self.payments)
+        return float(sum(value for part in earned for value in part.values()))
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether this action earned anything itself."""
+        return bool(self.rewards or self.world_rewards or self.payments)
+
+    @property
+    def all_rewards(self) -> dict[str, float]:
+        """By name, to be shown: what it earned, and what discriminators and critics say of it."""
+        found = {"discriminator": self.inner_reward, "advantage": self.estimate}
+        named = {name: value for name, value in found.items() if value is not None}
+        for part in (self.rewards, self.world_rewards, self.payments):
+            for name, value in part.items():
+                named[name] = named.get(name, 0.0) + value
+        return named
+
+    def __str__(self) -> str:
+        return self.visible
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """One attempt of the team at one task."""
+
+    id: str  # "step:task:attempt", plus ":rN" for the N-th repeat after an error
+    task: Task
+    attempt: int  # member of the group, 0..K-1
+    seed: int  # for worlds and shuffles of this attempt
+    turns: list[Turn] = field(default_factory=list)  # ordered by path once the episode is over
+    rewards: dict[str, float] = field(default_factory=dict)  # agent name or "team" -> outcome
+    metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
+    answer: str = ""  # what the workflow returned
+    error: str | None = None  # "Type: message"; an errored episode is never trained on
+    step: int | None = None  # of the training; None in an evaluation
+    split: str = "train"  # of the task
+    counted_agent: str | None = None  # whose own score counts, where it has one; None: the team's
+
+    def count(self, event: str) -> None:
+        """One more of what `rollout/EVENT` adds up over a step's episodes."""
+        name = f"count/{event}"
+        self.metrics[name] = self.metrics.get(name, 0.0) + 1.0
+
+    @property
+    def headline(self) -> float | None:
+        """The score that counts, in training, evaluations, comparisons and what is shown.
+
+        It is the own score of `counted_agent` where there is one, else the team's.
+        """
+        return self.score_of(self.counted_agent)
+
+    def score_of(self, agent: str | None) -> float | None:
+        """Return an agent's own score if it has one, else the team's."""
+        own = None if agent is None else self.metrics.get(f"score/{agent}")
+        return self.team_score if own is None else own
+
+    @property
+    def team_score(self) -> float | None:
+        """How well the team did: what the world says under the name `headline`, where nobody is
+        paid for it (was the judge right?), else the team's score, else the mean of the agents' own.
+        """
+        for name in ("headline", "score"):
+            if name in self.metrics:
+                return self.metrics[name]
+        own = [value for name, value in self.metrics.items() if name.startswith("score/")]
+        return sum(own) / len(own) if own else None
+
+    def owner(self, agent: str) -> str:
+        """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""
+        return agent if agent in self.rewards else "team"
+
+    def outcome(self, agent: str) -> float:
+        """R(e, i): the agent's own outcome plus the team's."""
+        return self.rewards.get(agent, 0.0) + self.rewards.get("team", 0.0)
+
+    def total(self, turn: Turn) -> float:
+        """s_t: the outcome of the turn's agent plus the turn's own reward."""
+        return self.outcome(turn.agent) + turn.score
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What a replay of an episode changes: one call says something else."""
+
+    path: tuple[int, ...]  # of the call
+    text: str | None  # what it says; None: it is sampled anew
+    draw: int = 0  # number of the new sample
+
+
+Pair = tuple[Turn, Turn]  # the better turn, the worse turn
+Group = list[Episode]  # the attempts at one task that are compared with one another
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Turns of a policy packed into one row without padding, shared prefixes stored once.
+
+    A turn with prompt [7, 8] and tokens [9, 2] is the row [7, 8, 9, 2] with mask [0, 0, 1, 1],
+    positions [0, 1, 2, 3] and parent [-1, 0, 1, 2]. A second one with the same prompt and tokens
+    [4] adds the token 4 with mask 1, position 2 and parent 1: prompts are shared, sampled tokens
+    never are. Tokens stand in depth-first order, so what follows from a token is one stretch of the
+    row.
+    """
+
+    policy: str
+    agent: str  # "" where turns of several agents share tokens
+    tokens: Ids  # [N]
+    positions: Ids  # [N] position within the turn's own prompt + tokens
+    parent: Ids  # [N] index of the position whose logits predict this token, or NO_PARENT
+    mask: Floats  # [N] 1 where the token was sampled and is trained, else 0
+    index: Ids  # [N] `Turn.index` of the turn that sampled this token, 0 where mask is 0
+    words: Ids  # [N] words of the turn that sampled this token, at least 1; 0 where mask is 0
+    turn: Ids  # [N] index into `turn_ids`; of a shared token, the first turn that has it
+    turn_ids: list[str]
+    old_logprobs: Floats | None  # [N] sampler's; None: of a data set. 0 where mask is 0, as below
+    advantages: Floats  # [N]
+    returns: Floats  # [N]
+    weight: Floats  # [N] Turn.weight, spread
+    temperature: Floats  # [N] the logits that predict this token are divided by it
+    prox_logprobs: Floats | None  # [N] None: the log-probs of this very forward pass, detached
+    ref_logprobs: Floats | None  # [N]
+    values: Floats | None  # [N] the critic's values when credit was given
+    pairs: Ids  # [S, 2] indices into `turn_ids`: the better and the worse turn of each pair
+    num_tokens: int  # trained tokens, those of skipped turns included
+    num_turns: int  # trained turns, skipped ones included
+    parts: list[Batch] = field(default_factory=list)  # of several agents: each one's own turns
+
+
+def group_by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> list[list[Turn]]:
+    """Group turns by attributes (or functions of a turn), in order of first appearance.
+
+    group_by([solver@x, verifier@x, solver@y], "task", "agent") ->
+    [[solver@x], [verifier@x], [solver@y]]
+    """
+    groups: dict[tuple[Hashable, ...], list[Turn]] = {}
+    for turn in turns:
+        key = tuple(getattr(turn, k) if isinstance(k, str) else k(turn) for k in keys)
+        groups.setdefault(key, []).append(turn)
+    return list(groups.values())
+
+
+def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """Turns of one agent in one episode by the call they answer: with tools it takes several.
+
+    A turn that was told one of the agent's own goes on with that one's call.
+    """
+    known = {turn.id: turn for turn in turns}
+
+    def first(turn: Turn) -> str:
+        while own := [name for name in turn.parents if name in known]:
+            turn = known[own[0]]
+        return turn.id
+
+    return group_by(known.values(), first)
+
+
+def spread(turn: Turn, value: float) -> Floats:
+    """The same number on each of a turn's sampled tokens: [T]."""
+    return np.full(len(turn.ids[1]), value, dtype=np.float32)
