@@ -29,8 +29,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from rolecall.rows.files import read_rows
-from rolecall.rows.places import locate
+from rolecall.data.data_locations import locate
+from rolecall.data.files import read_rows
 
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENDED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143)  # what a signal leaves

@@ -22,9 +22,9 @@ from rolecall.agents.team import Team
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
+from rolecall.memory.check import RESERVED_CPU
+from rolecall.memory.estimate import memory_of, peaks
 from rolecall.runtime.memory import keep_freed_memory
-from rolecall.setup.memory import memory_of, peaks
-from rolecall.setup.room import RESERVED_CPU
 from rolecall.workflows.base import workflow
 from rolecall_lab.bench.grpo_step import StepSize
 from rolecall_lab.bench.rolecall_step import make_config, measure_steps

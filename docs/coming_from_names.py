@@ -40,7 +40,7 @@ MRLM: Names = [
     ),
     (
         "PreferenceDataset",
-        ["rolecall.rollout.offline_data:preferences", "rollout.data"],
+        ["rolecall.demonstrations.offline_data:preferences", "rollout.data"],
         "JSON Lines or Parquet: prompt, chosen, rejected",
     ),
     (

@@ -95,13 +95,14 @@ ALONE = ("cluster", "engines/test_vllm.py", "engines/test_vllm_runs.py")
 # `make quick` also leaves out tests that train whole runs, start processes or wait for servers.
 SLOW = (
     *EVIDENCE, "docs", "sandbox", "serve",
-    "data_sets/test_hub", "engines/test_openai", "engines/test_recorded", "engines/test_sglang",
+    "data/test_hub", "engines/test_openai", "engines/test_recorded", "engines/test_sglang",
     "environments/test_code",
     "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
     "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
     "monitor/test_traces", "monitor/test_trackers", "lab/reproduce/test_command",
     "lab/reproduce/test_published", "retrieval/test_bm25", "retrieval/test_dense",
-    "retrieval/test_remote", "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
+    "retrieval/test_remote", "memory/test_estimate",
+    "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
     "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
     "workflows/test_data_science",
     "test_adapters", "test_annotation", "test_api", "test_cli", "test_collect", "test_durable",

@@ -16,12 +16,12 @@ from rolecall.cli.collect import stored
 from rolecall.config.collecting import CollectConfig
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Message, Task
+from rolecall.data.files import read_rows
+from rolecall.data.writing import write_rows
+from rolecall.demonstrations.data_set import COLUMNS, WHAT_NEXT, rows_of
+from rolecall.demonstrations.offline_data import demonstrations, fingerprint, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.data_set import COLUMNS, WHAT_NEXT, rows_of
-from rolecall.rollout.offline_data import demonstrations, fingerprint, preferences
-from rolecall.rows.files import read_rows
-from rolecall.rows.writing import write_rows
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.test_every_algorithm import Display, trainer_of

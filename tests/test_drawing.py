@@ -14,10 +14,10 @@ from rolecall.config.schema import CurriculumConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Episode, Task
+from rolecall.data.sources import LazyTasks
 from rolecall.environments.mixed import Labelled, Mixture
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.task_sampler import Shares, TaskSampler, drawn, rounded, weighted
-from rolecall.rows.sources import LazyTasks
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests import toy

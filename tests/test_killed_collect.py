@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.rows.files import read_rows
+from rolecall.data.files import read_rows
 from rolecall.runtime.file_locks import locked_file
 from rolecall.runtime.spending import Account, Budget, Prices
 from rolecall.storage.run_folder import Journal

@@ -18,13 +18,13 @@ from rolecall.core.errors import ConfigError
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.learners.packing import pack
+from rolecall.memory.estimate import memory_of
+from rolecall.memory.suggestions import remedies
 from rolecall.models import quantized
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.quantized import QuantizedLinear, check_device, linear_layers, num_bytes
 from rolecall.setup.build import build
-from rolecall.setup.memory import memory_of
 from rolecall.setup.plan import validate
-from rolecall.setup.remedies import remedies
 from tests.test_every_algorithm import Display, StoppedError, assert_equal, case, train, trainer_of
 from tests.toy import CPU, relay_config, solo_config, turn, write
 

@@ -15,8 +15,8 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
-from rolecall.setup.memory import memory_of, peaks
-from rolecall.setup.room import RESERVED_GPU
+from rolecall.memory.check import RESERVED_GPU
+from rolecall.memory.estimate import memory_of, peaks
 from rolecall_lab.bench.grpo_step import StepSize
 from rolecall_lab.bench.rolecall_step import make_config, measure_steps
 

@@ -15,10 +15,10 @@ from rolecall.agents.agent import Policy
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.sft import Sft
 from rolecall.config.optimizer import Optimizer
+from rolecall.demonstrations.offline_data import demonstrations, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
-from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.training.train_step import annotate
 from tests.conftest import make_model
 from tests.toy import agent, language_model

@@ -15,7 +15,7 @@ from rolecall.algorithms.ma_airl import MaAirl
 from rolecall.algorithms.read import return_of
 from rolecall.config.collecting import CollectConfig
 from rolecall.core.types import Episode
-from rolecall.rollout.data_set import rows_of
+from rolecall.demonstrations.data_set import rows_of
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
 

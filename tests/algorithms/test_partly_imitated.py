@@ -17,15 +17,15 @@ from rolecall.agents.written_turn import WrittenTurn
 from rolecall.algorithms.sft import Sft
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
+from rolecall.demonstrations.offline_data import demonstrations, experts
+from rolecall.demonstrations.weighted_spans import join_parts, parts_of, tokenise_parts
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
-from rolecall.rollout.offline_data import demonstrations, experts
-from rolecall.rollout.parts import join_parts, parts_of, tokenise_parts
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall_lab.tiny.tokenizer import fit
 from tests.algorithms.test_sft import imitating, loss_of
-from tests.test_data import written
+from tests.demonstrations.test_preferences import written
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, language_model, relay_config
 
@@ -237,7 +237,7 @@ def test_a_part_shorter_than_its_token_cannot_be_imitated(merging):
 
 
 def test_preferences_and_experts_are_whole_answers(pair, model_folder, tmp_path):
-    from rolecall.rollout.offline_data import preferences
+    from rolecall.demonstrations.offline_data import preferences
 
     file = written(tmp_path / "r.jsonl", ROWS[0])
     with pytest.raises(ValueError, match=r"r\.jsonl:1: only sft imitates parts of an answer"):

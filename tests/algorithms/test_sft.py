@@ -15,11 +15,11 @@ from rolecall.algorithms.sft import Sft
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.demonstrations.offline_data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
-from rolecall.rollout.offline_data import demonstrations
-from tests.test_data import written
+from tests.demonstrations.test_preferences import written
 from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, episode, language_model, relay_config, solo_config, turn
 

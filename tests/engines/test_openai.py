@@ -20,7 +20,7 @@ from rolecall.core.interfaces.engine import ContextFullError, Question, Request,
 from rolecall.core.types import Message
 from rolecall.engines.served.connection import ServerError
 from rolecall.engines.served.openai import BudgetSpentError, OpenAIEngine
-from rolecall.setup.devices import engine_devices
+from rolecall.placement.devices import engine_devices
 from rolecall.setup.plan import validate
 from tests.engines.servers import HANG_UP, Asked, Told, chat, refused, serving
 from tests.retrieval.foreign import nobody

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.data_sets.finding import given
-from rolecall.data_sets.known import DATA_SETS
+from rolecall.data import data_locations
+from rolecall.data.finding import given
+from rolecall.data.known import DATA_SETS
 from rolecall.environments.data_science.environment import DataScienceEnvironment
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import math_tasks
-from rolecall.rows import places
 
 SAYS = r"Let's think step by step and output the final answer within \boxed{}."
 
@@ -70,12 +70,13 @@ def test_some_years_of_a_source_are_a_benchmark(tmp_path):
 @pytest.mark.parametrize("name", ["minerva", "OlympiadBench"])
 def test_benchmarks_are_found_by_their_names(monkeypatch, name):
     asked = []
-    monkeypatch.setattr(places, "_hub_files", lambda repo, **_: ["README.md", "data/test.jsonl"])
-    monkeypatch.setattr(places, "_download", lambda *given, **_: asked.append(given))
-    places.locate(name, split="test")
-    assert asked == [(places.HUBS[name.casefold()], "data/test.jsonl")]
+    files = ["README.md", "data/test.jsonl"]
+    monkeypatch.setattr(data_locations, "_hub_files", lambda repo, **_: files)
+    monkeypatch.setattr(data_locations, "_download", lambda *given, **_: asked.append(given))
+    data_locations.locate(name, split="test")
+    assert asked == [(data_locations.HUBS[name.casefold()], "data/test.jsonl")]
     with pytest.raises(ValueError, match="nearest: minerva"):
-        places.locate("minervva", split="test")
+        data_locations.locate("minervva", split="test")
 
 
 def test_kinds_of_dsbench_are_told_apart_by_the_companion_file(shared):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import choose, locate
+from rolecall.data.files import read_rows
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import duplicate_questions, math_tasks
 from rolecall.environments.search.rows import search_tasks
-from rolecall.rows.files import read_rows
-from rolecall.rows.places import choose, locate
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 COMMIT = "a" * 40

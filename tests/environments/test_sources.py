@@ -6,8 +6,8 @@ import pytest
 
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Task
+from rolecall.data.sources import MOST_MIXED, gather, listed
 from rolecall.environments.math.generated import Generated
-from rolecall.rows.sources import MOST_MIXED, gather, listed
 
 
 def read(source: str):

@@ -14,8 +14,8 @@ from rolecall.agents.tool_form import NAME, TOOL, call_of, tool_form
 from rolecall.agents.turn_form import render, turn_form
 from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Message
+from rolecall.demonstrations.offline_data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.rollout.offline_data import demonstrations
 from rolecall.tools.calls import calls_in
 from rolecall.tools.use import ToolUse
 from tests.real.models import CASES, real_tokenizer

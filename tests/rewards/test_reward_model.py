@@ -15,8 +15,8 @@ from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Message
+from rolecall.memory.estimate import memory_of
 from rolecall.rewards.reward_model import RewardModel
-from rolecall.setup.memory import memory_of
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
 from tests.test_every_algorithm import train

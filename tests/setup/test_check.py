@@ -8,9 +8,9 @@ import pytest
 
 from rolecall.cli import check as checking
 from rolecall.config.load import load
+from rolecall.memory.estimate import memory_of
 from rolecall.models.sizes import size_of
 from rolecall.setup import build as building
-from rolecall.setup.memory import memory_of
 from rolecall.setup.plan import load_plan, validate
 from tests.test_cli import command
 from tests.toy import algorithm_cases, relay_config, write

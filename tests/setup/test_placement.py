@@ -16,6 +16,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.publisher import PublishError
 from rolecall.engines.parts import EngineParts
 from rolecall.engines.several import SeveralEngines
+from rolecall.placement.devices import takes_turns
 from rolecall.runtime.scratch import (
     SHARED,
     remove_shared,
@@ -23,7 +24,6 @@ from rolecall.runtime.scratch import (
     shared_folder,
 )
 from rolecall.setup.build import build
-from rolecall.setup.devices import takes_turns
 from rolecall.setup.plan import validate
 from rolecall.training import train_step
 from tests.test_every_algorithm import Display, assert_equal, train, trainer_of

@@ -11,7 +11,7 @@ from rolecall.algorithms.sft import Sft
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.schema import Config
 from rolecall.core.types import Episode
-from rolecall.rollout.data_set import rows_of
+from rolecall.demonstrations.data_set import rows_of
 from rolecall.setup.plan import validate
 from rolecall.storage.episode_io import read_parquet
 from rolecall.training.evaluating import evaluate_run

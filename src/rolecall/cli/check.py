@@ -85,7 +85,9 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
 
 def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
     """What the plan comes to, with effective values."""
-    from rolecall.setup.memory import memory_of  # with transformers: what is wrong is told before
+    from rolecall.memory.estimate import (
+        memory_of,  # with transformers: what is wrong is told before
+    )
 
     config = plan.config
     return {

@@ -17,11 +17,11 @@ from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode
+from rolecall.data.writing import check_name, write_rows
+from rolecall.demonstrations.data_set import COLUMNS, rows_of
+from rolecall.demonstrations.offline_data import fingerprint
 from rolecall.rollout.collection import Collection
-from rolecall.rollout.data_set import COLUMNS, rows_of
 from rolecall.rollout.episodes import Rollout
-from rolecall.rollout.offline_data import fingerprint
-from rolecall.rows.writing import check_name, write_rows
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.file_locks import LockHeldError, locked_file

@@ -55,9 +55,9 @@ def data(
 ) -> None:
     """Prepare a public data set: JSON Lines that environments read, each row checked."""
     with ends_at_once():
-        from rolecall.data_sets.finding import fetch, given
-        from rolecall.data_sets.known import LISTED, named
-        from rolecall.data_sets.preparing import prepare
+        from rolecall.data.finding import fetch, given
+        from rolecall.data.known import LISTED, named
+        from rolecall.data.preparing import prepare
 
     if name is None:
         if source or output:

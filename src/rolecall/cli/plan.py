@@ -15,14 +15,14 @@ from rolecall.cli.run_paths import is_run
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.memory.check import reserved_on, rooms
+from rolecall.memory.estimate import memory_of, peaks, served_at
+from rolecall.memory.suggestions import enough, remedies
+from rolecall.placement.devices import has_seats, is_gpu
+from rolecall.placement.gpu_assignment import device_of, num_gpus
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
-from rolecall.setup.devices import has_seats, is_gpu
-from rolecall.setup.memory import memory_of, peaks, served_at
 from rolecall.setup.plan import load_plan
-from rolecall.setup.remedies import enough, remedies
-from rolecall.setup.room import reserved_on, rooms
-from rolecall.setup.seats import device_of, num_gpus
 from rolecall.storage.run_folder import RunFolder
 
 GB = 1e9

@@ -15,11 +15,11 @@ from random import Random
 from rolecall.core.interfaces.environment import ENDLESS, World
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.files import Row
+from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, listed
+from rolecall.data.tasks import IncompleteRowError, read_tasks
 from rolecall.environments.math.generated import Generated
-from rolecall.rows.files import Row
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, LazyTasks, gather, generates, listed
-from rolecall.rows.tasks import IncompleteRowError, read_tasks
 
 SIDES = ("for", "against")
 

@@ -14,7 +14,7 @@ from rolecall.config.schema import Name, Named
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS, Environment, World
 from rolecall.core.types import Episode, Task
-from rolecall.rows.sources import LazyTasks, ended
+from rolecall.data.sources import LazyTasks, ended
 
 
 class Part(Named):

@@ -12,9 +12,9 @@ from typing import Any
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
+from rolecall.data.sources import LazyTasks
 from rolecall.environments.math.rows import normal_question
 from rolecall.environments.mixed import Mixture
-from rolecall.rows.sources import LazyTasks
 
 SPLIT = "validation"
 MOST_PROBES = 1000  # tasks that are looked at to replace one that is held out

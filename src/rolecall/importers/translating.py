@@ -207,8 +207,8 @@ def _value(value: Any) -> str:
 
 def count_rows(sources: Any) -> int | None:
     """Rows of the training files, where all of them are on this machine; None otherwise."""
-    from rolecall.rows.files import read_rows
-    from rolecall.rows.places import locate
+    from rolecall.data.data_locations import locate
+    from rolecall.data.files import read_rows
 
     listed = sources if isinstance(sources, list) else [sources]
     names = [str(one) for one in listed if one]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+from rolecall.data.files import Row, read_rows
 from rolecall.retrieval.base import Passage
-from rolecall.rows.files import Row, read_rows
 
 SAMPLE_BYTES = 1 << 20  # of each end of a corpus file
 

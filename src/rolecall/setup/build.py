@@ -10,16 +10,17 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Group
+from rolecall.demonstrations.offline_data import demonstrations, preferences
+from rolecall.memory.check import check_room
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.weight_transfer import Direct
+from rolecall.placement.devices import check_devices, direct_of
 from rolecall.rollout.episodes import RolloutContext
-from rolecall.rollout.offline_data import demonstrations, preferences
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
-from rolecall.setup.devices import check_devices, direct_of
 from rolecall.setup.engines import accounts_of, make_engines, together
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
@@ -27,7 +28,6 @@ from rolecall.setup.pools import make_pools
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
 from rolecall.setup.ranks import Ranks
 from rolecall.setup.rewards import accounts_of_rewards
-from rolecall.setup.room import check_room
 from rolecall.setup.templates import check_templates
 from rolecall.setup.weights import (
     in_process,

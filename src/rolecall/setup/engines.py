@@ -23,13 +23,13 @@ from rolecall.engines.parts import EngineParts
 from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
+from rolecall.memory.cached_tokens import cached_tokens
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.models.tokenizers import padded_ids
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.secret_texts import remember_secret
 from rolecall.runtime.spending import Account
-from rolecall.setup.cached_tokens import cached_tokens
 from rolecall.setup.plan import Plan
 from rolecall.setup.replicas import replicated
 from rolecall.setup.vllm import vllm_engine

@@ -7,8 +7,8 @@ from typing import Any
 
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.core.interfaces.environment import Environment
+from rolecall.demonstrations.offline_data import check_readable, check_shown
 from rolecall.rollout.episodes import Reward
-from rolecall.rollout.offline_data import check_readable, check_shown
 from rolecall.runtime.progress import activity
 from rolecall.setup.agents import make_tools
 from rolecall.setup.attempts import Attempts

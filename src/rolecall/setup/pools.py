@@ -7,9 +7,9 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.setup.devices import full_name, has_seats, is_gpu
-from rolecall.setup.room import check_room
-from rolecall.setup.seats import device_of, num_gpus
+from rolecall.memory.check import check_room
+from rolecall.placement.devices import full_name, has_seats, is_gpu
+from rolecall.placement.gpu_assignment import device_of, num_gpus
 
 
 def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:

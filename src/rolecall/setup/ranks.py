@@ -22,7 +22,7 @@ from rolecall.models.devices import device_named
 from rolecall.models.language_model import heads_of
 from rolecall.models.loading import load_tokenizer
 from rolecall.models.sizes import size_of
-from rolecall.setup.seats import OWN, seats_of
+from rolecall.placement.gpu_assignment import OWN, seats_of
 
 # How many ranks there are and the device of the first, or a pool's name and their GPUs there.
 Place = tuple[int | str | tuple[int, ...], ...]

@@ -18,9 +18,9 @@ from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.engines.hosted import HostedEngine
+from rolecall.placement.devices import direct_of, takes_turns
+from rolecall.placement.gpu_assignment import seats_of
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.setup.devices import direct_of, takes_turns
-from rolecall.setup.seats import seats_of
 from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
 

@@ -10,7 +10,7 @@ from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.core.errors import ConfigError
-from rolecall.setup.seats import seats_of
+from rolecall.placement.gpu_assignment import seats_of
 
 Problems = Iterator[str]
 

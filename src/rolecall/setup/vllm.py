@@ -13,7 +13,7 @@ from rolecall.engines.vllm.launch import check_updates
 from rolecall.models.devices import device_named
 from rolecall.models.loading import end_ids_of
 from rolecall.models.tokenizers import num_ids
-from rolecall.setup.devices import engine_devices, takes_turns
+from rolecall.placement.devices import engine_devices, takes_turns
 
 
 def vllm_engine(

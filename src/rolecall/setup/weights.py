@@ -18,13 +18,13 @@ from rolecall.core.interfaces.critic import Critic, Discriminator
 from rolecall.core.interfaces.learner import Learner
 from rolecall.core.seeding import seed_of
 from rolecall.critics.parts import CriticParts
+from rolecall.demonstrations.offline_data import experts
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.parts import LearnerParts
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.quantized import Quantization
-from rolecall.rollout.offline_data import experts
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
 

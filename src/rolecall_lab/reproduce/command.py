@@ -20,11 +20,11 @@ from rolecall.cli.train import train
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.memory.check import check_room
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import load_plan
-from rolecall.setup.room import check_room
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
 from rolecall_lab.proofs.all import prove

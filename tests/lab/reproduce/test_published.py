@@ -12,9 +12,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rolecall.data_sets.finding import given
-from rolecall.data_sets.known import DATA_SETS
-from rolecall.data_sets.preparing import prepare
+from rolecall.data.finding import given
+from rolecall.data.known import DATA_SETS
+from rolecall.data.preparing import prepare
 from tests import toy
 from tests.conftest import SHARED
 from tests.hub import make_home

@@ -10,13 +10,13 @@ from typing import Any, Literal
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_program, find_tag, visible
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.code.generated import GeneratedCode, Kind
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
 from rolecall.environments.code.reference_check import Outcome, report_references, run_references
 from rolecall.environments.code.remembered import Remembered
 from rolecall.environments.code.rows import code_tasks, pairs_of
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.sandbox.base import Limits, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests

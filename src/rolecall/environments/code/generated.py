@@ -13,8 +13,8 @@ from typing import Any, Literal
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
+from rolecall.data.sources import LazyTasks
 from rolecall.environments.code.hidden_tests import Pair
-from rolecall.rows.sources import LazyTasks
 
 Kind = Literal["function", "stdin"]
 Step = tuple[str, str]  # sentence, line of the program

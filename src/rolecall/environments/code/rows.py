@@ -21,9 +21,9 @@ from typing import Any
 
 from rolecall.core.tags import find_program
 from rolecall.core.types import Task
+from rolecall.data.files import Row
+from rolecall.data.tasks import IncompleteRowError, read_tasks
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
-from rolecall.rows.files import Row
-from rolecall.rows.tasks import IncompleteRowError, read_tasks
 
 QUESTIONS = ("question", "prompt", "problem", "text", "input")
 TRUTHS = ("reward_model", "ground_truth", "input_output", "answer", "tests")

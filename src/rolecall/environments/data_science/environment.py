@@ -11,6 +11,8 @@ from pathlib import Path
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.interfaces.tool import Tool, wrote
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables, Kind
 from rolecall.environments.data_science.rows import (
     ends_of,
@@ -21,8 +23,6 @@ from rolecall.environments.data_science.rows import (
 )
 from rolecall.grading.submissions import grade
 from rolecall.grading.tabular import Invalid, metric_named, normalised
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.sandbox.base import Limits, Ran, Run
 from rolecall.tools.functions import tool
 from rolecall.tools.python import Python, said

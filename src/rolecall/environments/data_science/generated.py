@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
+from rolecall.data.sources import LazyTasks
 from rolecall.grading.submissions import Grading, Table, write_table
 from rolecall.grading.tabular import constant, evaluate, metric_named
-from rolecall.rows.sources import LazyTasks
 
 Kind = Literal["regression", "classes", "ranking", "counts"]
 Numbers = NDArray[np.float64]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
+from rolecall.data.files import Row
+from rolecall.data.tasks import given_id, read_tasks
 from rolecall.environments.data_science.generated import asked
 from rolecall.grading.submissions import Grading, Table, grade, read_table, write_table
 from rolecall.grading.tabular import constant, metric_named
-from rolecall.rows.files import Row
-from rolecall.rows.tasks import given_id, read_tasks
 
 COMPANION = "*cleaned_prompts.json"
 TASK_ID = "metadata.task_id"

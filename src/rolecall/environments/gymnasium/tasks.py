@@ -5,7 +5,7 @@ from __future__ import annotations
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
-from rolecall.rows.sources import LazyTasks
+from rolecall.data.sources import LazyTasks
 
 
 class Seeds(LazyTasks):

@@ -16,12 +16,12 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.seeding import seed_of
 from rolecall.core.tags import find_tag, visible
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import gather, listed
 from rolecall.environments.llm.chat import FrozenLlm, Said
 from rolecall.environments.text.rows import text_tasks
 from rolecall.environments.tool_use.environment import same_answer
 from rolecall.grading.qa import targets
-from rolecall.rows.places import locate
-from rolecall.rows.sources import gather, listed
 
 SCORE = re.compile(r"<score>\s*(\d+(?:\.\d+)?)\s*</score>")
 SCORE_TRIES = 3  # requests for one score, as answers may be unreadable

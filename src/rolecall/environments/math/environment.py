@@ -10,12 +10,12 @@ from typing import Any
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.math.generated import Generated, Kind
 from rolecall.environments.math.rows import math_tasks
 from rolecall.grading.math.answers import extract
 from rolecall.grading.math.equivalence import MathJudge
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 
 notices = logging.getLogger("rolecall.notices")
 LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two

@@ -13,7 +13,7 @@ from typing import Literal
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
-from rolecall.rows.sources import LazyTasks
+from rolecall.data.sources import LazyTasks
 
 Kind = Literal["expression", "equation", "word"]
 Problem = tuple[str, int, list[str]]  # text, answer, steps such as "3*4=12"

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
+from rolecall.data.files import Row
+from rolecall.data.tasks import IncompleteRowError, given_id, is_blank, read_tasks
 from rolecall.grading.math.answers import extract, references
-from rolecall.rows.files import Row
-from rolecall.rows.tasks import IncompleteRowError, given_id, is_blank, read_tasks
 
 QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
 TRUTHS = (

@@ -10,6 +10,8 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.qa import exact_match, f1, targets
@@ -17,8 +19,6 @@ from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.rendering import render
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tools.search import search_tool
 
 NOTICE = "Nothing was searched: there were no words between search tags."

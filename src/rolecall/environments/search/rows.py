@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
+from rolecall.data.files import Row
+from rolecall.data.tasks import IncompleteRowError, is_blank, read_tasks
 from rolecall.grading.qa import targets
-from rolecall.rows.files import Row
-from rolecall.rows.tasks import IncompleteRowError, is_blank, read_tasks
 
 QUESTIONS = ("env_kwargs.question", "question", "extra_info.question", "prompt")
 TRUTHS = ("env_kwargs.ground_truth", "reward_model.ground_truth", "golden_answers", "answer")

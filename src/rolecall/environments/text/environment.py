@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.tags import visible
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.text.generated import MOST_FACTS, Reports
 from rolecall.environments.text.rows import text_tasks
 from rolecall.grading.qa import targets
 from rolecall.grading.text import Measure, Metric, check_words, measure
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 
 
 class TextEnvironment:

@@ -10,7 +10,7 @@ from random import Random
 
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
-from rolecall.rows.sources import LazyTasks
+from rolecall.data.sources import LazyTasks
 
 TEST_SHARE = 10  # one report in ten is a test report
 MOST_FACTS = 5

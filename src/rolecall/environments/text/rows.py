@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
+from rolecall.data.files import Row
+from rolecall.data.tasks import IncompleteRowError, is_blank, read_tasks
 from rolecall.grading.qa import targets
-from rolecall.rows.files import Row
-from rolecall.rows.tasks import IncompleteRowError, is_blank, read_tasks
 
 
 def text_tasks(

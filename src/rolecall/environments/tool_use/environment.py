@@ -13,13 +13,13 @@ from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
+from rolecall.data.data_locations import locate
+from rolecall.data.sources import GENERATED, gather, generates, listed
 from rolecall.environments.text.rows import text_tasks
 from rolecall.environments.tool_use.generated import Kind, Orders
 from rolecall.grading.math.tidy import tidy
 from rolecall.grading.math.values import Number, read
 from rolecall.grading.qa import exact_match, targets
-from rolecall.rows.places import locate
-from rolecall.rows.sources import GENERATED, gather, generates, listed
 from rolecall.tools.functions import tool
 
 NOTICE = "There was nothing between answer tags."

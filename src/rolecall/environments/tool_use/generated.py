@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Task
-from rolecall.rows.sources import LazyTasks
+from rolecall.data.sources import LazyTasks
 
 Kind = Literal["one", "two", "delivered"]
 TEST_SHARE = 10  # one question in ten is a test question

@@ -1,0 +1,1 @@
+"""Reads rows of files and public data sets, and checks them."""

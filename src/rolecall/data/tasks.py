@@ -1,0 +1,123 @@
+"""Reads a file's rows as tasks, in its order, each with an id that no other has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rolecall.core.types import Task
+from rolecall.data.file_check import FileCheck
+from rolecall.data.files import Row, read_rows
+
+log = logging.getLogger(__name__)
+notices = logging.getLogger("rolecall.notices")
+
+Make = Callable[[Row, str], Task]  # (row, its id) -> its task; ValueError for a row that has none
+
+
+class IncompleteRowError(ValueError):
+    """A row has no question or no truth; the other rows of its file can still be used."""
+
+
+def read_tasks(
+    path: Path, make: Make, *, ids: Sequence[str] = ("id",), unseen: Collection[str] = ()
+) -> list[Task]:
+    """Read one task from each row, and report what is odd about the file.
+
+    Rows without a question or a truth are left out and counted, unless most rows are. `unseen`:
+    columns that agents are not meant to see. Raises ValueError naming file and row for a row that
+    `make` refuses.
+    """
+    tasks: list[Task] = []
+    first, num_incomplete = "", 0
+    check = FileCheck(path, unseen=unseen)
+    for name, place, row in named_rows(path, ids=ids):
+        try:
+            task = make(row, name)
+        except IncompleteRowError as error:
+            first, num_incomplete = first or f"{place}: {error}", num_incomplete + 1
+            continue
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+        tasks.append(task)
+        check.add(row, task)
+    total = len(tasks) + num_incomplete
+    if num_incomplete > len(tasks):
+        like = f" ({num_incomplete:,} of {total:,} rows are like it)" if total > 1 else ""
+        raise ValueError(f"{first}{like}")
+    if num_incomplete:
+        notices.warning(
+            "%s; rows without a question or a truth are left out (%s of %s)",
+            first,
+            f"{num_incomplete:,}",
+            f"{total:,}",
+        )
+    check.report()
+    return tasks
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, white space, or a list of these alone."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_blank, value))
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
+
+
+def named_rows(path: Path, *, ids: Sequence[str] = ("id",)) -> Iterator[tuple[str, str, Row]]:
+    """(id, place, row) of each row, the place as messages name it.
+
+    The id is what stands in the first of the columns `ids` that the row has, else the name of the
+    file and the row's number; so the same file gives the same ids. The number is also added to an
+    id that an earlier row has, and one warning names the first row of that kind.
+
+    {"id": "a"}, {}, {"id": "a"}, {"id": 4} in sums.jsonl ->
+    ("a", "sums.jsonl:1", ...), ("sums-2", ":2"), ("a-3", ":3"), ("4", ":4")
+    """
+    taken: set[str] = set()
+    repeated: list[str] = []
+    stem = path.name.partition(".")[0]
+    for number, row in read_rows(path):
+        place = f"{path}:{number}"
+        stated = given_id(row, ids)[1] or f"{stem}-{number}"
+        name = unique(stated, taken, number=number)
+        if name != stated:
+            repeated.append(f"{place}: an earlier row has the id {stated!r}, this one is {name!r}")
+        taken.add(name)
+        yield name, place, row
+    if repeated:
+        more = f" ({len(repeated) - 1} more rows are like it)" if len(repeated) > 1 else ""
+        log.warning("%s%s", repeated[0], more)
+
+
+def given_id(row: Row, ids: Sequence[str]) -> tuple[str, str]:
+    """(column, id) of the first of the columns that holds one, else ("", "").
+
+    A whole number is the same id however a file writes it: 4, 4.0 and "4".
+    """
+    columns = {column.casefold(): column for column in row}
+    for field in ids:
+        name, _, key = field.partition(".")
+        column = columns.get(name, "")
+        value = row.get(column)
+        if key:
+            value = value.get(key) if isinstance(value, dict) else None
+        if text := _text(value):
+            return column, text
+    return "", ""
+
+
+def unique(name: str, taken: Container[str], *, number: int) -> str:
+    """The name, with the number as often after it as makes it another than those taken."""
+    while name in taken:
+        name = f"{name}-{number}"
+    return name
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:  # tables have NaN where there is nothing
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()

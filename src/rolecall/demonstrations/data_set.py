@@ -1,0 +1,157 @@
+"""Makes rows of demonstrations or preferences from episodes; `offline_data` reads them back.
+
+Rows hold the tokens as they were sampled beside their text, so what is imitated is what was said.
+Episodes [reward 1: "4", reward 0: "5"] of one prompt give, with `least: 1`, the demonstration
+{"prompt": .., "completion": "4", ..}, and with `pairs` {"prompt": .., "chosen": "4", "rejected":
+"5", ..}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rolecall.algorithms.best_of import best_attempts, is_right
+from rolecall.algorithms.dpo import Dpo
+from rolecall.algorithms.groups import CreditedTurn
+from rolecall.config.collecting import CollectConfig
+from rolecall.core.types import Episode, Turn
+from rolecall.data.files import Row
+
+WHAT_NEXT = "What will you be shown next?"  # the question of a row about the world
+_COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}
+_AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
+COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
+    "demonstrations": _COMMON
+    | {"completion": "text", "finish": "text", "reward": "number"}
+    | _AS_SAMPLED
+    | {"completion_ids": "ints"},
+    "preferences": _COMMON
+    | {"chosen": "text", "rejected": "text", "chosen_reward": "number", "rejected_reward": "number"}
+    | _AS_SAMPLED
+    | {"chosen_ids": "ints", "rejected_ids": "ints"},
+}
+
+
+def rows_of(
+    episodes: Iterable[Episode], options: CollectConfig, *, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """The rows that these episodes give; episodes that failed give none.
+
+    `tokenizers`: the fingerprint of each policy's.
+    """
+    found = [one for episode in episodes if episode.error is None for one in _said(episode)]
+    if options.agents:
+        found = [(episode, turn) for episode, turn in found if turn.agent in options.agents]
+    if options.pairs:
+        return _pairs(found, options, tokenizers)
+    found = [(episode, turn) for episode, turn in found if turn.chosen]
+    rows: list[Row] = []
+    if options.imitate != "world":
+        rows += _imitated(found, options, tokenizers)
+    if options.imitate != "agent":
+        rows += _next_states(found)
+    return rows
+
+
+def _imitated(
+    found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """What agents said, where it was worth it."""
+    best = found if options.best_of is None else best_attempts(found, options.best_of)
+    return [
+        _shared(turn)
+        | _as_sampled(turn, tokenizers)
+        | {
+            "completion": turn.text,
+            "finish": turn.finish,
+            "reward": episode.total(turn),
+            "completion_ids": turn.ids[1].tolist(),
+        }
+        for episode, turn in best
+        if _is_worth_it(episode, turn, options)
+    ]
+
+
+def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
+    """A step may be wrong in an attempt that was right: outcome and own reward are apart."""
+    if options.step_least is None:
+        return _earned_enough(episode.total(turn), options)
+    right = is_right(turn, options.step_least)
+    return right and _earned_enough(episode.outcome(turn.agent), options)
+
+
+def _next_states(found: list[CreditedTurn]) -> list[Row]:
+    """What the world showed after an agent's words: the agent answers with that.
+
+    The world is right whatever an agent did, so these are of all turns after which somebody, the
+    agent itself or a teammate, was told of the turn and of what came of it.
+    """
+    told = {name: turn for _, turn in reversed(found) for name in turn.parents}  # the first one
+    rows = []
+    for _, turn in found:
+        later = told.get(turn.id)
+        if later is None or not _was_shown_after(later, turn):
+            continue
+        row = _shared(turn)
+        said = {"role": "assistant", "content": turn.text}
+        row["prompt"] = [*row["prompt"], said, {"role": "user", "content": WHAT_NEXT}]
+        rows.append(row | {"id": f"{turn.id}/next", "completion": later.observation})
+    return rows
+
+
+def _said(episode: Episode) -> list[CreditedTurn]:
+    """The turns whose tokens a trained policy sampled."""
+    return [
+        (episode, turn)
+        for turn in episode.turns
+        if turn.trained and turn.prompt is not None and turn.tokens is not None
+        if len(turn.tokens) and not turn.candidate_error
+    ]
+
+
+def _was_shown_after(later: Turn, turn: Turn) -> bool:
+    """Whether a turn was told what the world showed after another one, and not only before."""
+    told = "\n".join(message.content for message in later.messages)
+    words = told.rfind(turn.visible) + len(turn.visible)
+    return bool(later.observation) and told.find(str(later.observation), words) >= 0
+
+
+def _pairs(
+    found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
+) -> list[Row]:
+    """The best with the worst answer to identical prompts, where their tokens differ."""
+    for episode, turn in found:
+        turn.preference = episode.total(turn)
+    pairs = Dpo().pairs([turn for _, turn in found])
+    return [
+        _shared(better)
+        | _as_sampled(better, tokenizers)
+        | {
+            "chosen": better.text,
+            "rejected": worse.text,
+            "chosen_reward": better.preference,
+            "rejected_reward": worse.preference,
+            "chosen_ids": better.ids[1].tolist(),
+            "rejected_ids": worse.ids[1].tolist(),
+        }
+        for better, worse in pairs
+        if better.preference is not None and _earned_enough(better.preference, options)
+    ]
+
+
+def _earned_enough(reward: float, options: CollectConfig) -> bool:
+    return options.least is None or reward >= options.least
+
+
+def _shared(turn: Turn) -> Row:
+    messages = [{"role": m.role, "content": m.content} for m in turn.messages]
+    return {
+        "id": turn.id,
+        "task": turn.task,
+        "agent": turn.agent,
+        "prompt": messages,
+    }
+
+
+def _as_sampled(turn: Turn, tokenizers: Mapping[str, str]) -> Row:
+    return {"prompt_ids": turn.ids[0].tolist(), "tokenizer": tokenizers[turn.policy]}

@@ -1,0 +1,114 @@
+"""Reads the texts and chat messages of rows; what an assistant says may be in parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rolecall.core.types import Message
+from rolecall.demonstrations.weighted_spans import OWN, is_parts, parts_of
+from rolecall.tools.calls import CLOSE, OPEN
+
+
+def answer_of(side: Any, place: str) -> Any:
+    """Return what an answer says, as a text or in parts: it is that, or the last of some messages.
+
+    Raises ValueError where it says nothing.
+    """
+    if isinstance(side, str) or is_parts(side):
+        return side
+    messages_of(side, place)
+    return said_in(side[-1], place)
+
+
+def messages_of(given: Any, place: str) -> list[Message]:
+    """Return the messages of a user's text, or of chat messages.
+
+    The thinking and the calls of an assistant are marked as its own: templates leave thinking out
+    of what was said earlier.
+    """
+    if isinstance(given, str):
+        return [Message("user", given)]
+    try:
+        return [
+            Message(
+                message["role"],
+                _text_of(message, f"{place}: messages[{number}]"),
+                own=OWN if message["role"] == "assistant" else (),
+            )
+            for number, message in enumerate(given)
+        ]
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{place}: neither texts nor lists of chat messages: {error!r}") from error
+
+
+def said_in(message: dict[str, Any], place: str) -> Any:
+    """Return what an assistant's message says: a text with its calls in tags, or parts.
+
+    Raises ValueError for one without content and calls, and for calls beside parts.
+    """
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    if is_parts(content):
+        if calls:
+            raise ValueError(f"{place}: an answer in parts has tool_calls; write them into a part")
+        return content
+    text = "" if content is None else content
+    if not isinstance(text, str):
+        raise ValueError(f"{place}: content: write a text (it is {content!r})")
+    said = "\n".join([part for part in (text, *(_call(call, place) for call in calls)) if part])
+    if not said:
+        raise ValueError(f"{place}: the assistant says nothing: content and tool_calls are empty")
+    return said
+
+
+def has_tool_calls(row: dict[str, Any]) -> bool:
+    """Return whether a message of the row holds calls beside its content."""
+    return any(
+        isinstance(message, dict) and bool(message.get("tool_calls"))
+        for side in row.values()
+        if isinstance(side, list)
+        for message in side
+    )
+
+
+def _call(call: Any, place: str) -> str:
+    """Return a call in the form in which agents write calls in tags."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError(f"{place}: tool_calls: write a function with a name (it is {call!r})")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError as error:
+            raise ValueError(f"{place}: tool_calls: the arguments are no JSON: {error}") from error
+    written = json.dumps({"name": function["name"], "arguments": arguments}, ensure_ascii=False)
+    return f"{OPEN}{written}{CLOSE}"
+
+
+def _text_of(message: dict[str, Any], place: str) -> str:
+    """Return what a message holds as one text. Raises ValueError where it holds none."""
+    if message["role"] == "assistant":
+        said = said_in(message, place)
+        return "".join(part.text for part in parts_of(said, place)) if is_parts(said) else said
+    content = message["content"]
+    if is_parts(content):
+        raise ValueError(f"{place}: only what an assistant says has parts; write a text")
+    if not isinstance(content, str):
+        raise ValueError(f"{place}: content: write a text (it is {content!r})")
+    return content
+
+
+def check_asked(shown: list[Message], place: str) -> None:
+    if not shown or shown[-1].role not in ("user", "tool"):
+        raise ValueError(f"{place}: the prompt does not end with a user message")
+
+
+def is_imitated(message: dict[str, Any], place: str) -> bool:
+    """Whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
+    weight = message.get("weight")
+    if weight not in (None, 0, 1):
+        raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")
+    if weight is not None and is_parts(message.get("content")):
+        raise ValueError(f"{place}: weight: write it on the message or on its parts, not on both")
+    return weight != 0

@@ -1,0 +1,1 @@
+"""Says what this machine is, and tries out what a run needs of it."""

@@ -1,0 +1,1 @@
+"""Decides which devices the engines and learners of a run use."""

@@ -1,0 +1,111 @@
+"""Says which devices learners and engines use, and which engines take turns with learners."""
+
+from __future__ import annotations
+
+from rolecall.config.cluster import RayClusterConfig
+from rolecall.config.learners import RankedLearnerConfig
+from rolecall.config.schema import Config
+from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.errors import ConfigError
+from rolecall.models.devices import device_named
+from rolecall.models.weight_transfer import Direct
+from rolecall.placement.gpu_assignment import device_of, seats_of
+
+
+def full_name(device: str, *, auto: str) -> str:
+    """`auto` stands for a device, and `cuda` for the first GPU."""
+    device = auto if device == "auto" else device
+    return "cuda:0" if device == "cuda" else device
+
+
+def check_devices(config: Config) -> None:
+    """Raises ConfigError where this machine lacks one that the config names."""
+    for name, policy in sorted(config.policies.items()):
+        of_learner = f"policies.{name}.learner.device" if policy.learner else "learner.device"
+        key = f"policies.{name}.device" if policy.device else of_learner
+        try:
+            device_named(config.device_of(name))
+            engine = config.engine_of(name)
+            if isinstance(engine, VllmEngineConfig) and engine.device:
+                key = f"policies.{name}.engine.device" if policy.engine else "engine.device"
+                device_named(engine.device)
+        except ValueError as error:
+            raise ConfigError(f"{key}: {error}") from error
+
+
+def is_gpu(device: str) -> bool:
+    return device.startswith(("cuda", "mps"))
+
+
+def has_seats(config: Config, *, auto: str) -> bool:
+    """Whether ranks and engines are given GPUs of a cluster, and not shares of its processors."""
+    if not isinstance(config.cluster, RayClusterConfig):
+        return False
+    named = {full_name(config.device_of(name), auto=auto) for name in config.policies}
+    return bool(config.cluster.pools) or any(map(is_gpu, named))
+
+
+def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
+    """One for each rank of what trains a policy; its own device where nothing does.
+
+    GPUs of a cluster are named by their pool: cuda:main/0.
+    """
+    learner, first = config.learner_of(policy), full_name(config.device_of(policy), auto=auto)
+    if policy not in config.trained or not isinstance(learner, RankedLearnerConfig):
+        return [first]
+    if has_seats(config, auto=auto):
+        seats = seats_of(config)[policy]
+        return [device_of(seats.pool, number) for number in seats.ranks]
+    return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.ranks)]
+
+
+def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]:
+    """The devices of each engine of a policy: the GPUs of vLLM; else the policy's device."""
+    engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
+    if config.is_replicated(policy):
+        if not has_seats(config, auto=auto):
+            return [[first]] * getattr(engine, "replicas", 1)
+        seats = seats_of(config)[policy]
+        return [[device_of(seats.pool, number) for number in each] for each in seats.engines]
+    if not isinstance(engine, VllmEngineConfig):
+        return [[first]]
+    first = full_name(engine.device or first, auto=auto)
+    if not is_gpu(first):
+        return [[first]]
+    number = int(first.partition(":")[2] or 0)
+    return [[f"cuda:{number + part}" for part in range(engine.tensor_parallel)]]
+
+
+def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
+    """How the engines of a policy get weights from its learner's devices, if they do.
+
+    Raises ConfigError where some of them share these devices and others do not.
+    """
+    engine = config.engine_of(policy)
+    if policy not in config.trained or getattr(engine, "transfer", "files") == "files":
+        return None
+    receivers = engine.tensor_parallel if isinstance(engine, VllmEngineConfig) else 1
+    mine = set(learner_devices(config, policy, auto=auto))
+    theirs = {device for each in engine_devices(config, policy, auto=auto) for device in each}
+    on_machines = config.is_replicated(policy) and not has_seats(config, auto=auto)
+    if on_machines or not mine & theirs:
+        return Direct(receivers, shares_device=False)
+    if not theirs <= mine:
+        raise ConfigError(
+            f"policies.{policy}: its engines share {min(mine & theirs)} with the learner, and not "
+            f"{min(theirs - mine)}; write engine.transfer=files"
+        )
+    return Direct(receivers, shares_device=True)
+
+
+def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
+    """Whether vLLM gives its GPUs back during updates: where something is updated on one of them,
+    and nothing is sampled meanwhile.
+    """
+    if not isinstance(config.engine_of(policy), VllmEngineConfig) or config.trainer.max_staleness:
+        return False
+    updated = {d for name in config.trained for d in learner_devices(config, name, auto=auto)}
+    if config.critics:
+        updated.add(full_name(config.learner.device, auto=auto))
+    shared = updated & {d for e in engine_devices(config, policy, auto=auto) for d in e}
+    return any(is_gpu(device) for device in shared)

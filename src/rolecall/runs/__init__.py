@@ -1,0 +1,1 @@
+"""Trains, evaluates and collects: what commands and the Python API do."""
