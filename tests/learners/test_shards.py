@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch.distributed import checkpoint
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    BytesStorageMetadata,
+    Metadata,
+)
 
 from rolecall.learners.ranks.shards import ShardReader
 
@@ -51,6 +55,37 @@ def changed(folder: Path, change) -> None:
 def test_shards_are_read_bit_for_bit(shards):
     found = read(shards)
     assert all(torch.equal(found[name], value) for name, value in VALUES.items())
+
+
+class AsOldPython(pickle.Pickler):
+    """Writes members of enums as Python before 3.11.4 does."""
+
+    def reducer_override(self, value):
+        if isinstance(value, _MEM_FORMAT_ENCODING):
+            return getattr, (_MEM_FORMAT_ENCODING, value.name)
+        return NotImplemented
+
+
+def test_shards_that_an_older_python_has_written_are_read(shards):
+    described = pickle.loads((shards / ".metadata").read_bytes())
+    with (shards / ".metadata").open("wb") as file:
+        AsOldPython(file).dump(described)
+    assert b"getattr" in (shards / ".metadata").read_bytes()
+    found = read(shards)
+    assert all(torch.equal(found[name], value) for name, value in VALUES.items())
+
+
+class Reaches:
+    """What takes an attribute of a class that a description may hold."""
+
+    def __reduce__(self):
+        return getattr, (Metadata, "__init__")
+
+
+def test_no_other_attribute_is_taken(shards):
+    changed(shards, lambda described: Reaches())
+    with pytest.raises(pickle.UnpicklingError, match=r"may not hold .*Metadata.*\.__init__"):
+        ShardReader(str(shards)).read_metadata()
 
 
 def test_a_program_in_the_description_is_not_run(shards, tmp_path):

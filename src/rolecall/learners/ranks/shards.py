@@ -12,7 +12,12 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    Metadata,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 
 CHECKPOINT = "torch.distributed.checkpoint"
 ALLOWED = {
@@ -46,12 +51,21 @@ class _DescriptionUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
             return found
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if name not in ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(
                 f"a description of shards may not hold {module}.{name}; the checkpoint has been "
                 "changed, or another version of PyTorch wrote it"
             )
         return super().find_class(module, name)
+
+
+def _member(kind: Any, name: str) -> _MEM_FORMAT_ENCODING:
+    """Return the memory format of that name, which Python before 3.11.4 pickles as an attribute."""
+    if kind is not _MEM_FORMAT_ENCODING:
+        raise pickle.UnpicklingError(f"a description of shards may not hold {kind!r}.{name}")
+    return _MEM_FORMAT_ENCODING[name]
 
 
 def _check(found: Any) -> None:
