@@ -16,8 +16,8 @@ from statistics import fmean
 
 import yaml
 
-from rolecall.cli import train as command
 from rolecall.config.load import find
+from rolecall.runs import train as command
 
 ROOT = Path(__file__).resolve().parents[1]
 BONUS = f"{ROOT / 'examples' / 'role_bonus.py'}:role_bonus"

@@ -134,7 +134,7 @@ def tried(config: dict[str, Any], folder: Path) -> tuple[str, str]:
     file, out = folder / "config.yaml", folder / "out.txt"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     context = get_context("forkserver")
-    context.set_forkserver_preload(["rolecall.setup.build", "rolecall.cli.train"])
+    context.set_forkserver_preload(["rolecall.setup.build", "rolecall.runs.train"])
     process = context.Process(target=run, args=(file, folder / "run", out))
     process.start()
     process.join(LONGEST_S)

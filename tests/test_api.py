@@ -9,10 +9,10 @@ import threading
 import pytest
 
 import rolecall
-from rolecall import api
-from rolecall.cli import train as command
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError, StoppedError
+from rolecall.runs import api
+from rolecall.runs import train as command
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.toy import relay_config, write

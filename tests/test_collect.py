@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.agents.agent import Policy
-from rolecall.cli.collect import stored
 from rolecall.config.collecting import CollectConfig
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Message, Task
@@ -22,6 +21,7 @@ from rolecall.demonstrations.data_set import COLUMNS, WHAT_NEXT, rows_of
 from rolecall.demonstrations.offline_data import demonstrations, fingerprint, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
+from rolecall.runs.collect import stored
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.test_every_algorithm import Display, trainer_of
@@ -264,7 +264,7 @@ def test_episodes_of_a_parquet_file_give_the_rows_that_they_gave_before(model_fo
     trainer = trainer_of(
         relay_config(model_folder, trainer={"steps": 1}), tmp_path / "r", Display()
     )
-    from rolecall.cli.collect import played_now
+    from rolecall.runs.collect import played_now
 
     played = asyncio.run(played_now(trainer.run, tmp_path)).episodes
     write_parquet(tmp_path / "e.parquet", played, step=1)

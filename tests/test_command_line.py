@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.cli.agents_table import agents_of, what_differs
 from rolecall.cli.main import _was_interrupted
 from rolecall.cli.unknown_options import key_named
 from rolecall.config.load import load
+from rolecall.runs.agents_table import agents_of, what_differs
 from rolecall.setup.plan import validate
 from tests.test_cli import refused, rolecall
 from tests.toy import relay_config, write

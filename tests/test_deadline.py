@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.api import train
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Task
 from rolecall.rollout.episodes import Rollout
+from rolecall.runs.api import train
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -6,19 +6,19 @@ import json
 
 import pytest
 
-from rolecall.cli import doctor
+from rolecall.doctor import machine_check
 from rolecall.engines.local import LocalEngine
 from tests.toy import command
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(doctor, "COPIED", 2**20)
-    monkeypatch.setattr(doctor, "SIDE", 128)
+    monkeypatch.setattr(machine_check, "COPIED", 2**20)
+    monkeypatch.setattr(machine_check, "SIDE", 128)
 
 
 def test_a_sound_machine_is_told(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "_is_there", lambda name: name == "bwrap")
+    monkeypatch.setattr(machine_check, "_is_there", lambda name: name == "bwrap")
     assert command("doctor", "--json") == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rolecall.cli import doctor
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.interfaces.engine import Completion, Request, Sampling
+from rolecall.doctor import machine_check
 from rolecall.engines import cuda_graphs
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.scheduler import Scheduler
@@ -353,7 +353,7 @@ def test_the_doctor_says_whether_flex_attention_holds(
     if not holds:
         replace_kernels(wrong_gradients, wrong_gradients)
     with pretend_gpu() as gpu:
-        found = asyncio.run(doctor._tried(gpu))
+        found = asyncio.run(machine_check._tried(gpu))
     assert found["agrees"]
     assert found["paths"] == {
         "recorded steps": True,

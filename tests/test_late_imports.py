@@ -13,7 +13,7 @@ from tests.sources import source_files
 SLOW = ("matplotlib", "peft", "rolecall_lab")
 WHAT = """
 import sys
-import rolecall.cli.{command}
+import rolecall.runs.{command}
 print([name for name in {slow} if name in sys.modules])
 """
 

@@ -16,7 +16,7 @@ spec.loader.exec_module(drawing)
 
 # What a person writes for a team of their own, and what it must work without.
 WRITTEN = ("agents", "core", "environments", "grading", "rewards", "tools", "workflows")
-TRAINS = ("models", "engines", "learners", "critics", "training", "setup", "storage", "cli", "api")
+TRAINS = ("models", "engines", "learners", "critics", "training", "setup", "storage", "cli", "runs")
 
 
 @pytest.mark.parametrize("place", [drawing.room_of, drawing.folder_of, str])
@@ -61,8 +61,17 @@ def test_the_picture_is_of_this_code():
     assert text.count("<text") == 2 * len({*files})
 
 
-@pytest.mark.parametrize("name", ["types", "errors", "interfaces.engine"])
-def test_an_old_path_says_where_its_contents_are_now(name):
-    first = name.partition(".")[0]
-    with pytest.raises(ImportError, match=f"^rolecall.{first} is now rolecall.core.{first}$"):
-        importlib.import_module(f"rolecall.{name}")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("types", "core.types"),
+        ("errors", "core.errors"),
+        ("interfaces.engine", "core.interfaces"),
+        ("api", "runs.api"),
+        ("trained_team", "runs.trained_team"),
+    ],
+)
+def test_an_old_path_says_where_its_contents_are_now(old, new):
+    first = old.partition(".")[0]
+    with pytest.raises(ImportError, match=f"^rolecall.{first} is now rolecall.{new}$"):
+        importlib.import_module(f"rolecall.{old}")

@@ -7,10 +7,10 @@ import json
 import pytest
 import yaml
 
-from rolecall.cli.stage_list import declared, read
 from rolecall.config.load import load
 from rolecall.config.references import as_written
 from rolecall.core.errors import ConfigError
+from rolecall.runs.stage_list import declared, read
 from rolecall.storage.run_folder import RunFolder, changes_between, resolved
 
 FILE = r"""

@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rolecall.cli.stage_list import read
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
+from rolecall.runs.stage_list import read
 from rolecall.setup.build import build
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.api import train
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.runs.api import train
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import relay_config

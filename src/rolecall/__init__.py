@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rolecall.algorithms.base import Algorithm as Algorithm
-    from rolecall.api import evaluate as evaluate
-    from rolecall.api import evaluate_async as evaluate_async
-    from rolecall.api import load_run as load_run
-    from rolecall.api import train as train
-    from rolecall.api import train_async as train_async
     from rolecall.core.interfaces.environment import Observation as Observation
     from rolecall.core.interfaces.environment import World as World
     from rolecall.core.types import Episode as Episode
     from rolecall.core.types import Task as Task
     from rolecall.core.types import Turn as Turn
+    from rolecall.runs.api import evaluate as evaluate
+    from rolecall.runs.api import evaluate_async as evaluate_async
+    from rolecall.runs.api import load_run as load_run
+    from rolecall.runs.api import train as train
+    from rolecall.runs.api import train_async as train_async
+    from rolecall.runs.trained_team import Team as Team
     from rolecall.runtime.call_tree import Lock as Lock
     from rolecall.runtime.call_tree import Semaphore as Semaphore
     from rolecall.tools.functions import tool as tool
-    from rolecall.trained_team import Team as Team
     from rolecall.workflows.base import workflow as workflow
 
 _PLACES = {
-    "evaluate": "api",
-    "evaluate_async": "api",
-    "load_run": "api",
-    "train": "api",
-    "train_async": "api",
+    "evaluate": "runs.api",
+    "evaluate_async": "runs.api",
+    "load_run": "runs.api",
+    "train": "runs.api",
+    "train_async": "runs.api",
     "Lock": "runtime.call_tree",
     "Semaphore": "runtime.call_tree",
-    "Team": "trained_team",
+    "Team": "runs.trained_team",
     "Algorithm": "algorithms.base",
     "Episode": "core.types",
     "Task": "core.types",

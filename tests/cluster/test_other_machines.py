@@ -8,11 +8,11 @@ import socket
 
 import pytest
 
-from rolecall.cli import one_run, train
 from rolecall.cluster.ranks import RankActors
 from rolecall.core.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
+from rolecall.runs import one_run, train
 from rolecall.setup.replicas import replicated
 from tests.cluster.test_ray import config_of
 from tests.cluster.test_ray_runs import ON_RAY

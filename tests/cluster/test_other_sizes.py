@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.api import train
 from rolecall.core.errors import ConfigError
+from rolecall.runs.api import train
 from tests.cluster.killing import all_gone, records
 from tests.cluster.test_random_kills import assert_whole, tokens_of, weights_of
 from tests.cluster.test_ray_runs import ON_RAY

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.api import train
 from rolecall.cluster.pool import NoRoomError, Pool, Seat
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.runs.api import train
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rolecall.api import train
+from rolecall.runs.api import train
 from rolecall.runtime.scratch import MEMORY, SHARED
 from tests.cluster.killing import KilledRun, all_gone, planned, records
 from tests.toy import alike, language_model, relay_config, write

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rolecall.api import train
 from rolecall.learners.ranks.group import RankError
+from rolecall.runs.api import train
 from tests.cluster.killing import ENGINE, RANK, Killer, actors, all_gone
 from tests.toy import alike, relay_config, write
 

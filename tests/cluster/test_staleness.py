@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rolecall.api import train
+from rolecall.runs.api import train
 from tests.cluster.killing import ENGINE, RANK, Killer, all_gone, records
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.toy import relay_config

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.api import train
 from rolecall.core.errors import ConfigError, RunEndingError
+from rolecall.runs.api import train
 from tests.cluster.killing import ENGINE, WORKER, Killer, all_gone
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens
 from tests.toy import relay_config

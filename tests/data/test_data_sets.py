@@ -12,12 +12,12 @@ from pyarrow import parquet
 
 from rolecall.data.finding import fetch, given, in_folder
 from rolecall.data.known import DATA_SETS, LISTED, named
-from rolecall.data.preparing import prepare
 from rolecall.environments.code.environment import CodeEnvironment
 from rolecall.environments.data_science.environment import DataScienceEnvironment
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.search.rows import search_tasks
 from rolecall.retrieval.corpus import read_corpus
+from rolecall.runs.prepare_data import prepare
 from tests.toy import command
 
 COMMIT = "0" * 40

@@ -20,7 +20,6 @@ from transformers import AutoModelForCausalLM
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.ppo import Ppo
-from rolecall.api import train
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
@@ -37,6 +36,7 @@ from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.models.skeleton import fill_buffers, skeleton_of
+from rolecall.runs.api import train
 from rolecall.setup.plan import validate
 from rolecall.setup.ranks import Ranks
 from rolecall.storage import checkpoint

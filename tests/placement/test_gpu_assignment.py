@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.cli.plan import plan
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.memory.estimate import memory_of, peaks
 from rolecall.models.weight_transfer import Direct
 from rolecall.placement.devices import direct_of, learner_devices, takes_turns
 from rolecall.placement.gpu_assignment import Seats, num_gpus, seats_of
+from rolecall.runs.plan import plan
 from rolecall.setup.plan import validate
 from tests.toy import relay_config, write
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from rolecall.cli import check as checking
 from rolecall.config.load import load
 from rolecall.memory.estimate import memory_of
 from rolecall.models.sizes import size_of
+from rolecall.runs import check as checking
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
 from tests.test_cli import command

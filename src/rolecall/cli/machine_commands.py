@@ -12,7 +12,7 @@ from rolecall.runtime.interrupts import ends_at_once
 def doctor(json_file: Json = None) -> None:
     """Try out this machine: devices, their speed, which fast paths hold, and what is missing."""
     with ends_at_once():
-        from rolecall.cli.doctor import doctor as command
+        from rolecall.doctor.machine_check import doctor as command
 
     with people_on_stderr(json_file):
         found = command()
@@ -24,7 +24,7 @@ def doctor(json_file: Json = None) -> None:
 def info(json_file: Json = None) -> None:
     """Versions, devices, extras, and what a config can name."""
     with ends_at_once():
-        from rolecall.cli.info import collect
+        from rolecall.doctor.info import collect
 
     found = collect()
     if json_file is None:

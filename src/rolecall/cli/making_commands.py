@@ -57,7 +57,7 @@ def data(
     with ends_at_once():
         from rolecall.data.finding import fetch, given
         from rolecall.data.known import LISTED, named
-        from rolecall.data.preparing import prepare
+        from rolecall.runs.prepare_data import prepare
 
     if name is None:
         if source or output:

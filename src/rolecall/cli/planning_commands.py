@@ -14,7 +14,7 @@ from rolecall.runtime.interrupts import ends_at_once
 def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
     """Say what a config would do, with its effective values and memory; all mistakes at once."""
     with ends_at_once():
-        from rolecall.cli.check import check as command
+        from rolecall.runs.check import check as command
 
     with people_on_stderr(json_file):
         found = command(source, overrides or [])
@@ -37,8 +37,8 @@ def plan(
     The exit status is 1 where it does not fit.
     """
     with ends_at_once():
-        from rolecall.cli.plan import fits
-        from rolecall.cli.plan import plan as command
+        from rolecall.runs.plan import fits
+        from rolecall.runs.plan import plan as command
 
     with people_on_stderr(json_file):
         found = command(source, overrides or [], gpus=gpus, memory_gb=memory)

@@ -30,7 +30,7 @@ def train(
         torchrun.serve_trainer(child.serve)
         return
     with ends_at_once():
-        from rolecall.cli.train import train as command
+        from rolecall.runs.train import train as command
 
     with people_on_stderr(json_file):
         found = command(
@@ -66,7 +66,7 @@ def evaluate(
 ) -> None:
     """Score a team on its held-out tasks: avg@n and pass@k."""
     with ends_at_once():
-        from rolecall.cli.evaluate import evaluate as command
+        from rolecall.runs.evaluate import evaluate as command
 
     with people_on_stderr(json_file):
         found = command(
@@ -95,7 +95,7 @@ def crossplay(
 ) -> None:
     """Let agents of one run play with, or against, those of others: a matrix of mean scores."""
     with ends_at_once():
-        from rolecall.cli.crossplay import crossplay as command
+        from rolecall.runs.crossplay import crossplay as command
 
     runs = [part for part in given if "=" not in part]
     overrides = [part for part in given if "=" in part]
@@ -141,8 +141,8 @@ def collect(
 ) -> None:
     """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
     with ends_at_once():
-        from rolecall.cli.collect import collect as command
         from rolecall.config.collecting import collect_config
+        from rolecall.runs.collect import collect as command
 
     given: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
     given |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}

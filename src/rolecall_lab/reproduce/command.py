@@ -13,14 +13,14 @@ import yaml
 from rich.markdown import Markdown
 from rich.table import Table
 
-from rolecall.cli.evaluate import evaluate
-from rolecall.cli.one_run import make_room
-from rolecall.cli.plan import machine_of
-from rolecall.cli.train import train
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.memory.check import check_room
+from rolecall.runs.evaluate import evaluate
+from rolecall.runs.one_run import make_room
+from rolecall.runs.plan import machine_of
+from rolecall.runs.train import train
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open import open_parts

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from rolecall.cli.run_paths import is_run
 from rolecall.config.load import find, load
 from rolecall.core.errors import ConfigError
+from rolecall.runs.run_paths import is_run
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity, each
 from rolecall.storage.run_folder import RunFolder

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from rolecall.data.finding import given
 from rolecall.data.known import DATA_SETS
-from rolecall.data.preparing import prepare
+from rolecall.runs.prepare_data import prepare
 from tests import toy
 from tests.conftest import SHARED
 from tests.hub import make_home

@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from rolecall.cli.finished import keep_what_there_is, show_shares, show_untrained, summarised
-from rolecall.cli.services import running
-from rolecall.cli.stop import Stop
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import SAID, StoppedError
 from rolecall.core.interfaces.learner import DivergedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
+from rolecall.runs.finished import keep_what_there_is, show_shares, show_untrained, summarised
+from rolecall.runs.services import running
+from rolecall.runs.stop import Stop
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, validate

@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rolecall.cli.run_paths import is_run
-from rolecall.cli.services import running
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.load import find
 from rolecall.config.schema import Config
@@ -22,6 +20,8 @@ from rolecall.demonstrations.data_set import COLUMNS, rows_of
 from rolecall.demonstrations.offline_data import fingerprint
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout
+from rolecall.runs.run_paths import is_run
+from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.file_locks import LockHeldError, locked_file

@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.cli.run_paths import is_run
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
@@ -20,6 +19,7 @@ from rolecall.memory.estimate import memory_of, peaks, served_at
 from rolecall.memory.suggestions import enough, remedies
 from rolecall.placement.devices import has_seats, is_gpu
 from rolecall.placement.gpu_assignment import device_of, num_gpus
+from rolecall.runs.run_paths import is_run
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
 from rolecall.setup.plan import load_plan

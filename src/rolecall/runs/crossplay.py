@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.cli.services import running
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
+from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible

@@ -8,17 +8,17 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rolecall.cli.collect import played_now, stored
-from rolecall.cli.collect import write as write_rows
-from rolecall.cli.finished import is_finished, summarised
-from rolecall.cli.one_run import to_the_end
-from rolecall.cli.services import running
-from rolecall.cli.stage_list import Part
-from rolecall.cli.stop import Stop
 from rolecall.config.stages import DATA
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
+from rolecall.runs.collect import played_now, stored
+from rolecall.runs.collect import write as write_rows
+from rolecall.runs.finished import is_finished, summarised
+from rolecall.runs.one_run import to_the_end
+from rolecall.runs.services import running
+from rolecall.runs.stage_list import Part
+from rolecall.runs.stop import Stop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build

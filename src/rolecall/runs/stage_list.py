@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from rolecall.cli.run_paths import is_run
 from rolecall.config.load import find, load_stages
 from rolecall.config.references import as_written
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError
+from rolecall.runs.run_paths import is_run
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_options import unknown_agents

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolecall.cli.given_models import with_models
-from rolecall.cli.run_paths import is_run
-from rolecall.cli.services import running
 from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
+from rolecall.runs.given_models import with_models
+from rolecall.runs.run_paths import is_run
+from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build

@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.cli.info import collect
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.doctor.info import collect
 from rolecall.engines.local import LocalEngine
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.models.attention.flex_proof import Use, unfit, was_tried

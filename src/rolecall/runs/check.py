@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.cli.agents_table import agents_of, agents_table
-from rolecall.cli.run_paths import is_run
-from rolecall.cli.stage_list import is_staged, read
 from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.monitor.terminal import notices
+from rolecall.runs.agents_table import agents_of, agents_table
+from rolecall.runs.run_paths import is_run
+from rolecall.runs.stage_list import is_staged, read
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rolecall.cli.one_run import make_room
-from rolecall.cli.one_stage import Found, OneStage
-from rolecall.cli.stage_list import Part, declared, read
-from rolecall.cli.stop import Stop
 from rolecall.config.load import load_stages
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import stages_page
+from rolecall.runs.one_run import make_room
+from rolecall.runs.one_stage import Found, OneStage
+from rolecall.runs.stage_list import Part, declared, read
+from rolecall.runs.stop import Stop
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.carried import Carried
 from rolecall.setup.plan import load_plan

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rolecall.cli.agents_table import agents_table, what_differs
-from rolecall.cli.finished import is_finished, summarised
-from rolecall.cli.run_paths import is_run
-from rolecall.cli.stage_list import is_staged
-from rolecall.cli.stop import Stop
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
+from rolecall.runs.agents_table import agents_table, what_differs
+from rolecall.runs.finished import is_finished, summarised
+from rolecall.runs.run_paths import is_run
+from rolecall.runs.stage_list import is_staged
+from rolecall.runs.stop import Stop
 from rolecall.runtime import progress
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.interrupts import ends_at_once
@@ -43,9 +43,9 @@ def train(
     with terminal.notices(console):
         path = Path(source)
         if is_staged(path, overrides):
-            from rolecall.cli import staged
+            from rolecall.runs import stages
 
-            return staged.train(
+            return stages.train(
                 path if path.is_dir() else find(source),
                 overrides,
                 output=output,
@@ -82,7 +82,7 @@ def train(
                 console.print(
                     "First run on this machine: loops are compiled once, which takes up to a minute"
                 )
-            from rolecall.cli.one_run import to_the_end
+            from rolecall.runs.one_run import to_the_end
 
         found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
