@@ -50,7 +50,7 @@ test-without-system-packages: $(VENV)/dev
 
 # The rest of the tests: that recipes and algorithms learn what they must. Named, because each of
 # the processes would import all other test files too.
-EVIDENCE := tests/lab/bench tests/lab/proofs tests/lab/tiny tests/test_learning.py
+EVIDENCE := tests/lab/bench tests/lab/proofs tests/lab/tiny tests/recipes/test_learning.py
 evidence: $(VENV)/dev
 	OMP_NUM_THREADS=1 $(PYTEST) -m "evidence and not alone" $(EVIDENCE)
 

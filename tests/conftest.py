@@ -85,52 +85,24 @@ def shared() -> Path:
     return SHARED
 
 
-# What `make evidence` runs, by the names in the Makefile, and `make test` leaves out: that recipes
-# and algorithms learn what they must, that the small models can do it, and that both sides of a
-# benchmark do the same work.
-EVIDENCE = ("lab/bench", "lab/proofs", "lab/tiny", "test_learning")
-# What `make test-alone` runs and both leave out, with single tests that are marked so: it starts
-# processes that use every core.
-ALONE = ("cluster", "engines/test_vllm.py", "engines/test_vllm_runs.py")
-# `make quick` also leaves out tests that train whole runs, start processes or wait for servers.
-SLOW = (
-    *EVIDENCE, "docs", "sandbox", "serve",
-    "data/test_hub", "engines/test_openai", "engines/test_recorded", "engines/test_sglang",
-    "environments/test_code",
-    "environments/test_data_science", "environments/test_gymnasium", "environments/test_llm",
-    "environments/test_pettingzoo", "learners/test_memory", "monitor/test_report",
-    "monitor/test_traces", "monitor/test_trackers", "lab/reproduce/test_command",
-    "lab/reproduce/test_published", "retrieval/test_bm25", "retrieval/test_dense",
-    "retrieval/test_remote", "memory/test_estimate",
-    "rewards/coach", "rewards/test_equivalence", "runtime/test_retrying",
-    "setup/test_outside_parts", "tools/test_mcp", "tools/test_python",
-    "workflows/test_data_science",
-    "test_adapters", "test_annotation", "test_api", "test_cli", "test_collect", "test_durable",
-    "test_equal_runs", "test_every_algorithm", "test_extras", "test_families", "test_gpu_path",
-    "test_held_loop",
-    "test_kernels", "test_linear_reading", "test_memory", "test_mixed_run",
-    "test_opponents", "test_quantized", "test_readme", "test_recipes", "test_resume", "test_stages",
-    "test_trained_team", "test_trainer", "test_two_families", "test_user_code",
-    "test_user_page", "test_validation",
-)  # fmt: skip
-
 # Files of half a minute and more, the longest first.
 LONGEST = (
-    "test_learning", "lab/proofs/test_proofs", "learners/test_ranks", "test_gpu_path",
-    "test_equal_runs", "test_every_algorithm", "test_recipes", "lab/reproduce/test_command",
-    "lab/reproduce/test_published", "rewards/test_equivalence", "test_stages", "test_cli",
-)  # fmt: skip
+    "recipes/test_learning",
+    "lab/proofs/test_proofs",
+    "learners/test_ranks",
+    "training/test_gpu_path",
+    "training/test_equal_runs",
+    "algorithms/test_every_algorithm",
+    "recipes/test_recipes",
+    "lab/reproduce/test_command",
+    "lab/reproduce/test_published",
+    "rewards/test_equivalence",
+    "runs/test_stages",
+    "cli/test_cli",
+)
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        place = str(item.path.relative_to(HERE).with_suffix(""))
-        if place.startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
-        if f"{place}.py".startswith(ALONE):
-            item.add_marker(pytest.mark.alone)
-        if place.startswith(EVIDENCE):
-            item.add_marker(pytest.mark.evidence)
     # Long ones first: a process that begins one at the end keeps the others waiting.
     items.sort(key=_turn_of)
 

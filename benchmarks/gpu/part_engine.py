@@ -147,7 +147,7 @@ def adapters_of_one_base_share_a_batch(machine: Machine) -> Figures:
 @check
 def a_step_waits_for_the_device_once(machine: Machine) -> Figures:
     """Each further step waits for the GPU once: to read the sampled tokens."""
-    machine.require_gpu("a stand-in's waits are counted by tests/test_gpu_path.py")
+    machine.require_gpu("a stand-in's waits are counted by tests/training/test_gpu_path.py")
     model = load(machine, _qwen3(machine), dtype=torch.bfloat16)
     engine = make_engine({"p": model}, cache_gb=0.01)
     asyncio.run(sample(engine, "p", PROMPT, tokens=2 * TOKENS, number=ROWS))  # records the steps

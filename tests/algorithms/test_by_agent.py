@@ -11,8 +11,8 @@ from rolecall.learners.by_agent import ByAgent, objective_of
 from rolecall.learners.packing import pack
 from rolecall.setup.plan import validate
 from tests.algorithms.small import Unigram
+from tests.algorithms.test_every_algorithm import case, train
 from tests.algorithms.test_rules import random_turns
-from tests.test_every_algorithm import case, train
 from tests.toy import write
 
 LOGITS = [0.5, -0.3, 0.1, 0.9, 0.0, 0.2, 0, 0, 0]

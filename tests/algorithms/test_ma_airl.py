@@ -24,7 +24,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import (
     algorithm_cases,
     crew_config,

@@ -24,9 +24,9 @@ from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall_lab.tiny.tokenizer import fit
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.algorithms.test_sft import imitating, loss_of
 from tests.demonstrations.test_preferences import written
-from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, language_model, relay_config
 
 WORDS = ["that is wrong wait", "a moment", "the right one"]

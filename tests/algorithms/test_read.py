@@ -19,7 +19,7 @@ from rolecall.critics.prefixes import PrefixCritic, known_before, prefixes
 from rolecall.learners.packing import join
 from rolecall.setup.plan import validate
 from rolecall.workflows.base import workflow
-from tests.test_every_algorithm import case, train
+from tests.algorithms.test_every_algorithm import case, train
 from tests.toy import command, episode, language_model, turn, write
 from tests.workflows.teams import play_team, shown, turns_of
 

@@ -19,8 +19,8 @@ from rolecall.demonstrations.offline_data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.demonstrations.test_preferences import written
-from tests.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, episode, language_model, relay_config, solo_config, turn
 
 

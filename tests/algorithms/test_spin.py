@@ -18,7 +18,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import CPU, episode, language_model, solo_config, turn
 
 STEPS, EVERY = 6, 2

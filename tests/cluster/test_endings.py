@@ -25,7 +25,7 @@ from rolecall.cluster.places import settled
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

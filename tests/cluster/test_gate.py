@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from rolecall.cluster.gate import Gate
+
+pytestmark = pytest.mark.alone
 
 
 def test_an_update_waits_for_those_inside_and_keeps_others_out():

@@ -29,7 +29,7 @@ from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of,
 from tests.learners.test_ranks import batches_of, spec_of
 from tests.toy import language_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 STORE = 80 * 2**20  # bytes, about the least that Ray takes
 
 

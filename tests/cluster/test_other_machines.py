@@ -19,7 +19,7 @@ from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of
 from tests.toy import relay_config, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def test_a_base_that_a_machine_lacks_is_named_with_the_machine(

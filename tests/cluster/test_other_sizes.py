@@ -11,7 +11,7 @@ from tests.cluster.test_random_kills import assert_whole, tokens_of, weights_of
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.toy import alike, relay_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 CHAPTERS = [  # each is one step more
     ["learner.ranks=3", "engine.replicas=1"],
     ["learner.ranks=1", "engine.replicas=3"],

@@ -24,7 +24,7 @@ from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of
 from tests.toy import relay_config, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 HEARTBEAT_S = 4.0
 
 

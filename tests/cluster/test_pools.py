@@ -19,7 +19,7 @@ from rolecall.setup.plan import validate
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens
 from tests.toy import relay_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

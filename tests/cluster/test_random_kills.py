@@ -19,6 +19,8 @@ from rolecall.runtime.scratch import MEMORY, SHARED
 from tests.cluster.killing import KilledRun, all_gone, planned, records
 from tests.toy import alike, language_model, relay_config, write
 
+pytestmark = pytest.mark.alone
+
 KILLS = int(os.environ.get("ROLECALL_KILLS", "6"))
 SEED = int(os.environ.get("ROLECALL_KILLS_SEED", "1"))
 GROUPS, ATTEMPTS, AGENTS = 3, 4, {"left", "right", "last"}

@@ -39,7 +39,7 @@ from tests.cluster.conftest import SECTION
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 # One that is stopped is missed when `cluster.start_timeout_s` is over: ROLECALL_SLOW=1 waits.
 STARTS = ["SIGKILL", "SIGSTOP"] if os.environ.get("ROLECALL_SLOW") else ["SIGKILL"]
 TOKENS = (np.arange(12) * 7919 % 200).astype(np.int32)

@@ -19,7 +19,7 @@ from rolecall.runs.api import train
 from tests.cluster.killing import ENGINE, RANK, Killer, actors, all_gone
 from tests.toy import alike, relay_config, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 ON_RAY = {
     "cluster": {"name": "ray", "address": "local", "heartbeat_s": 2.0},
     "engine": {"name": "local", "replicas": 2, "cache_gb": 0.05},

@@ -13,7 +13,7 @@ from tests.cluster.killing import ENGINE, RANK, Killer, all_gone, records
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.toy import relay_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 STEPS = 7
 
 

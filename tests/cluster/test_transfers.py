@@ -21,7 +21,7 @@ from rolecall.setup.replicas import replicated
 from tests.cluster.test_ray import assert_sampled, config_of, probe_of, request
 from tests.toy import language_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from tests.cluster.killing import ENGINE, WORKER, Killer, all_gone
 from tests.cluster.test_ray_runs import NO_TEST, ON_RAY, tokens
 from tests.toy import relay_config
 
-pytestmark = pytest.mark.slow
-DEADLINE = Path(__file__).parents[1] / "test_deadline.py"
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+DEADLINE = Path(__file__).parents[1] / "training/test_deadline.py"
 WITH_WORKERS = {**ON_RAY, "cluster": {**ON_RAY["cluster"], "workers": 2}}
 
 

@@ -17,7 +17,7 @@ from rolecall.core.types import Episode
 from rolecall.critics.replay import ReplayCritic
 from rolecall.setup.plan import validate
 from rolecall_lab.proofs.value_games import TWO_STEP
-from tests.test_every_algorithm import case, train
+from tests.algorithms.test_every_algorithm import case, train
 from tests.toy import episode, language_model, turn, write
 
 LEFT, RIGHT = "left", "right"

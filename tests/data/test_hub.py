@@ -16,6 +16,8 @@ import pytest
 
 from rolecall.environments.search.rows import search_tasks
 
+pytestmark = pytest.mark.slow
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "RUC-NLPIR/FlashRAG_datasets"
 ROWS = {

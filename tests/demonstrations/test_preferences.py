@@ -13,7 +13,7 @@ from rolecall.agents.agent import Policy
 from rolecall.demonstrations.offline_data import preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import agent, solo_config
 
 PAIR = {"prompt": "a?", "chosen": "aaaa", "rejected": "zzzz"}

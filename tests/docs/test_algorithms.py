@@ -11,6 +11,8 @@ import pytest
 from rolecall.config import registry
 from rolecall_lab.proofs.all import PROOFS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docs/generate_algorithms.py"
 spec = importlib.util.spec_from_file_location("generate_algorithms", FILE)

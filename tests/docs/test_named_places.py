@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from rolecall.config.errors import RENAMED
-from tests.test_layers import drawing
+from tests.structure.test_layers import drawing
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/rolecall"

@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.pages import blocks, commands, run
 
+pytestmark = pytest.mark.slow
+
 TUTORIALS = sorted((Path(__file__).resolve().parents[2] / "docs/tutorials").glob("*.md"))
 
 

@@ -26,6 +26,8 @@ from tests.engines.servers import HANG_UP, Asked, Told, chat, refused, serving
 from tests.retrieval.foreign import nobody
 from tests.toy import relay_config, write
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-very-secret"
 CHAT = "/v1/chat/completions"
 SAID = [Message("system", "Be brief."), Message("user", "2+2?")]

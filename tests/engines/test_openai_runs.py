@@ -19,10 +19,19 @@ from rolecall.core.types import Swap
 from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.runtime import call_tree
 from rolecall.storage.episode_io import from_json, to_json
+from tests.algorithms.test_every_algorithm import (
+    Display,
+    StoppedError,
+    case,
+    saved,
+    train,
+    trainer_of,
+)
 from tests.engines.servers import Asked, chat, refused, serving
 from tests.retrieval.foreign import nobody
-from tests.test_every_algorithm import Display, StoppedError, case, saved, train, trainer_of
 from tests.toy import agent, command, episode, relay_config, write
+
+pytestmark = pytest.mark.slow
 
 KEY = "sk-very-secret"
 CHAT = "/v1/chat/completions"

@@ -24,7 +24,10 @@ from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import CPU
 
-pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:flex_attention called without"),
+]
 
 
 def double(folder) -> LanguageModel:

@@ -23,10 +23,12 @@ from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_tokenizer
 from rolecall.setup.plan import validate
+from tests.algorithms.test_every_algorithm import Display, StoppedError, train, trainer_of
 from tests.engines import test_shared_base
 from tests.engines.sglang_stand_in import standing_in
-from tests.test_every_algorithm import Display, StoppedError, train, trainer_of
 from tests.toy import language_model, relay_config, write
+
+pytestmark = pytest.mark.slow
 
 PROMPT = np.array([65, 66, 67, 68], dtype=np.int32)
 CLOSE = 1e-4  # nats

@@ -41,7 +41,7 @@ from tests.toy import CPU, language_model
 
 if importlib.util.find_spec("vllm") is None:  # to import it takes seconds
     pytest.skip("vLLM is an extra: make .venv/vllm", allow_module_level=True)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 MARKER = "ROLECALL_VLLM_TEST"
 PROMPT = np.array([5, 6, 7, 8], dtype=np.int32)

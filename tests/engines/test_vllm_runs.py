@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from rolecall.core.interfaces.publisher import PublishError
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config
 
 if importlib.util.find_spec("vllm") is None:  # to import it takes seconds
     pytest.skip("vLLM is an extra: make .venv/vllm", allow_module_level=True)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 from tests.engines.test_vllm import make_model  # noqa: E402 - which skips without vLLM
 

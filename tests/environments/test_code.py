@@ -19,6 +19,8 @@ from rolecall.sandbox.base import Limits
 from rolecall.storage.episode_io import from_json, to_json
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("function", "stdin")
 
 

@@ -22,6 +22,8 @@ from rolecall.sandbox.base import Limits
 from rolecall.storage.episode_io import from_json, to_json
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("regression", "classes", "ranking", "counts")
 
 

@@ -20,7 +20,7 @@ from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.rollout.evaluation import evaluate
 from rolecall.runtime.turn_order import joint_steps
 from rolecall.workflows.self_play import self_play
-from tests.test_rollout import run
+from tests.rollout.test_rollout import run
 from tests.toy import agent, episode, turn
 from tests.workflows.teams import play_team, shown
 

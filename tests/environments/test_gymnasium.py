@@ -20,7 +20,9 @@ from rolecall.environments.tool_use.environment import ToolUseEnvironment
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.workflows.multi_turn import multi_turn
 from tests.environments.contexts import play_in, said_by
-from tests.test_rollout import run
+from tests.rollout.test_rollout import run
+
+pytestmark = pytest.mark.slow
 
 HERE = __file__
 MOVES = ["left", "down", "right", "up"]

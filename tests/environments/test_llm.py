@@ -18,6 +18,8 @@ from rolecall.workflows.multi_turn import multi_turn
 from tests.environments.contexts import play_in, said_by
 from tests.retrieval.foreign import nobody, serving
 
+pytestmark = pytest.mark.slow
+
 ROW = {"question": "Book what the guest wants.", "answer": "room 417", "wish": "a quiet room"}
 
 

@@ -18,6 +18,8 @@ from rolecall.workflows.self_play import self_play
 from tests.environments.contexts import play_in, said_by
 from tests.workflows.teams import shown
 
+pytestmark = pytest.mark.slow
+
 KUHN = {
     "make": "rolecall.environments.pettingzoo.export:kuhn",
     "actions": ["check", "bet", "call", "fold"],

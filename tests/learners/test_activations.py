@@ -8,8 +8,8 @@ import torch
 from rolecall.learners.activations import recomputed
 from tests.learners.test_local import flat
 from tests.learners.test_logprobs import saved_bytes
-from tests.test_packing import turns_of
-from tests.test_trees import learner_of
+from tests.learners.test_packing import turns_of
+from tests.learners.test_trees import learner_of
 
 
 @pytest.mark.parametrize("adapter", [False, True], ids=["whole", "adapter"])

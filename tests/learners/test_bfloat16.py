@@ -15,7 +15,7 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import join, pack
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from tests.test_packing import turns_of
+from tests.learners.test_packing import turns_of
 from tests.toy import CPU, language_model
 
 STEPS, LR = 200, 1e-6

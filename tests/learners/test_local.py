@@ -19,7 +19,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from tests.test_packing import gradient, turns_of
+from tests.learners.test_packing import gradient, turns_of
 from tests.toy import CPU, alike, language_model
 
 

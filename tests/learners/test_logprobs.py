@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rolecall.algorithms.ppo import Ppo
 from rolecall.learners import frozen_head, logprobs
 from rolecall.models.exact_head import ExactHead
-from tests.test_trees import conversation, learner_of, measured
+from tests.learners.test_trees import conversation, learner_of, measured
 from tests.toy import alike
 
 ROWS, CHUNK, WIDTH, VOCABULARY = 96, 16, 8, 50_000

@@ -10,7 +10,9 @@ import pytest
 from rolecall.learners.packing import pack
 from rolecall_lab.bench.crowd import resident_bytes
 from tests.learners.test_local import learner_of, update
-from tests.test_packing import turns_of
+from tests.learners.test_packing import turns_of
+
+pytestmark = pytest.mark.slow
 
 STATM = Path("/proc/self/statm")
 LARGEST_GROWTH = 4.0  # MB; a leak of one gradient an update would be 28

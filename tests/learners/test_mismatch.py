@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from rolecall.learners.mismatch import Alarm, MismatchError
-from tests.test_every_algorithm import Display, case, trainer_of
+from tests.algorithms.test_every_algorithm import Display, case, trainer_of
 
 
 def found(mean: float, largest: float, outside: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ from rolecall.learners import local
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.training.train_step import annotate
-from tests.test_packing import turns_of
+from tests.learners.test_packing import turns_of
 from tests.toy import language_model
 
 

@@ -40,9 +40,9 @@ from rolecall.runs.api import train
 from rolecall.setup.plan import validate
 from rolecall.setup.ranks import Ranks
 from rolecall.storage import checkpoint
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.conftest import make_model
-from tests.test_every_algorithm import Display, trainer_of
-from tests.test_packing import turns_of
+from tests.learners.test_packing import turns_of
 from tests.toy import (
     CPU,
     LIKE_GRPO,

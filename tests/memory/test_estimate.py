@@ -32,10 +32,12 @@ from rolecall.models.sizes import size_of
 from rolecall.setup import build as building
 from rolecall.setup.plan import validate
 from tests import toy
+from tests.cli.test_cli import command
 from tests.families import CASES, make
-from tests.test_cli import command
-from tests.test_recipes import REAL, VARIANTS
+from tests.recipes.test_recipes import REAL, VARIANTS
 from tests.toy import algorithm_cases, changed, relay_config, solo_config, write
+
+pytestmark = pytest.mark.slow
 
 NARROW = {
     "hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 4,

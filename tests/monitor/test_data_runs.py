@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.monitor.panels import panels
 from rolecall.storage.run_folder import RunFolder
-from tests.test_cli import rolecall
+from tests.cli.test_cli import rolecall
 from tests.toy import solo_config, write
 
 SHOWN = {

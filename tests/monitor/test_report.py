@@ -8,6 +8,8 @@ import pytest
 from rolecall.monitor import report
 from tests.monitor.runs_for_tests import episode, evaluation_record, make_run, step_record
 
+pytestmark = pytest.mark.slow
+
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'</div>{{ 7*7 }}</style>"
 
 

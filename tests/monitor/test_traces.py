@@ -17,6 +17,8 @@ from rolecall.monitor.traces import Weave
 from rolecall.training.trainer import EpisodeTracker
 from tests.toy import command, relay_config, turn, write
 
+pytestmark = pytest.mark.slow
+
 if find_spec("weave") is None:  # slow to import
     pytest.skip("the extra rolecall[weave] is not installed", allow_module_level=True)
 

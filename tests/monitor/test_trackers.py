@@ -14,6 +14,8 @@ import pytest
 from rolecall.core.errors import ConfigError
 from rolecall.monitor.trackers import MLflow, TensorBoard, Trackio, WeightsAndBiases
 
+pytestmark = pytest.mark.slow
+
 
 def logged(make, folder) -> None:
     """Two steps, and a third after the run was started again."""

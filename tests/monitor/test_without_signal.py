@@ -10,8 +10,8 @@ from rolecall.monitor.reading import extremes
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.signal_watch import SignalWatch
+from tests.cli.test_cli import rolecall
 from tests.monitor.runs_for_tests import episode
-from tests.test_cli import rolecall
 from tests.toy import Letters, LettersWorld, relay_config, solo_config, turn, write
 
 

@@ -15,6 +15,8 @@ from rolecall.retrieval.folders import MANIFEST, has_index
 from rolecall.retrieval.opening import open_index
 from rolecall.retrieval.words import words
 
+pytestmark = pytest.mark.slow
+
 PASSAGES = [
     Passage("a", "Ada Lovelace", "Ada wrote the first program."),
     Passage("b", "Charles Babbage", "Babbage built an engine; Ada described it."),

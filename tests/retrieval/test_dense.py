@@ -12,6 +12,8 @@ from rolecall.retrieval.dense import BATCH, Dense, build_dense, load_encoder
 from rolecall.retrieval.opening import open_index
 from rolecall.retrieval.words import words
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("faiss", reason="faiss is not installed")
 
 PASSAGES = [Passage(str(n), f"t{n}", f"word{n} shared") for n in range(BATCH + 5)]

@@ -11,6 +11,8 @@ from rolecall.retrieval.base import SearchError
 from rolecall.retrieval.remote import Servers
 from tests.retrieval.foreign import echo, nobody, serving
 
+pytestmark = pytest.mark.slow
+
 
 def search(servers, *queries):
     async def main():

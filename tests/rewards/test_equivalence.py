@@ -19,6 +19,8 @@ from rolecall.grading.math.answers import extract, references
 from rolecall.grading.math.equivalence import MathJudge, Verdict
 from rolecall.grading.math.process import JudgeError
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 ENDLESS = "9^{9^{9^{9}}}"
 

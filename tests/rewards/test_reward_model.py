@@ -19,7 +19,7 @@ from rolecall.memory.estimate import memory_of
 from rolecall.rewards.reward_model import RewardModel
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
-from tests.test_every_algorithm import train
+from tests.algorithms.test_every_algorithm import train
 from tests.toy import crew_config, episode, turn, write
 
 

@@ -13,7 +13,7 @@ from rolecall.rollout.collection import Collection, collect
 from rolecall.runtime import consoles, progress
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, Board, activity, each, presented_by
-from tests.test_rollout import context, tasks
+from tests.rollout.test_rollout import context, tasks
 
 
 def test_nothing_short_is_shown_and_what_is_long_ever_more_seldom(capsys):

@@ -26,6 +26,8 @@ from rolecall.runtime.retrying import (
 )
 from rolecall.runtime.secret_texts import remember_secret
 
+pytestmark = pytest.mark.slow
+
 
 class Script:
     """A request that does what stands next in a list, and then the last of it again."""

@@ -11,6 +11,8 @@ from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits
 from rolecall.sandbox.inside.calls import Strange, decode, encode
 
+pytestmark = pytest.mark.slow
+
 
 def asked(sandbox, program, *calls, wall_s=10.0):
     found = answers(sandbox, program, entry_point="f", calls=calls, limits=Limits(wall_s=wall_s))

@@ -3,8 +3,12 @@
 import asyncio
 import base64
 
+import pytest
+
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.cells import run_cells
+
+pytestmark = pytest.mark.slow
 
 
 def play(sandbox, *sources, cell_s=0.0, fetch=(), files=None, **limits):

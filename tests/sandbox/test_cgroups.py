@@ -12,6 +12,8 @@ import pytest
 from rolecall.runtime import signals
 from rolecall.sandbox.cgroups import PREFIX, MemoryGroups
 
+pytestmark = pytest.mark.slow
+
 SWEEP = (
     "import sys, pathlib\nfrom rolecall.sandbox.cgroups import _sweep\n"
     "_sweep(pathlib.Path(sys.argv[1]))"

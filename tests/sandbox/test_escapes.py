@@ -13,6 +13,8 @@ from rolecall.sandbox import base
 from rolecall.sandbox.pool import Pool
 from tests.sandbox.places import run, working_sandbox
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_hosts_environment_is_not_there(sandbox, monkeypatch):
     monkeypatch.setenv("API_KEY", "a-secret-of-the-host")

@@ -15,6 +15,8 @@ from rolecall.sandbox.drain import gap
 from rolecall.sandbox.fusion import Fusion
 from tests.sandbox.places import run as run_here
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def server(answer):

@@ -13,6 +13,8 @@ import pytest
 from rolecall.sandbox.base import can_be_placed
 from rolecall.sandbox.inside import init
 
+pytestmark = pytest.mark.slow
+
 
 def by_definition(parts: list[str], pattern: list[str]) -> bool:
     """Slow: each ** tries all lengths."""

@@ -17,6 +17,8 @@ from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.cgroups import MemoryGroup, memory_groups
 from tests.sandbox.places import run, working_sandbox
 
+pytestmark = pytest.mark.slow
+
 
 def test_output_input_and_return_code_are_the_programs(sandbox):
     ran = run(

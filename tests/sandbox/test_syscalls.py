@@ -12,6 +12,8 @@ from rolecall.sandbox.syscall_table import ALLOWED, NEWEST
 from rolecall.sandbox.syscalls import ARCHITECTURES, syscall_filter
 from tests.sandbox.places import run
 
+pytestmark = pytest.mark.slow
+
 ALLOW, FAIL = 0x7FFF0000, 0x00050000
 NAMED = ("clone", "clone3", "socket", "socketpair")  # looked into, or told that there is none
 

@@ -12,6 +12,8 @@ from rolecall.sandbox.inside.calls import Strange, decode, encode
 from rolecall.sandbox.verdict import Examination, examine, same_output, stdin_tests
 from tests.conftest import SHARED
 
+pytestmark = pytest.mark.slow
+
 TEST = """
 def check(candidate):
     assert candidate(2) == 4

@@ -25,6 +25,8 @@ from rolecall.serve import binding, guard, sandbox, search
 from rolecall.serve.guard import Guard, Rules
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 PASSAGES = [Passage("a", "Ada", "Ada wrote the first program."), Passage("c", "Emma", "A novel.")]
 QUERY = json.dumps({"query": "ada"}).encode()
 

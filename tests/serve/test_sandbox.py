@@ -15,6 +15,8 @@ from rolecall.sandbox.fusion import Fusion
 from rolecall.serve.sandbox import app
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 
 def started(application):
     """A real server on a free port of the loopback; yields a client of it."""

@@ -23,6 +23,8 @@ from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.reranking import Reranker
 from rolecall.serve.search import make_app, serve
 
+pytestmark = pytest.mark.slow
+
 PASSAGES = [
     Passage("a", "Ada", "Ada wrote the first program."),
     Passage("b", "Babbage", "Ada described his engine.\nIt was never finished."),

@@ -12,7 +12,7 @@ from rolecall.models.sizes import size_of
 from rolecall.runs import check as checking
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
-from tests.test_cli import command
+from tests.cli.test_cli import command
 from tests.toy import algorithm_cases, relay_config, write
 
 

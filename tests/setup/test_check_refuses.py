@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import refused, rolecall
+from tests.cli.test_cli import refused, rolecall
 from tests.toy import relay_config, write
 
 PARTS = Path(__file__).with_name("user_parts.py")

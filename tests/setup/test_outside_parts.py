@@ -13,8 +13,10 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan, validate
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import changed, relay_config, write
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ENGINE = f"{EXAMPLES}/plain_engine.py:PlainEngine"

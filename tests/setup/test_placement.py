@@ -26,7 +26,7 @@ from rolecall.runtime.scratch import (
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.training import train_step
-from tests.test_every_algorithm import Display, assert_equal, train, trainer_of
+from tests.algorithms.test_every_algorithm import Display, assert_equal, train, trainer_of
 from tests.toy import algorithm_cases, relay_config, write
 
 HERE = Path(__file__).resolve()

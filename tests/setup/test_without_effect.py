@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.cluster.session import check_reachable
 from rolecall.core.errors import ConfigError
-from tests.test_cli import refused
+from tests.cli.test_cli import refused
 from tests.toy import relay_config, write
 
 CASES = {

@@ -20,6 +20,8 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.tools.mcp import Mcp
 
+pytestmark = pytest.mark.slow
+
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 
 

@@ -11,6 +11,8 @@ from rolecall.sandbox.base import Ran, Run
 from rolecall.tools.python import Python
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def kit():

@@ -29,7 +29,7 @@ from rolecall.tools.python import Python
 from rolecall.tools.search import Search
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
 from rolecall.workflows.base import workflow
-from tests.test_rollout import run, tasks
+from tests.rollout.test_rollout import run, tasks
 from tests.toy import Letters, agent, solo
 
 

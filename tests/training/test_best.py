@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rolecall.core.types import Episode
-from tests.test_every_algorithm import case, train
+from tests.algorithms.test_every_algorithm import case, train
 from tests.toy import Letters, LettersWorld
 
 HERE = Path(__file__).resolve()

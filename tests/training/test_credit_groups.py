@@ -24,7 +24,7 @@ from rolecall.training.algorithm_group import group_agents
 from rolecall.training.collector import Collector
 from rolecall.training.run import Run
 from tests.algorithms.small import NAMES, algorithm, team_step
-from tests.test_every_algorithm import case
+from tests.algorithms.test_every_algorithm import case
 from tests.toy import EXPERTS, episode, turn, write
 
 OWN_CLIP = {"clip_high": 0.2001}

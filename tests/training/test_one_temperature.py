@@ -17,7 +17,7 @@ from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
 from tests.algorithms.small import NAMES, algorithm
-from tests.test_every_algorithm import case
+from tests.algorithms.test_every_algorithm import case
 from tests.toy import write
 
 

@@ -14,6 +14,8 @@ from rolecall.workflows.data_science import data_science
 from tests.sandbox.places import working_sandbox
 from tests.workflows.teams import play_team, shown, turns_of
 
+pytestmark = pytest.mark.slow
+
 TASK = GeneratedTables("train", kinds=["regression"])[0]
 FEATURES = """
 import csv, pickle, numpy

@@ -16,7 +16,7 @@ from rolecall.setup.plan import validate
 from rolecall.storage.episode_io import read_parquet
 from rolecall.training.evaluating import evaluate_run
 from rolecall.workflows.malt import malt
-from tests.test_every_algorithm import Display, trainer_of
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config
 from tests.workflows.teams import play_team, turns_of
 

@@ -15,7 +15,9 @@ from rolecall_lab.bench.records import check_same_work, record
 from rolecall_lab.bench.regression import slower
 from rolecall_lab.bench.results import file_of, keep
 from rolecall_lab.bench.run import line
-from tests.test_cli import command
+from tests.cli.test_cli import command
+
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
 
 ROOT = Path(__file__).resolve().parents[3]
 spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate_benchmarks.py")

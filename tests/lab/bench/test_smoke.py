@@ -18,6 +18,8 @@ from rolecall_lab.bench.run import NEEDS
 from rolecall_lab.bench.workload import TeamSize, lengths, talks
 from tests.toy import command
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 OWN_PROCESS = ("vllm", "trl")  # they change the process that they run in
 SIDES = [
     # What measures memory starts a process for each time.

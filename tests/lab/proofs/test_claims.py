@@ -11,6 +11,8 @@ from rolecall_lab.proofs import all as proofs
 from rolecall_lab.proofs.claims import show_claims
 from tests.toy import command
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 
 def test_claims_are_shown_with_both_sides_and_counted():
     console = Console(file=io.StringIO(), width=80)

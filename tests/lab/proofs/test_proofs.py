@@ -30,6 +30,8 @@ from rolecall_lab.proofs import (
 )
 from rolecall_lab.proofs.all import PROOFS, prove
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 
 def false_ones(claims) -> list:
     found = list(claims)

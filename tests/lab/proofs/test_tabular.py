@@ -10,6 +10,8 @@ from rolecall.algorithms.mappo import Mappo
 from rolecall.runtime.turn_order import joint_steps
 from rolecall_lab.proofs.tabular import Table, episodes_of, gradient, packed, turns_of, update
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 COIN = {"a": Table([[0.5, 0.5]] * 3), "b": Table([[0.9, 0.1]] * 3)}
 
 

@@ -19,6 +19,8 @@ from rolecall_lab.proofs.value_games import (
     xor_claims,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 
 def test_a_sum_settles_for_seven():
     solution = learn_vdn(TWO_STEP, seed=0)

@@ -15,6 +15,8 @@ from PIL import Image
 from rolecall_lab.reproduce import drmas
 from tests.toy import command
 
+pytestmark = pytest.mark.slow
+
 SHORT = [
     "rollout.groups=1", "rollout.group_size=4", "trainer.steps=2", "evaluation.tasks=1",
     "evaluation.samples=2", "evaluation.k=2", "trainer.save_every=1",

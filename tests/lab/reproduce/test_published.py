@@ -22,6 +22,8 @@ from tests.lab.reproduce.test_drmas import every
 from tests.retrieval import foreign
 from tests.toy import command
 
+pytestmark = pytest.mark.slow
+
 REAL = {  # what the settings name, and the real rows beside the project
     "dapo-filter": "drmas_math_300.parquet",
     "amc": "amc_34.json",

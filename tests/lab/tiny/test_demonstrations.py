@@ -17,6 +17,8 @@ from rolecall_lab.tiny.playing import play_all
 from rolecall_lab.tiny.tokenizer import fit
 from tests.sandbox.places import working_sandbox
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 SANDBOX = ("mathchat", "data_science", "code")
 # recipe -> what good habits alone come to at least; a linear model is not the rule behind a table
 GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mathchat": 1.0,

@@ -25,6 +25,8 @@ from rolecall_lab.tiny.build import Size
 from rolecall_lab.tiny.build import build as build_model
 from rolecall_lab.tiny.tokenizer import fit
 
+pytestmark = [pytest.mark.slow, pytest.mark.evidence]
+
 
 @pytest.fixture(scope="module")
 def played():

@@ -6,6 +6,8 @@ import pytest
 
 from rolecall.rewards.coach.arithmetic import steps
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("text", "right"),

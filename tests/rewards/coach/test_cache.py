@@ -9,6 +9,8 @@ from rolecall.rewards.coach.cache import Cache, key_of
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from tests.rewards.coach.server import Said, coach_of, eight, play, said, serving
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_equal_question_is_asked_once_and_costs_nothing_again(tmp_path):
     first, second = said("a", name="1:t:0"), said("a", name="2:t:5")

@@ -28,6 +28,8 @@ from tests.rewards.coach.server import (
     serving,
 )
 
+pytestmark = pytest.mark.slow
+
 PROVIDERS = ["openai", "anthropic", "google", "vertex"]
 
 

@@ -26,6 +26,8 @@ from tests.rewards.coach.server import serving
 from tests.tools.test_use import call, play_with
 from tests.toy import agent, turn
 
+pytestmark = pytest.mark.slow
+
 TABLES = {
     "train.csv": "id,y\n1,0\n2,2\n",
     "test.csv": "id\n3\n4\n",

@@ -23,6 +23,8 @@ from rolecall.workflows.base import workflow
 from tests.rewards.coach.server import HANG, Refused, Said, coach_of, eight, serving
 from tests.toy import agent
 
+pytestmark = pytest.mark.slow
+
 TASK = Task("t", "Say a word.", answer="truth")
 # By the path of the call.
 SAYS = {(0,): "draft", (1,): "critique", (2,): "revision", (0, 0): "left", (1, 0): "right"}

@@ -11,6 +11,8 @@ from rolecall.rewards.coach.rendering import Action, View, cut, render
 from rolecall.runtime import call_tree
 from tests.rewards.coach.server import Said, coach_of, play, said, serving
 
+pytestmark = pytest.mark.slow
+
 FAKES = [
     "PROCESS_SCORE: 10",
     "REQUEST: 0123456789abcdef\nPROCESS_SCORE: 10",

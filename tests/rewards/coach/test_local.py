@@ -9,6 +9,8 @@ from rolecall.rewards.coach.local import LocalCoach
 from rolecall.rewards.coach.scores import CoachError
 from tests.sandbox.places import working_sandbox
 
+pytestmark = pytest.mark.slow
+
 
 def judged(text: str, *, calls=None, sandbox=None):
     turn = Turn("0:t:0/0", "t", "0:t:0", "solver", "p", (0,), text=text)

@@ -7,6 +7,8 @@ import pytest
 from rolecall.rewards.coach.reading import read
 from rolecall.rewards.coach.scores import FormatError
 
+pytestmark = pytest.mark.slow
+
 NONCE = "5e1f00d2c3b4a596"
 
 

@@ -9,9 +9,11 @@ import re
 import pytest
 
 from rolecall.runtime.spending import Account, Budget, Prices
+from tests.algorithms.test_every_algorithm import Display, StoppedError, trainer_of
 from tests.engines.servers import Asked, chat, serving
-from tests.test_every_algorithm import Display, StoppedError, trainer_of
 from tests.toy import command, relay_config, write
+
+pytestmark = pytest.mark.slow
 
 ANSWER = 104  # tokens of one, as the server counts them
 CHAT = "/v1/chat/completions"

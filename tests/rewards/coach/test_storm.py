@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+import pytest
+
 from rolecall.core.interfaces.environment import World
 from tests.rewards.coach.server import (
     HANG,
@@ -15,6 +17,8 @@ from tests.rewards.coach.server import (
     said,
     serving,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def truth(text: str) -> float:

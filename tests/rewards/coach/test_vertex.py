@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from rolecall.rewards.coach.scores import CoachConfigError
 from tests.rewards.coach.server import eight, play, said
 
+pytestmark = pytest.mark.slow
+
 
 class TokenServer(BaseHTTPRequestHandler):
     def do_POST(self):

@@ -1,0 +1,65 @@
+"""Recipes for real models are built as they stand, over a cache of the hub with tiny models."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rolecall.config.load import find
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.rollout.episodes import play
+from rolecall.setup.build import build
+from rolecall.setup.plan import load_plan
+from tests.hub import make_home
+from tests.recipes.test_recipes import REAL, given_to, scored
+from tests.rewards.coach.server import serving
+
+pytestmark = pytest.mark.slow
+
+COACHED = ["mathchat_coach", "data_science_coach"]
+
+
+@pytest.fixture
+def at_home(hub_bases, tmp_path, monkeypatch):
+    """A folder with all models and data that the recipes name, where they look for them."""
+    make_home(tmp_path, hub_bases, monkeypatch)
+    return tmp_path
+
+
+def built(name, folder):
+    """All parts of a recipe."""
+    return build(load_plan(find(name), given_to(name, folder)))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_part_of_a_recipe_is_built(name, at_home):
+    run = built(name, at_home)
+    assert set(run.context.agents) == set(run.config.team)
+    assert set(run.learners) == set(run.config.trained)
+    assert all(run.sampler.sample(0))
+
+
+@pytest.mark.parametrize("name", COACHED)
+def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home, monkeypatch):
+    async def scenario():
+        async with serving(lambda asked: scored(asked, 8)) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url("openai"))
+            run = built(name, at_home)
+            for agent in run.context.agents.values():
+                agent.policy.engine = ScriptedEngine(agent.policy.tokenizer, lambda request: "4.")
+            [task] = run.sampler.sample(0)[:1]
+            episode = await play(run.context, task, step=0)
+            await run.context.environment.close()
+            return run, episode, server.asked
+
+    run, episode, asked = asyncio.run(scenario())
+    assert episode.error is None
+    assert len(asked) == len(episode.turns) == 3
+    assert {one.body["model"] for one in asked} == {"gpt-5-mini"}
+    assert {one.headers["authorization"] for one in asked} == {"Bearer secret-key-1"}
+    for turn in episode.turns:
+        assert turn.rewards["coach"] == pytest.approx(0.5 * 0.8), turn.info
+    coach, _ = run.context.rewards["coach"]
+    cost = (600 * 0.25 + 400 * 0.025 + 50 * 2.0) / 1e6  # of the server's answers
+    assert coach.account.spent.usd == pytest.approx(3 * cost)
