@@ -13,7 +13,11 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: gpu gpu-needs gpu-archive demo system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.DEFAULT_GOAL := help
+.PHONY: help gpu gpu-needs gpu-archive demo system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+
+help:  ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | expand --tabs=30
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,50 +29,50 @@ $(VENV)/dev: $(VENV)/demo
 	$(UV) -c constraints.txt -e ".[dev]"
 	touch $@
 
-demo: $(VENV)/demo
+demo: $(VENV)/demo  ## Train two agents on this machine.
 	$(BIN)/rolecall train math
 
 # Installs what tests need of the system, or says how; tests that need what is missing are skipped.
-system-packages:
+system-packages:  ## Install what tests need of the system, or say how.
 	.ci/system-packages
 
 # Tokenizers of real models, kept in the user's cache; tests of those that cannot be had are skipped.
-real-tokenizers: $(VENV)/dev
+real-tokenizers: $(VENV)/dev  ## Fetch the tokenizers of real models into the cache.
 	$(BIN)/python -m tests.real.fetch
 
 # One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.
-test: $(VENV)/dev system-packages
+test: $(VENV)/dev system-packages  ## Check the library, about 20 minutes on two cores.
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not evidence and not alone"
 
 # The tests that touch system packages, on a machine that seems to have none of them.
 SYSTEM_TESTS = $(shell grep --recursive --files-with-matches --include='test_*.py' \
 	-e working_sandbox -e bwrap -e '"sandbox"' tests)
-test-without-system-packages: $(VENV)/dev
+test-without-system-packages: $(VENV)/dev  ## Run the tests that use system packages without them.
 	ROLECALL_INSTALL=0 OMP_NUM_THREADS=1 .ci/without bwrap \
 		$(PYTEST) -m "not evidence and not alone" $(SYSTEM_TESTS)
 
 # The rest of the tests: that recipes and algorithms learn what they must. Named, because each of
 # the processes would import all other test files too.
 EVIDENCE := tests/lab/bench tests/lab/proofs tests/lab/tiny tests/recipes/test_learning.py
-evidence: $(VENV)/dev
+evidence: $(VENV)/dev  ## Check that recipes and algorithms learn what they must.
 	OMP_NUM_THREADS=1 $(PYTEST) -m "evidence and not alone" $(EVIDENCE)
 
 # What is quick to answer while one works: the tests without those marked slow.
-quick: $(VENV)/dev
+quick: $(VENV)/dev  ## Run the tests that are not slow, a few minutes.
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow"
 
-lint: $(VENV)/dev
+lint: $(VENV)/dev  ## Run ruff and mypy.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 # Pages into build/site; a link or an anchor that leads nowhere fails it.
-docs: $(VENV)/dev
+docs: $(VENV)/dev  ## Build the pages into build/site.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # sdist and wheel into dist/; the wheel alone trains two steps in an empty folder.
-wheel: $(VENV)/dev
+wheel: $(VENV)/dev  ## Build sdist and wheel, and try the wheel.
 	.ci/wheel
 
 $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
@@ -82,17 +86,17 @@ $(VENV)/vllm: $(VENV)/bench
 
 # vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
 # themselves.
-test-alone: $(VENV)/vllm
+test-alone: $(VENV)/vllm  ## Run the tests with vLLM, Ray, TRL and torchrun.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m alone
 
-bench: $(VENV)/bench
+bench: $(VENV)/bench  ## Measure speed beside other libraries, and keep it.
 	$(BIN)/rolecall bench --keep benchmarks/results
 	$(BIN)/python docs/generate_benchmarks.py
 
 # Status 1 where a ratio has fallen below the committed ones: three quick pairs of small models, and
 # two of 0.6 billion weights, which take half an hour. The better pair counts: of one alone, a quick
 # minute of the peer would look like a slower rolecall.
-bench-check: $(VENV)/bench
+bench-check: $(VENV)/bench  ## Fail where a ratio has fallen below the kept ones.
 	$(BIN)/rolecall bench team-rollout-s update grpo-step --pairs 3 --against benchmarks/results
 	$(BIN)/rolecall bench team-rollout-l team-rollout-l-bf16 grpo-step-l --peer vllm --peer trl \
 		--pairs 2 --against benchmarks/results
@@ -115,14 +119,14 @@ build/gpu-site: $(GPU_ARCHIVE)
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --target $@ build/gpu-wheels/*.whl
 	touch $@
 
-gpu: gpu-needs
+gpu: gpu-needs  ## Check and measure every path that needs a GPU.
 	$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 
-gpu-archive: $(VENV)/dev
+gpu-archive: $(VENV)/dev  ## Pack what make gpu needs without a network.
 	benchmarks/gpu/pack_archive.sh $(BIN)/pip $(GPU_ARCHIVE)
 
-prove-learning: $(VENV)/dev
+prove-learning: $(VENV)/dev  ## Train each small recipe, and write docs/learning.md.
 	$(BIN)/python benchmarks/prove_learning.py
 
-clean:
+clean:  ## Remove the environment and caches.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache
