@@ -70,9 +70,9 @@ class Claims(LazyTasks):
         random = Random(seed_of("claim", task.prompt))
         true = random.random() < 0.5
         value = int(task.answer)
-        said = value if true else max(0, value + random.choice((-10, -2, -1, 1, 2, 10)))
-        side = SIDES[said != value]
-        text = f"{task.prompt.removeprefix('Compute ').rstrip('.')} comes to {said}."
+        claim = value if true else max(0, value + random.choice((-10, -2, -1, 1, 2, 10)))
+        side = SIDES[claim != value]
+        text = f"{task.prompt.removeprefix('Compute ').rstrip('.')} comes to {claim}."
         return replace(task, prompt=text, answer=side, info=task.info | {"value": task.answer})
 
 
@@ -103,9 +103,9 @@ class DebateWorld(World):
     async def score(self, episode: Episode) -> dict[str, float]:
         """Raises ValueError for a workflow whose answer is no debate's."""
         try:
-            found = json.loads(episode.answer)
-            winner, debaters = found["winner"], found["debaters"]
-            side, called = found["side"], found["called"]
+            result = json.loads(episode.answer)
+            winner, debaters = result["winner"], result["debaters"]
+            side, called = result["side"], result["called"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{episode.id} did not end as a debate does") from error
         episode.count("debates")

@@ -36,18 +36,18 @@ class Mixture(LazyTasks):
     ) -> None:
         """`label`: which property of a task is the name of its part."""
         self.parts, self.weights, self.label = dict(parts), dict(weights), label
-        self.size = sum(len(part) for part in self.parts.values())
+        self.size = sum(len(tasks) for tasks in self.parts.values())
 
     def part_of(self, task: Task) -> str:
         return task.family if self.label == "family" else task.source
 
     def make(self, index: int) -> Task:
         row = 0
-        for length in sorted({len(part) for part in self.parts.values()}):
-            longer = [part for part in self.parts.values() if len(part) >= length]
-            place, of = divmod(index, len(longer))
-            if row + place < length:
-                return longer[of][row + place]
+        for length in sorted({len(tasks) for tasks in self.parts.values()}):
+            longer = [tasks for tasks in self.parts.values() if len(tasks) >= length]
+            offset, of = divmod(index, len(longer))
+            if row + offset < length:
+                return longer[of][row + offset]
             index -= (length - row) * len(longer)
             row = length
         raise IndexError(index)
@@ -74,24 +74,26 @@ class MixedEnvironment:
         """of: the parts by name, each with its environment's `name`, `weight` and options."""
         if len(of) < 2:
             raise ValueError(f"of: a mixture has at least two parts (it has {len(of)})")
-        self.weights = {name: part.weight for name, part in of.items()}
-        self.parts = {name: _make(part, key=f"environment.of.{name}") for name, part in of.items()}
-        if any(hasattr(part, "measures") for part in self.parts.values()):
+        self.weights = {name: section.weight for name, section in of.items()}
+        self.parts = {
+            name: _make(section, key=f"environment.of.{name}") for name, section in of.items()
+        }
+        if any(hasattr(section, "measures") for section in self.parts.values()):
             self.measures = self._measures  # who has it is given all episodes at once
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Validation tasks are there where all parts have some."""
-        own = (getattr(part, "splits", ()) for part in self.parts.values())
+        own = (getattr(environment, "splits", ()) for environment in self.parts.values())
         has = all("validation" in splits for splits in own)
         return ("train", "validation", "test") if has else ("train", "test")
 
     def tasks(self, split: str) -> Sequence[Task]:
         """A Mixture for "train", a list for others. Raises ConfigError naming the part."""
-        found = {name: self._labelled(name, split) for name in self.parts}
+        by_family = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
-            return Mixture(found, self.weights, label="family")
-        return [task for part in found.values() for task in ended(part)]
+            return Mixture(by_family, self.weights, label="family")
+        return [task for tasks in by_family.values() for task in ended(tasks)]
 
     def _labelled(self, name: str, split: str) -> Sequence[Task]:
         try:
@@ -106,33 +108,35 @@ class MixedEnvironment:
     def open(self, task: Task, *, seed: int) -> World:
         """A world of the part that made the task, which sees the task as it made it."""
         own = {key: value for key, value in task.info.items() if key != "family"}
-        made = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
-        return self.parts[task.family].open(made, seed=seed)
+        own_task = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
+        return self.parts[task.family].open(own_task, seed=seed)
 
     def _measures(self, episodes: list[Episode]) -> dict[str, float]:
-        """What each part measures of its own episodes, under `PART/`."""
-        found: dict[str, float] = {}
-        for name, part in self.parts.items():
+        """Return each part's measures of its own episodes, under `PART/`."""
+        measures: dict[str, float] = {}
+        for name, environment in self.parts.items():
             own = [episode for episode in episodes if episode.task.family == name]
-            if own and hasattr(part, "measures"):
-                found |= {f"{name}/{key}": value for key, value in part.measures(own).items()}
-        return found
+            if own and hasattr(environment, "measures"):
+                measures |= {
+                    f"{name}/{key}": value for key, value in environment.measures(own).items()
+                }
+        return measures
 
     async def check(self) -> None:
         """All parts that can be tried out. Raises ConfigError naming the part that cannot run."""
-        for name, part in self.parts.items():
-            if hasattr(part, "check"):
+        for name, environment in self.parts.items():
+            if hasattr(environment, "check"):
                 try:
-                    await part.check()
+                    await environment.check()
                 except Exception as error:  # the boundary to what parts need from outside
                     raise ConfigError(f"environment.of.{name}: {error}") from error
 
     async def close(self) -> None:
         """All parts, also when one of them raises."""
         async with AsyncExitStack() as stack:
-            for part in self.parts.values():
-                if hasattr(part, "close"):
-                    stack.push_async_callback(part.close)
+            for environment in self.parts.values():
+                if hasattr(environment, "close"):
+                    stack.push_async_callback(environment.close)
 
 
 class Labelled(LazyTasks):
@@ -153,9 +157,9 @@ def _make(part: Part, *, key: str) -> Environment:
         raise ConfigError(f"{key}.name: a part is no mixture itself; name its parts here")
     options = registry.checked_options(kind, part.options, key=key, skip=0)
     try:
-        made: Environment = kind(**options)
+        environment: Environment = kind(**options)
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
-    return made
+    return environment

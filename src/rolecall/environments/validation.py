@@ -24,21 +24,21 @@ Identity = tuple[str, str]
 
 
 def has_validation(environment: Any) -> bool:
-    """Whether an environment says, by `splits`, that it has validation tasks of its own."""
+    """Return whether an environment lists validation tasks of its own in `splits`."""
     return SPLIT in getattr(environment, "splits", ())
 
 
 def split(train: Sequence[Task], *, per_source: int) -> tuple[Sequence[Task], list[Task]]:
-    """What is left of the train tasks, and `per_source` tasks of each source that are not in it.
+    """Split the train tasks into those that stay and `per_source` validation tasks of each source.
 
     No task that is left has question and answer of one that is held out. Raises ValueError where
     a source has too few different tasks.
     """
     if isinstance(train, Mixture):
-        parts = {name: split(part, per_source=per_source) for name, part in train.parts.items()}
-        left = {name: part for name, (part, _) in parts.items()}
+        parts = {name: split(tasks, per_source=per_source) for name, tasks in train.parts.items()}
+        remaining = {name: tasks for name, (tasks, _) in parts.items()}
         held = [task for _, of_part in parts.values() for task in of_part]
-        return Mixture(left, train.weights, label=train.label), held
+        return Mixture(remaining, train.weights, label=train.label), held
     if len(train) >= ENDLESS:
         held = _of_endless(train, number=per_source)
         return Left(train, {identity(task) for task in held}), held
@@ -48,7 +48,7 @@ def split(train: Sequence[Task], *, per_source: int) -> tuple[Sequence[Task], li
 
 
 def identity(task: Task) -> Identity:
-    """What makes a task the same problem under another id: its question, and its answer.
+    """Return a task's question and answer, which are equal for the same problem under another id.
 
     Tasks without an answer, such as games, are told apart by what else is known of them.
     """
@@ -72,7 +72,7 @@ class Left(LazyTasks):
 
 
 def _of_finite(train: Sequence[Task], *, per_source: int) -> list[Task]:
-    """Those whose hashes are lowest, in the order of the split."""
+    """Hold out the tasks whose hashes are lowest, in the order of the split."""
     by_source: dict[str, dict[Identity, Task]] = {}
     for task in train:
         by_source.setdefault(task.source, {}).setdefault(identity(task), task)

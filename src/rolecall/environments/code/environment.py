@@ -80,8 +80,8 @@ class CodeEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source == GENERATED:
-                found = GeneratedCode(split, level=self.level, kinds=self.kinds)
-                return found[: self.test_size] if split == "test" else found
+                generated = GeneratedCode(split, level=self.level, kinds=self.kinds)
+                return generated[: self.test_size] if split == "test" else generated
             path = locate(source, split=split)
             tasks = code_tasks(path, source=Path(source).stem)
             self._check_references(tasks, path)
@@ -271,19 +271,19 @@ def _defined(code: str) -> set[str]:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return set()
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names = {part.name for part in body if isinstance(part, kinds)}
-    assigned = [part.targets for part in body if isinstance(part, ast.Assign)]
+    names = {node.name for node in body if isinstance(node, kinds)}
+    assigned = [node.targets for node in body if isinstance(node, ast.Assign)]
     return names | {to.id for targets in assigned for to in targets if isinstance(to, ast.Name)}
 
 
 def _read(written: str, entry_point: str) -> list[Pair]:
     """The different pairs, in their order; lines of another form are no tests."""
-    found = [read_pair(line, entry_point=entry_point) for line in written.splitlines()]
-    return list(dict.fromkeys(pair for pair in found if pair is not None))[:MOST_PAIRS]
+    pairs = [read_pair(line, entry_point=entry_point) for line in written.splitlines()]
+    return list(dict.fromkeys(pair for pair in pairs if pair is not None))[:MOST_PAIRS]
 
 
 def _told(wrong: dict[int, str], pairs: Sequence[Pair]) -> str:
     if not wrong:
         return f"All {len(pairs)} tests pass."
-    lines = [f"{pairs[number]}, but it {told}" for number, told in sorted(wrong.items())]
+    lines = [f"{pairs[number]}, but it {message}" for number, message in sorted(wrong.items())]
     return "\n".join([f"{len(wrong)} of {len(pairs)} tests fail:", *lines])

@@ -107,31 +107,31 @@ def _filled(step: Step, random: Random) -> Step:
 
 
 def _change(steps: list[Step], random: Random) -> list[Step]:
-    """The same problem with one step of another kind, or another number in it."""
-    place = random.randrange(len(steps))
-    other = random.choice(STEPS if place < len(steps) - 1 else ENDS)
-    return [*steps[:place], _filled(other, random), *steps[place + 1 :]]
+    """Return the same problem with one step of another kind, or another number in it."""
+    index = random.randrange(len(steps))
+    other = random.choice(STEPS if index < len(steps) - 1 else ENDS)
+    return [*steps[:index], _filled(other, random), *steps[index + 1 :]]
 
 
 def _inputs(random: Random) -> list[list[int]]:
     """Different lists; the last of them is empty."""
-    found: list[list[int]] = []
-    while len(found) < NUM_EXAMPLES + NUM_HIDDEN - 1:
+    inputs: list[list[int]] = []
+    while len(inputs) < NUM_EXAMPLES + NUM_HIDDEN - 1:
         values = [random.randint(-9, 20) for _ in range(random.randint(2, 8))]
-        if values not in found:
-            found.append(values)
-    return [*found, []]
+        if values not in inputs:
+            inputs.append(values)
+    return [*inputs, []]
 
 
 def _answers(steps: list[Step], inputs: list[list[int]]) -> list[int]:
-    """What the lines come to; they are ours, nothing that a model wrote."""
+    """Return the values that the lines compute; they are ours, nothing that a model wrote."""
     lines = compile("\n".join(line for _, line in steps), "<reference>", "exec")
-    found: list[int] = []
+    answers: list[int] = []
     for values in inputs:
         names: dict[str, Any] = {"values": values}
         exec(lines, names)
-        found.append(names["answer"])
-    return found
+        answers.append(names["answer"])
+    return answers
 
 
 def _pair(entry_point: str, values: list[int], answer: int) -> Pair:

@@ -40,17 +40,17 @@ def read_pair(line: str, *, entry_point: str) -> Pair | None:
         compared = ast.parse(line.strip(), mode="eval").body
         if not isinstance(compared, ast.Compare) or len(compared.ops) != 1:
             return None
-        [left, right] = compared.left, compared.comparators[0]
+        [call, right] = compared.left, compared.comparators[0]
         expected = ast.literal_eval(right)
         if not isinstance(compared.ops[0], ast.Eq):
             return None
         if entry_point:
-            encode(_arguments(left, entry_point))
-        elif not isinstance(ast.literal_eval(left), str) or not isinstance(expected, str):
+            encode(_arguments(call, entry_point))
+        elif not isinstance(ast.literal_eval(call), str) or not isinstance(expected, str):
             return None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    return Pair(ast.unparse(left), ast.unparse(right))
+    return Pair(ast.unparse(call), ast.unparse(right))
 
 
 def _arguments(call: ast.expr, entry_point: str) -> list[object]:
@@ -79,13 +79,13 @@ async def mismatches(
     if not entry_point:
         return await _printed(sandbox, program, pairs=pairs, limits=limits)
     calls = [_arguments(ast.parse(pair.given, mode="eval").body, entry_point) for pair in pairs]
-    found = await answers(sandbox, program, entry_point=entry_point, calls=calls, limits=limits)
-    told = [_told(*both) for both in zip(found, pairs, strict=True)]
-    return {number: words for number, words in enumerate(told) if words}
+    results = await answers(sandbox, program, entry_point=entry_point, calls=calls, limits=limits)
+    messages = [_told(*both) for both in zip(results, pairs, strict=True)]
+    return {number: words for number, words in enumerate(messages) if words}
 
 
 def _told(answer: Answer, pair: Pair) -> str:
-    """What is wrong with it, or ""."""
+    """Return the error of the answer, or ""."""
     if answer.missing:
         return answer.missing[:MOST_SHOWN]
     try:
@@ -105,8 +105,8 @@ async def _printed(
     sandbox: Bubblewrap, program: str, *, pairs: Sequence[Pair], limits: Limits
 ) -> dict[int, str]:
     async def told(pair: Pair) -> str:
-        given, expected = ast.literal_eval(pair.given), ast.literal_eval(pair.expected)
-        line = given if given.endswith("\n") else f"{given}\n"  # an empty one is no end of file
+        stdin, expected = ast.literal_eval(pair.given), ast.literal_eval(pair.expected)
+        line = stdin if stdin.endswith("\n") else f"{stdin}\n"  # an empty one is no end of file
         ran = await sandbox.run(Run(program, stdin=line, limits=limits))
         if ran.status != "finished":
             last = (ran.stderr.strip().splitlines() or [""])[-1]

@@ -26,7 +26,7 @@ AT_ONCE = 16  # references between two looks at the clock
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of the references that were run."""
+    """The result of running reference solutions."""
 
     num_run: int
     failed: list[str]  # ids of tasks

@@ -49,8 +49,8 @@ def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     Rows without a question or tests are left out, unless most are. Raises ValueError naming file
     and row for a row that is none of these.
     """
-    known = source or path.name.partition(".")[0]
-    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
+    label = source or path.name.partition(".")[0]
+    return read_tasks(path, lambda row, name: _task(row, name, source=label), ids=IDS)
 
 
 def _task(row: Row, name: str, *, source: str) -> Task:
@@ -85,17 +85,17 @@ def _humaneval(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
 
 
 def _doctests(prompt: str, name: str) -> list[list[str]]:
-    """Those of a docstring whose call and value are literals."""
+    """Return the examples of a docstring whose call and value are literals."""
     try:
         [function] = [
-            part
-            for part in ast.parse(prompt).body
-            if isinstance(part, ast.FunctionDef) and part.name == name
+            node
+            for node in ast.parse(prompt).body
+            if isinstance(node, ast.FunctionDef) and node.name == name
         ]
-        found = doctest.DocTestParser().get_examples(ast.get_docstring(function) or "")
+        examples = doctest.DocTestParser().get_examples(ast.get_docstring(function) or "")
     except ValueError:  # a docstring that is laid out in another way
         return []
-    lines = [f"{example.source.strip()} == {example.want.strip()}" for example in found]
+    lines = [f"{example.source.strip()} == {example.want.strip()}" for example in examples]
     pairs = [read_pair(line, entry_point=name) for line in lines]
     return [[pair.given, pair.expected] for pair in pairs if pair is not None][:MOST_PAIRS]
 
@@ -104,11 +104,11 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     """A text that does not name its function: the header and the first test tell it."""
     text, tests = _question(row), [str(test) for test in row["test_list"]]
     code = str(row.get("code") or "")
-    functions = [part for part in ast.parse(code).body if isinstance(part, ast.FunctionDef)]
+    functions = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
     called = {
-        part.func.id
-        for part in ast.walk(ast.parse(tests[0]))
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
+        node.func.id
+        for node in ast.walk(ast.parse(tests[0]))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     tested = [function for function in functions if function.name in called]
     if not tested:
@@ -127,16 +127,16 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
 
 
 def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
-    found = _truth(row)
-    name = str(found.get("fn_name") or "")
+    truth = _truth(row)
+    name = str(truth.get("fn_name") or "")
     info: dict[str, Any] = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
     if reference := _solution(row):
         info["reference"] = reference
-    if found.get("assert_case"):
+    if truth.get("assert_case"):
         if not name:
             raise ValueError("assert_case without fn_name: whose function is asserted on?")
-        return _question(row), {"tests": _list(found, "assert_case")}, info
-    inputs, outputs = _list(found, "inputs"), _list(found, "outputs")
+        return _question(row), {"tests": _list(truth, "assert_case")}, info
+    inputs, outputs = _list(truth, "inputs"), _list(truth, "outputs")
     if not inputs and not outputs:
         raise IncompleteRowError("inputs and outputs are empty")
     if len(inputs) != len(outputs):
@@ -144,8 +144,8 @@ def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     if not name:
         return _question(row), {"inputs": _texts(inputs), "outputs": _texts(outputs)}, info
     tests = [
-        f"assert same({name}(*{_values(given)!r}), {_value(expected)!r})"
-        for given, expected in zip(inputs, outputs, strict=True)
+        f"assert same({name}(*{_values(arguments)!r}), {_value(expected)!r})"
+        for arguments, expected in zip(inputs, outputs, strict=True)
     ]
     return _question(row), {"tests": tests}, info
 
@@ -167,9 +167,9 @@ def _solution(row: Row) -> str | None:
 
 def _truth(row: Row) -> dict[str, Any]:
     """The row itself, or the column of it, that has `inputs` or `assert_case`."""
-    for found in (row, *(row.get(column) for column in TRUTHS)):
-        inner = found.get("ground_truth") if isinstance(found, dict) else None
-        for value in (found, inner):
+    for entry in (row, *(row.get(column) for column in TRUTHS)):
+        inner = entry.get("ground_truth") if isinstance(entry, dict) else None
+        for value in (entry, inner):
             read = _value(value) if isinstance(value, str) else value
             if isinstance(read, dict) and ("inputs" in read or "assert_case" in read):
                 return read
@@ -218,4 +218,4 @@ def _value(text: Any) -> Any:
 
 def pairs_of(task: Task) -> list[Pair]:
     """The public examples of a task."""
-    return [Pair(given, expected) for given, expected in task.info.get("examples", [])]
+    return [Pair(call, expected) for call, expected in task.info.get("examples", [])]

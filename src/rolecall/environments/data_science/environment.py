@@ -97,8 +97,8 @@ class DataScienceEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source == GENERATED:
-                found = GeneratedTables(split, kinds=self.kinds)
-                return found[: self.test_size] if split == "test" else found
+                tasks = GeneratedTables(split, kinds=self.kinds)
+                return tasks[: self.test_size] if split == "test" else tasks
             path = locate(source, split=split)
             return modelling_tasks(path, prompts=self.prompts, root=self.root, by_type=self.by_type)
 
@@ -160,25 +160,25 @@ class DataScienceWorld(World):
             run = Run(code=code, files=dict(self.files), fetch=("**",), limits=self.limits)
             ran = await self.run(run)
             # What a run that was stopped leaves may be half written.
-            left = self.files if ran.status == "timeout" else ran.files
-            after = {**left, **self.inputs}
-            told = said(ran)
+            files = self.files if ran.status == "timeout" else ran.files
+            after = {**files, **self.inputs}
+            text = said(ran)
             if stale(self.files, after, failed=ran.status != "finished"):
                 del after[SUBMISSION]
-                told += f"\n[{SUBMISSION} is older than what it was made of: removed]"
+                text += f"\n[{SUBMISSION} is older than what it was made of: removed]"
             wrote(name for name in after if after[name] != self.files.get(name))
             self.files = after
-        return told
+        return text
 
     async def step(self, agent: str, action: str) -> Observation:
         """The end of a role's work, whose name is `agent`: what there is and what it lacks."""
         lacking = [name for name in REQUIRED.get(agent, ()) if name not in self.files]
         self.missing[agent] = lacking
-        told = f"\nMissing: {', '.join(lacking)}" if lacking else ""
-        return Observation(self._listing() + told, done=not lacking)
+        note = f"\nMissing: {', '.join(lacking)}" if lacking else ""
+        return Observation(self._listing() + note, done=not lacking)
 
     async def truth_text(self) -> str:
-        """What the submission, as it is now, is worth by the task's metric: for a coach.
+        """Return the submission's present value under the task's metric, for a coach.
 
         Neither the held-out rows nor a path: "metric: rmse (lower is better)", and the values of
         the submission, of the best constant and of a perfect answer.
@@ -226,7 +226,9 @@ class DataScienceWorld(World):
 
 
 def stale(before: Mapping[str, bytes], after: Mapping[str, bytes], *, failed: bool) -> bool:
-    """Whether a call left the older submission as it was, and failed or changed another file."""
+    """Return whether a call left the older submission as it was, and failed or changed another
+    file.
+    """
     if SUBMISSION not in before or before[SUBMISSION] != after.get(SUBMISSION):
         return False
     names = {*before, *after}

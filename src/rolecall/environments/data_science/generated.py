@@ -49,7 +49,7 @@ class GeneratedTables(LazyTasks):
 
 
 def asked(grading: Grading) -> str:
-    """What is to be handed in, for the end of a prompt."""
+    """Return the end of a prompt, which states what is to be handed in."""
     better = "higher" if metric_named(grading.metric).higher else "lower"
     columns = ", ".join([grading.id_column, *grading.targets])
     return (
@@ -66,11 +66,11 @@ def _task(random: np.random.Generator, kind: Kind, *, name: str) -> Task:
         features, signal = _features(random, rows)
         target, best = _MAKERS[kind](random, signal)
         truth = {"target": target[NUM_TRAIN:]}
-        known = {"target": best[NUM_TRAIN:]}
+        informed = {"target": best[NUM_TRAIN:]}
         nothing = {"target": [constant(metric, target[:NUM_TRAIN])] * NUM_TEST}
         if len(set(truth["target"])) == 1:
             continue
-        scores = [evaluate(metric, truth, given) for given in (nothing, known)]
+        scores = [evaluate(metric, truth, submission) for submission in (nothing, informed)]
         gain = scores[1] - scores[0] if metric_named(metric).higher else scores[0] - scores[1]
         if gain > 0.1:
             break
@@ -111,7 +111,7 @@ def _classes(random: np.random.Generator, signal: Numbers) -> Drawn:
     order = random.permutation(LABELS)
 
     def labels(values: Numbers) -> list[str]:
-        return [str(order[place]) for place in np.digitize(values, [-0.5, 0.5])]
+        return [str(order[index]) for index in np.digitize(values, [-0.5, 0.5])]
 
     return labels(signal + 0.2 * random.normal(size=len(signal))), labels(signal)
 
@@ -130,13 +130,13 @@ def _counts(random: np.random.Generator, signal: Numbers) -> Drawn:
 
 
 def _meaning(kind: Kind) -> str:
-    told = {
+    meanings = {
         "regression": "It is a number.",
         "classes": f"It is one of {', '.join(LABELS)}.",
         "ranking": "It is yes or no; submit a number for each row that is larger for likely yes.",
         "counts": "It is a count: a whole number from 0 up.",
     }
-    return told[kind]
+    return meanings[kind]
 
 
 _MAKERS = {

@@ -52,7 +52,7 @@ def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: 
     _, key = given_id(row, (TASK_ID,))
     if key not in records:
         raise ValueError(f"the companion file has no record of {key!r}, the row's {TASK_ID}")
-    found, record = row["metadata"], records[key]
+    metadata, record = row["metadata"], records[key]
     targets = record["target_column"]
     grading = Grading(
         metric=record["metric"],
@@ -64,10 +64,10 @@ def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: 
         "source": f"dsbench-{record['task_type']}" if by_type else "dsbench",
         "grading": asdict(grading),
         "paths": {
-            "train.csv": str(root / found["train_file"]),
-            "test.csv": str(root / found["test_file"]),
+            "train.csv": str(root / metadata["train_file"]),
+            "test.csv": str(root / metadata["test_file"]),
         },
-        "answers": str(root / found["answer_dir"]),  # a folder: no answer that could be shown
+        "answers": str(root / metadata["answer_dir"]),  # a folder: no answer that could be shown
         "best": record.get("best"),
         "baseline": record.get("baseline"),
     }
@@ -75,10 +75,10 @@ def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: 
 
 
 def _companion(path: Path) -> Path:
-    found = sorted(path.parent.glob(COMPANION))
-    if len(found) != 1:
-        raise ValueError(f"{path}: {len(found)} files {COMPANION} beside it: name one as `prompts`")
-    return found[0]
+    paths = sorted(path.parent.glob(COMPANION))
+    if len(paths) != 1:
+        raise ValueError(f"{path}: {len(paths)} files {COMPANION} beside it: name one as `prompts`")
+    return paths[0]
 
 
 def _records(path: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def grading_of(task: Task) -> Grading:
 
 
 def inputs_of(task: Task) -> dict[str, bytes]:
-    """What the team is given. Raises ValueError that names a file that is not there."""
+    """Return the files given to the team. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
         return {name: text.encode() for name, text in task.info["files"].items()}
     return {name: _content(path, task=task) for name, path in task.info["paths"].items()}
@@ -107,10 +107,10 @@ def truth_of(task: Task) -> Table:
     if "files" in task.info:
         return read_table(str(task.answer).encode())
     folder = task.info["answers"]
-    found = sorted(Path(folder).glob("*.csv"))
-    if len(found) != 1:
-        raise ValueError(f"task {task.id}: {len(found)} CSV files in {folder}: one is needed")
-    return read_table(_content(str(found[0]), task=task))
+    paths = sorted(Path(folder).glob("*.csv"))
+    if len(paths) != 1:
+        raise ValueError(f"task {task.id}: {len(paths)} CSV files in {folder}: one is needed")
+    return read_table(_content(str(paths[0]), task=task))
 
 
 def ends_of(task: Task, truth: Table) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class Game(Protocol):
         ...
 
     def view(self, seat: int) -> str:
-        """What a seat knows: nothing that only others may see."""
+        """Return the view of a seat: nothing that only others may see."""
         ...
 
     def legal(self) -> list[str]:
@@ -44,7 +44,7 @@ class Game(Protocol):
     def play(self, action: str) -> None: ...
 
     def payoffs(self) -> list[float]:
-        """What each seat won, once the game is over: they sum to 0."""
+        """Return the payoff of each seat, once the game is over: they sum to 0."""
         ...
 
     def forfeit(self, seat: int) -> None:
@@ -78,7 +78,8 @@ class GameEnvironment:
         return GameWorld(self.make(Random(task.info["deal"])))
 
     def measures(self, episodes: list[Episode]) -> dict[str, float]:
-        """How exploitable the play was, where the game can list its `deals`; else nothing.
+        """Return the exploitability of the play, where the game can list its `deals`; else
+        nothing.
 
         `exploitability` is that of the team, each seat as it was played. Where several agents
         played every seat, each has one of its own, and `cross_play/ONE/OTHER` is what one wins a
@@ -88,7 +89,7 @@ class GameEnvironment:
         if not moves or not hasattr(self.make, "deals"):
             return {}
         deals, team = self.make.deals(), played(moves)
-        found = {"exploitability": exploitability(deals, [team, team])}
+        measures = {"exploitability": exploitability(deals, [team, team])}
         of_agents = {turns[0].agent: turns for turns in group_by(moves, "agent")}
         whole = {
             name: played(turns)
@@ -97,11 +98,11 @@ class GameEnvironment:
         }
         if len(whole) > 1:
             for name, own in whole.items():
-                found[f"exploitability/{name}"] = exploitability(deals, [own, own])
+                measures[f"exploitability/{name}"] = exploitability(deals, [own, own])
             won = cross_play(deals, whole)
             for one, other in combinations(whole, 2):
-                found[f"cross_play/{one}/{other}"] = won[one, other]
-        return found
+                measures[f"cross_play/{one}/{other}"] = won[one, other]
+        return measures
 
 
 class GameWorld(World):
@@ -123,7 +124,7 @@ class GameWorld(World):
         self.names = names
 
     def player(self) -> str | None:
-        """Who is to move; None when the game is over."""
+        """Return the player to move; None when the game is over."""
         return None if self.game.to_move is None else self.names[self.game.to_move]
 
     def seat(self, agent: str) -> int:
@@ -131,9 +132,9 @@ class GameWorld(World):
         return self.names.index(agent)
 
     def view(self, agent: str) -> Observation:
-        """What the agent may know, and what it may do now."""
-        told = f"{self.game.view(self.seat(agent))}\n{self._choices()}"
-        return Observation(told, key=f"{agent} {told}")
+        """Return what the agent may know and do now."""
+        text = f"{self.game.view(self.seat(agent))}\n{self._choices()}"
+        return Observation(text, key=f"{agent} {text}")
 
     async def step(self, agent: str, action: str) -> Observation:
         """`info` says of a legal action what its seat saw and did."""

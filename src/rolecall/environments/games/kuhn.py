@@ -41,8 +41,8 @@ class Kuhn:
 
     @property
     def to_move(self) -> int | None:
-        told = " ".join(self.done)
-        return MOVES[told][0] if told in MOVES and self.gave_up is None else None
+        history = " ".join(self.done)
+        return MOVES[history][0] if history in MOVES and self.gave_up is None else None
 
     def view(self, seat: int) -> str:
         so_far = ", ".join(self.done) or "nothing yet"
@@ -58,7 +58,9 @@ class Kuhn:
         self.gave_up = seat
 
     def payoffs(self) -> list[float]:
-        """Who folds or gives up loses the ante; else the lower card loses what both have paid."""
+        """Return the payoffs: folding or giving up costs the ante; else the lower card loses its
+        stake.
+        """
         loser = self.gave_up
         if loser is None and self.done[-1] == "fold":
             loser = (len(self.done) - 1) % 2

@@ -23,7 +23,7 @@ class Actions:
 
     @property
     def told(self) -> str:
-        """What an agent is told of them."""
+        """The text that tells an agent its actions."""
         if not self.names:
             return "Write your action and nothing else."
         return "You may: " + ", ".join(f"[{name}]" for name in self.names)
@@ -34,8 +34,8 @@ class Actions:
         With the names ("left", "right"): read("I go [Left].") -> 0, read("left") -> None.
         """
         if not self.names:
-            said = visible(text)
-            return said if self.space.contains(said) else None
+            answer = visible(text)
+            return answer if self.space.contains(answer) else None
         named = {name.strip().casefold() for name in BRACKETS.findall(visible(text))}
         if len(named) != 1 or not named <= {*self.names}:
             return None
@@ -52,10 +52,10 @@ def actions_of(space: Any, names: Sequence[str] | None) -> Actions:
     if not isinstance(space, spaces.Discrete):
         raise ValueError(f"actions must be Discrete or Text, not {space}")
     number, start = int(space.n), int(space.start)
-    given = names if names is not None else [str(start + place) for place in range(number)]
-    named = tuple(name.strip().casefold() for name in given)
+    labels = names if names is not None else [str(start + index) for index in range(number)]
+    named = tuple(name.strip().casefold() for name in labels)
     if len({*named}) != number or len(named) != number:
-        raise ValueError(f"{number} different names of actions are needed, got {list(given)}")
+        raise ValueError(f"{number} different names of actions are needed, got {list(labels)}")
     return Actions(space, named)
 
 

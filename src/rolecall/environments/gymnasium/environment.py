@@ -21,7 +21,7 @@ NOTICE = "That was not one legal action."
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How an environment is played and paid."""
+    """The rules by which an environment is played and rewarded."""
 
     make: Callable[[], Any]  # -> gymnasium.Env
     actions: Actions
@@ -109,7 +109,9 @@ class GymnasiumWorld(World):
         return Observation(self.play.show(observation))
 
     async def step(self, agent: str, action: str) -> Observation:
-        """What cannot be read as one action is told, counted and penalised, and does nothing."""
+        """Take one step; an unreadable action is reported, penalised and counted, and does
+        nothing.
+        """
         play, read = self.play, self.play.actions.read(action)
         if read is None:
             self.num_illegal += 1
@@ -124,8 +126,8 @@ class GymnasiumWorld(World):
         episode.metrics["count/illegal_actions"] = float(self.num_illegal)
         share = (self.total - self.play.low) / (self.play.high - self.play.low)
         if not -1e-9 <= share <= 1 + 1e-9:
-            told = f"between low {self.play.low:g} and high {self.play.high:g}"
-            raise ValueError(f"the environment paid {self.total:g}, which is not {told}")
+            bounds = f"between low {self.play.low:g} and high {self.play.high:g}"
+            raise ValueError(f"the environment paid {self.total:g}, which is not {bounds}")
         return {"team": min(1.0, max(0.0, share))}
 
     async def close(self) -> None:

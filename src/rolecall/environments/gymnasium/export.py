@@ -62,7 +62,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         world = self.environment.open(task, seed=int(self.np_random.integers(2**31)))
         self._world, self._task, self._turns = world, task, 0
         opening = self._runner.run(world.reset()).text
-        return "\n\n".join(part for part in (task.prompt, opening) if part), self._info(task)
+        return "\n\n".join(text for text in (task.prompt, opening) if text), self._info(task)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """-> observation, reward, whether the world ended, whether the turns did, info."""
@@ -73,8 +73,8 @@ class AsGymnasium(gymnasium.Env[str, str]):
         reward = seen.reward
         if seen.done or truncated:
             episode = Episode("gymnasium", self._task, 0, 0, answer=visible(action))
-            found = self._runner.run(self._world.score(episode))
-            reward += found.get("team", 0.0) + found.get(self.agent, 0.0)
+            rewards = self._runner.run(self._world.score(episode))
+            reward += rewards.get("team", 0.0) + rewards.get(self.agent, 0.0)
         return seen.text, float(reward), seen.done, truncated, self._info(self._task)
 
     def close(self) -> None:

@@ -64,8 +64,8 @@ class FrozenLlm:
         try:
             return await self._retrying.call(lambda: self._ask(dialogue, seed))
         except GaveUpError as error:
-            told = f"no reply within {error.limit}; last: {error.last}"
-            raise InfrastructureError(f"{self.url}: {told}") from error
+            reason = f"no reply within {error.limit}; last: {error.last}"
+            raise InfrastructureError(f"{self.url}: {reason}") from error
         except RefusedError as error:
             if error.status in OWN_FAULT:
                 raise RunEndingError(f"{self.url} refuses: {error}") from None
@@ -93,8 +93,8 @@ class FrozenLlm:
                 **options,
             )
         except openai.APIStatusError as error:
-            told = in_words(error)
-            raise failure(error.status_code, told, headers=error.response.headers) from None
+            message = in_words(error)
+            raise failure(error.status_code, message, headers=error.response.headers) from None
         except (openai.APIError, ValueError) as error:  # no connection, or no JSON
             raise RetryableError(in_words(error)) from None
         return self._read(answer)
@@ -108,9 +108,9 @@ class FrozenLlm:
             raise RetryableError(f"an answer without one choice: {excerpt(answer, 200)}") from None
         if finish == "length":
             raise InfrastructureError(f"{self.url}: the reply exceeds {self.max_tokens} tokens")
-        if not isinstance(text, str) or not (said := visible(text)):
+        if not isinstance(text, str) or not (reply := visible(text)):
             raise RetryableError("an answer without a word beside its thinking")
-        return said
+        return reply
 
     def _connect(self) -> openai.AsyncOpenAI:
         import openai

@@ -31,7 +31,7 @@ ORDER = "How well did the agents do?"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the frozen LLM is told, and how an episode ends and is scored."""
+    """The prompts of the frozen LLM, and the rules by which an episode ends and is scored."""
 
     system: str  # who it is
     secret: str | None  # column of what it alone knows of a task
@@ -130,12 +130,12 @@ class LlmWorld(World):
     def __init__(self, task: Task, setting: Setting, llm: FrozenLlm, *, seed: int) -> None:
         self.task, self.setting, self.llm, self.seed = task, setting, llm, seed
         self.speaking = asyncio.Lock()  # agents that speak at once are answered one by one
-        known = [setting.system, f"What the agents were told:\n{task.prompt}"]
+        lines = [setting.system, f"What the agents were told:\n{task.prompt}"]
         if setting.secret is not None:
-            known.append(f"What only you know:\n{task.info[setting.secret]}")
+            lines.append(f"What only you know:\n{task.info[setting.secret]}")
         if setting.done:
-            known.append(f"When the dialogue is over, end your message with {setting.done}")
-        self.dialogue: list[Said] = [{"role": "system", "content": "\n\n".join(known)}]
+            lines.append(f"When the dialogue is over, end your message with {setting.done}")
+        self.dialogue: list[Said] = [{"role": "system", "content": "\n\n".join(lines)}]
 
     async def fork(self) -> LlmWorld:
         fork = LlmWorld(self.task, self.setting, self.llm, seed=self.seed)
@@ -150,7 +150,7 @@ class LlmWorld(World):
         return await self._answer(f"[{agent}]\n{visible(action)}")
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        replies = [said for said in self.dialogue if said["role"] == "assistant"]
+        replies = [message for message in self.dialogue if message["role"] == "assistant"]
         episode.metrics["count/llm_replies"] = float(len(replies))
         if self.setting.judges:
             return {"team": await self._judged(episode)}
@@ -161,24 +161,26 @@ class LlmWorld(World):
 
     async def _answer(self, said: str) -> Observation:
         async with self.speaking:
-            asked = [*self.dialogue, {"role": "user", "content": said}]
-            reply = await self.llm.reply(asked, seed=seed_of(self.seed, len(asked)))
-            self.dialogue = [*asked, {"role": "assistant", "content": reply}]
+            messages = [*self.dialogue, {"role": "user", "content": said}]
+            reply = await self.llm.reply(messages, seed=seed_of(self.seed, len(messages)))
+            self.dialogue = [*messages, {"role": "assistant", "content": reply}]
             key = str(self.dialogue[1:])
         done = bool(self.setting.done) and self.setting.done in reply
         text = reply.replace(self.setting.done, "").strip() if done else reply
         return Observation(text, key=key, done=done)
 
     async def _judged(self, episode: Episode) -> float:
-        """What the frozen LLM says at the end. Raises InfrastructureError if it says no score."""
+        """Return the frozen LLM's score of the episode. Raises InfrastructureError if it states
+        none.
+        """
         parts = ["The dialogue is over.", f"The agents' last words:\n{visible(episode.answer)}"]
         if self.task.answer is not None:
             accepted = " or ".join(targets(self.task.answer))
             parts.append(f"The reference answer, which they never saw:\n{accepted}")
         parts.append(f"{self.setting.scoring}\nEnd with <score>x</score>, x from 0 to 1.")
-        asked = [*self.dialogue, {"role": "user", "content": "\n\n".join(parts)}]
+        messages = [*self.dialogue, {"role": "user", "content": "\n\n".join(parts)}]
         for number in range(SCORE_TRIES):
-            reply = await self.llm.reply(asked, seed=seed_of(self.seed, "score", number))
+            reply = await self.llm.reply(messages, seed=seed_of(self.seed, "score", number))
             score = score_of(reply)
             if score is not None:
                 return score
@@ -190,9 +192,9 @@ def score_of(reply: str) -> float | None:
 
     score_of("Good. <score>0.75</score>") -> 0.75; score_of("<score>8</score>") -> None
     """
-    said = reply.strip()
-    found = SCORE.findall(said)
-    if len(found) != 1 or said.count("<score>") != 1 or not said.endswith("</score>"):
+    text = reply.strip()
+    scores = SCORE.findall(text)
+    if len(scores) != 1 or text.count("<score>") != 1 or not text.endswith("</score>"):
         return None
-    value = float(found[0])
+    value = float(scores[0])
     return value if value <= 1 else None

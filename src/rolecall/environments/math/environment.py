@@ -64,37 +64,37 @@ class MathEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
-                found = math_tasks(locate(source, split=split), source=Path(source).stem)
-                return self._taken(found, source)
-            made = Generated(split, level=self.level, kinds=self.kinds, seed=0)
-            return made[: self.test_size] if split == "test" else made
+                rows = math_tasks(locate(source, split=split), source=Path(source).stem)
+                return self._taken(rows, source)
+            tasks = Generated(split, level=self.level, kinds=self.kinds, seed=0)
+            return tasks[: self.test_size] if split == "test" else tasks
 
-        found = gather(self.sources[split], read=read)
+        tasks = gather(self.sources[split], read=read)
         if set(self.sources[split]) != {GENERATED}:
-            self._tell_unreadable(split, [task.answer for task in found])
-        return found
+            self._tell_unreadable(split, [task.answer for task in tasks])
+        return tasks
 
     def _taken(self, rows: list[Task], source: str) -> list[Task]:
-        """Those that `where` asks for. Raises ValueError where it leaves none."""
-        left = rows
-        for column, wanted in self.where.items():
+        """Return the rows that `where` selects. Raises ValueError where it leaves none."""
+        selected = rows
+        for column, values in self.where.items():
             if any(column in task.info for task in rows):
-                left = [task for task in left if str(task.info.get(column)) in wanted]
-        if not left:
-            asked = ", ".join(f"{name}={'|'.join(sorted(of))}" for name, of in self.where.items())
-            raise ValueError(f"where: no row of {source} has {asked}; write other values")
-        return left
+                selected = [task for task in selected if str(task.info.get(column)) in values]
+        if not selected:
+            filters = ", ".join(f"{name}={'|'.join(sorted(of))}" for name, of in self.where.items())
+            raise ValueError(f"where: no row of {source} has {filters}; write other values")
+        return selected
 
     def _tell_unreadable(self, split: str, answers: list[object]) -> None:
         """Some rows hold references that no parser reads; better said now than found in a run."""
-        found = self.judge.unreadable(answers, limit_s=LOOKING_S)
-        if found:
+        unreadable = self.judge.unreadable(answers, limit_s=LOOKING_S)
+        if unreadable:
             notices.warning(
                 "%d references of the %s split are compared as text, because no parser reads "
                 "them; the first: %s",
-                len(found),
+                len(unreadable),
                 split,
-                found[0],
+                unreadable[0],
             )
 
     def open(self, task: Task, *, seed: int) -> World:
@@ -125,12 +125,12 @@ class MathWorld(World):
         if verdict is not None:
             right = (verdict.strip().lower() == "approve") == self.solved
             return self._seen(action, reward=float(right))
-        given = extract(action)
-        self.solved = given is not None and (await self.judge.equal(given, self.task.answer)).equal
+        value = extract(action)
+        self.solved = value is not None and (await self.judge.equal(value, self.task.answer)).equal
         return self._seen(action)
 
     async def equal(self, one: str, other: str) -> bool:
-        """Of two boxed values."""
+        """Return whether two boxed values are equal."""
         return (await self.judge.equal(one, other)).equal
 
     def _seen(self, action: str, reward: float = 0.0) -> Observation:
@@ -138,10 +138,10 @@ class MathWorld(World):
         return Observation(action, key=str(solved), reward=reward, team=solved)
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        given = extract(episode.answer)
-        if given is None or episode.metrics.get("truncated"):
+        value = extract(episode.answer)
+        if value is None or episode.metrics.get("truncated"):
             return {"team": 0.0}
-        verdict = await self.judge.equal(given, self.task.answer)
+        verdict = await self.judge.equal(value, self.task.answer)
         if verdict.reason in ("text", "timeout", "memory", "crash"):
             episode.count(f"judge_{verdict.reason}")
         return {"team": float(verdict.equal)}

@@ -87,9 +87,9 @@ def _equation(random: Random, level: int) -> Problem:
             if not 0 <= value <= LARGEST:
                 break
         else:
-            steps, left = list[str](), value
+            steps, remaining = list[str](), value
             for undo in undone:
-                left, step = _step(left, undo[0], int(undo[1:]))
+                remaining, step = _step(remaining, undo[0], int(undo[1:]))
                 steps.append(step)
             return f"Solve {text}={value} for x.", x, steps
 

@@ -57,8 +57,8 @@ def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     Rows without question or truth are left out, unless most are. Raises ValueError naming file and
     row.
     """
-    known = source or path.name.partition(".")[0]
-    return read_tasks(path, lambda row, name: _task(row, name, source=known), ids=IDS)
+    label = source or path.name.partition(".")[0]
+    return read_tasks(path, lambda row, name: _task(row, name, source=label), ids=IDS)
 
 
 def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tuple[str, str]]:
@@ -113,9 +113,9 @@ def _first(
         value = row.get(columns.get(column, ""))
         if key:
             value = value.get(key) if isinstance(value, dict) else None
-        found = None if value is None else read(value, column)
-        if found is not None:
-            return columns[column], found
+        result = None if value is None else read(value, column)
+        if result is not None:
+            return columns[column], result
     return "", None
 
 

@@ -55,12 +55,16 @@ class PettingZooEnvironment:
         except TypeError as error:
             raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
         try:
-            found = [actions_of(probe.action_space(a), actions) for a in probe.possible_agents]
+            action_sets = [
+                actions_of(probe.action_space(a), actions) for a in probe.possible_agents
+            ]
         finally:
             probe.close()
-        if not found[0].names or any(one.names != found[0].names for one in found):
+        if not action_sets[0].names or any(
+            one.names != action_sets[0].names for one in action_sets
+        ):
             raise ValueError(f"the agents of {make} have not all the same Discrete actions")
-        self.actions = found[0]
+        self.actions = action_sets[0]
 
     def tasks(self, split: str) -> Sequence[Task]:
         return Seeds(split, prompt=self.rules, test_size=self.test_size)

@@ -100,7 +100,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
         self._accumulate_rewards()
 
     def _select(self) -> None:
-        """Who is to move; once the game is over one player after the other leaves."""
+        """Select the player to move; once the game is over one player after the other leaves."""
         self.agent_selection = self.possible_agents[self.game.to_move or 0]
 
 

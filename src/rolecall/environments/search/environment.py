@@ -64,14 +64,16 @@ class SearchEnvironment:
         Options of generated questions are errors where nothing is generated.
         """
         self.sources = {"train": listed(train), "test": listed(test)}
-        made = generates(self.sources, hops=hops, corpus_size=corpus_size, test_size=test_size)
+        is_generated = generates(
+            self.sources, hops=hops, corpus_size=corpus_size, test_size=test_size
+        )
         if hops and not {*hops} <= {1, 2, 3}:
             raise ValueError(f"hops must be of 1, 2 and 3 (it is {hops})")
         if topk < 1:
             raise ValueError(f"topk must be at least 1 (it is {topk})")
         self.hops, self.test_size = hops or [1, 2, 3], test_size or 200
         self.topk, self.metric = topk, metric
-        self.generated = HopWorld(num_passages=corpus_size or 300) if made else None
+        self.generated = HopWorld(num_passages=corpus_size or 300) if is_generated else None
         self.client = open_client(
             url=url,
             dialect=dialect,
@@ -89,8 +91,8 @@ class SearchEnvironment:
             if source != GENERATED:
                 return search_tasks(locate(source, split=split), source=Path(source).stem)
             assert self.generated is not None
-            found = self.generated.tasks(split, hops=self.hops)
-            return found[: self.test_size] if split == "test" else found
+            tasks = self.generated.tasks(split, hops=self.hops)
+            return tasks[: self.test_size] if split == "test" else tasks
 
         return gather(self.sources[split], read=read)
 
@@ -140,8 +142,8 @@ class SearchWorld(World):
             return Observation(NOTICE)
         self.num_queries += 1
         hits = await self.client.query(query, topk=self.topk)
-        found = [hit.id for hit in hits]
-        return Observation(render(hits), info={"query": query, "passages": found})
+        passages = [hit.id for hit in hits]
+        return Observation(render(hits), info={"query": query, "passages": passages})
 
     async def score(self, episode: Episode) -> dict[str, float]:
         episode.metrics["count/search_queries"] = float(self.num_queries)

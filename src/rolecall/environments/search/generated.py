@@ -128,16 +128,16 @@ def _entities(number: int, random: Random) -> list[Entity]:
     """Names are drawn without repetition, values from the entity's own split."""
     counts = {kind: round(share * number) for kind, share in SHARES.items()}
     counts["person"] += number - sum(counts.values())
-    found: list[Entity] = []
+    entities: list[Entity] = []
     for kind, count in counts.items():
         parts = product(WORDS["stem"].split(), WORDS[kind].split())
-        names = [" ".join(part).title() for part in parts]
+        names = [" ".join(words).title() for words in parts]
         random.shuffle(names)
-        for place, name in enumerate(names[:count]):
-            found.append(Entity(kind, name, "train" if place % TEST_SHARE else "test"))
-    _draw_facts(found, random)
-    random.shuffle(found)
-    return found
+        for index, name in enumerate(names[:count]):
+            entities.append(Entity(kind, name, "train" if index % TEST_SHARE else "test"))
+    _draw_facts(entities, random)
+    random.shuffle(entities)
+    return entities
 
 
 def _draw_facts(entities: list[Entity], random: Random) -> None:
@@ -154,8 +154,8 @@ def _values(relation: Relation, entity: Entity, among: list[Entity]) -> Sequence
 
 
 def _passage(entity: Entity) -> Passage:
-    told = [_told(entity, relation) for relation in RELATIONS if relation.of == entity.kind]
-    return Passage(_id(entity), entity.name, " ".join(told))
+    sentences = [_told(entity, relation) for relation in RELATIONS if relation.of == entity.kind]
+    return Passage(_id(entity), entity.name, " ".join(sentences))
 
 
 def _told(entity: Entity, relation: Relation) -> str:
@@ -187,13 +187,13 @@ def _comes_back(chain: list[Step]) -> bool:
 
 
 def _task(chain: list[Step], name: str) -> Task:
-    asked = chain[0][0].name
+    subject = chain[0][0].name
     for _, relation in chain[:-1]:
-        asked = relation.phrase.format(asked)
+        subject = relation.phrase.format(subject)
     last, relation = chain[-1]
     return Task(
         name,
-        relation.question.format(asked),
+        relation.question.format(subject),
         str(last.facts[relation.name]),
         {
             "source": f"{len(chain)} hops" if len(chain) > 1 else "1 hop",

@@ -35,9 +35,9 @@ def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
     Rows without question or truth are left out, unless most are. Raises ValueError naming file and
     row.
     """
-    known = source or path.name.partition(".")[0]
+    label = source or path.name.partition(".")[0]
     return read_tasks(
-        path, lambda row, name: _task(row, name, source=known), ids=IDS, unseen=FOUND_BY_SEARCH
+        path, lambda row, name: _task(row, name, source=label), ids=IDS, unseen=FOUND_BY_SEARCH
     )
 
 
@@ -64,20 +64,20 @@ def _first(row: Row, fields: Sequence[str]) -> Any:
 
 
 def _question(row: Row) -> str:
-    found = _first(row, QUESTIONS)
-    if isinstance(found, list):  # chat messages
-        users = [m for m in found if isinstance(m, dict) and m.get("role") == "user"]
-        found = users[-1].get("content") if users else None
-    if not isinstance(found, str) or not found.strip():
+    content = _first(row, QUESTIONS)
+    if isinstance(content, list):  # chat messages
+        users = [m for m in content if isinstance(m, dict) and m.get("role") == "user"]
+        content = users[-1].get("content") if users else None
+    if not isinstance(content, str) or not content.strip():
         raise IncompleteRowError(
             f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}"
         )
-    question = found.rpartition(MARK)[2].strip()  # what is before it are instructions
+    question = content.rpartition(MARK)[2].strip()  # what is before it are instructions
     return question if question.endswith("?") else f"{question}?"
 
 
 def _truth(row: Row) -> list[str]:
-    found = _first(row, TRUTHS)
-    if found is None:
+    truth = _first(row, TRUTHS)
+    if truth is None:
         raise IncompleteRowError(f"no truth in {', '.join(TRUTHS)}; columns: {', '.join(row)}")
-    return targets(found)
+    return targets(truth)

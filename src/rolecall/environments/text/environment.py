@@ -94,6 +94,6 @@ class TextWorld(World):
         return {"team": await self._likeness(episode.answer)}
 
     async def _likeness(self, text: str) -> float:
-        """In a thread: ROUGE-L takes the product of two lengths."""
-        said = visible(text)
-        return await asyncio.to_thread(self.measure, said, self.references) if said else 0.0
+        """Compute the likeness in a thread: ROUGE-L takes the product of two lengths."""
+        reply = visible(text)
+        return await asyncio.to_thread(self.measure, reply, self.references) if reply else 0.0

@@ -44,17 +44,17 @@ class Reports(LazyTasks):
         random = Random(seed_of("report", self.split, self.num_facts, index))
         while True:
             facts = [
-                kind.format(place=place, number=random.randint(12, 980))
-                for kind, place in zip(
+                kind.format(place=city, number=random.randint(12, 980))
+                for kind, city in zip(
                     random.sample(FACTS, self.num_facts),
                     random.sample(PLACES, self.num_facts),
                     strict=True,
                 )
             ]
-            told = list(facts)
+            sentences = list(facts)
             for aside in random.sample(ASIDES, self.num_facts):
-                told.insert(random.randint(0, len(told)), aside)
-            text = " ".join(told)
+                sentences.insert(random.randint(0, len(sentences)), aside)
+            text = " ".join(sentences)
             if (seed_of(text) % TEST_SHARE == 0) == (self.split == "test"):
                 name, info = f"report-{self.split}-{index}", {"source": "reports"}
                 return Task(name, f"{ORDER}\n\n{text}", " ".join(facts), info)

@@ -45,27 +45,29 @@ def text_tasks(
 
 
 def _text(row: Row, column: str) -> str:
-    found = _at(row, column)
-    if not isinstance(found, str) or not found.strip():
+    text = _at(row, column)
+    if not isinstance(text, str) or not text.strip():
         raise IncompleteRowError(f"no text in {column!r}; columns: {', '.join(row)}")
-    return found
+    return text
 
 
 def _accepted(row: Row, column: str | None) -> str | list[str] | None:
     if column is None:
         return None
-    found = _at(row, column)
-    if is_blank(found):
+    value = _at(row, column)
+    if is_blank(value):
         raise IncompleteRowError(f"nothing in {column!r}; columns: {', '.join(row)}")
-    accepted = targets(found)
+    accepted = targets(value)
     return accepted[0] if len(accepted) == 1 else accepted
 
 
 def _at(row: Row, column: str) -> Any:
-    """What a path of names leads to, the whole of it being a name as well; None if nothing."""
+    """Return the value at a path of names, which may itself be one column name; None if there is
+    none.
+    """
     if column in row:
         return row[column]
-    found: Any = row
+    value: Any = row
     for name in column.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

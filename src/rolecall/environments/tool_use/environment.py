@@ -106,9 +106,9 @@ def same_answer(given: str, accepted: Sequence[str]) -> bool:
     """
     value = read(tidy(given))
     for answer in accepted:
-        wanted = read(tidy(answer))
-        if isinstance(wanted, Number):
-            if isinstance(value, Number) and value.value == wanted.value:
+        number = read(tidy(answer))
+        if isinstance(number, Number):
+            if isinstance(value, Number) and value.value == number.value:
                 return True
         elif exact_match(given, [answer]):
             return True
@@ -116,12 +116,12 @@ def same_answer(given: str, accepted: Sequence[str]) -> bool:
 
 
 def facts_of(task: Task) -> dict[str, str]:
-    """What is known, by names in lower case. Raises ValueError for facts of another form."""
+    """Return the facts by lower-case name. Raises ValueError for facts of another form."""
     facts = task.info.get("facts") or {}
     if not isinstance(facts, dict):
         raise ValueError(f"facts must be a mapping of names, got {type(facts).__name__}")
-    known = {name: fact for name, fact in facts.items() if fact is not None}  # parquet's gaps
-    wrong = [name for name, fact in known.items() if not isinstance(fact, str | int | float)]
+    present = {name: fact for name, fact in facts.items() if fact is not None}  # parquet's gaps
+    wrong = [name for name, fact in present.items() if not isinstance(fact, str | int | float)]
     if wrong:
         raise ValueError(f"the fact of {wrong[0]!r} is neither text nor a number")
-    return {name.strip().casefold(): str(fact) for name, fact in known.items()}
+    return {name.strip().casefold(): str(fact) for name, fact in present.items()}
