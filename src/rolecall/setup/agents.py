@@ -38,31 +38,36 @@ def parser_of(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
 
 
 def tool_parts(config: Config) -> dict[str, Part | Toolkit]:
-    """By name and options: agents that name a tool with the same options share it."""
-    found: dict[str, Part | Toolkit] = {}
+    """Return the tools by name and options: agents that name a tool with the same options share
+    it.
+    """
+    tools: dict[str, Part | Toolkit] = {}
     for name, agent in config.team.items():
         for number, named in enumerate(agent.tools.use if agent.tools else []):
-            if repr(named) not in found:
-                found[repr(named)] = _tool_part(named, key=f"team.{name}.tools.use[{number}]")
-    return found
+            if repr(named) not in tools:
+                tools[repr(named)] = _tool_part(named, key=f"team.{name}.tools.use[{number}]")
+    return tools
 
 
 def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
     """A kit of tools, or what makes it. Raises ConfigError."""
-    found = registry.resolve("tool", named.name, key=key)
-    if isinstance(found, Tool):
+    resolved = registry.resolve("tool", named.name, key=key)
+    if isinstance(resolved, Tool):
         if named.options:
             raise ConfigError(f"{key}: tool {named.name!r} has no options; remove them")
-        return Stateless(found)
-    if not isinstance(found, type):
-        return Stateless(tool(found))
-    return Part(key, found, registry.checked_options(found, named.options, key="tool", skip=0))
+        return Stateless(resolved)
+    if not isinstance(resolved, type):
+        return Stateless(tool(resolved))
+    return Part(
+        key, resolved, registry.checked_options(resolved, named.options, key="tool", skip=0)
+    )
 
 
 def make_tools(config: Config, parts: dict[str, Part | Toolkit]) -> dict[str, ToolUse]:
-    """What each agent that has tools may call. Raises ConfigError."""
+    """Return the tools that each agent may call. Raises ConfigError."""
     kits: dict[str, Toolkit] = {
-        name: part.make() if isinstance(part, Part) else part for name, part in parts.items()
+        name: tool_part.make() if isinstance(tool_part, Part) else tool_part
+        for name, tool_part in parts.items()
     }
     return {
         name: ToolUse(
@@ -100,5 +105,5 @@ def make_agents(
 
 
 def _cross_policy(agent: AgentConfig, policies: dict[str, Policy]) -> CrossPolicy | None:
-    found = agent.cross_policy
-    return CrossPolicy(policies[found.policy], found.share) if found else None
+    section = agent.cross_policy
+    return CrossPolicy(policies[section.policy], section.share) if section else None

@@ -15,23 +15,25 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
     Raises ConfigError with all problems.
     """
     attempts = Attempts()
-    made: dict[str, Algorithm | None] = {}
-    found: dict[str, Algorithm | None] = {}
+    by_options: dict[str, Algorithm | None] = {}
+    by_agent: dict[str, Algorithm | None] = {}
     for name, agent in config.team.items():
         if agent.trainable:
             named = agent.algorithm or config.algorithm
             key = "algorithm" if agent.algorithm is None else f"team.{name}.algorithm"
-            if repr(named) not in made:
+            if repr(named) not in by_options:
                 new = attempts.of(_make_algorithm, config, named, key)
-                made[repr(named)] = next((old for old in made.values() if old == new), new)
-            found[name] = made[repr(named)]
+                by_options[repr(named)] = next(
+                    (old for old in by_options.values() if old == new), new
+                )
+            by_agent[name] = by_options[repr(named)]
         elif agent.algorithm is not None:
             attempts.note([f"team.{name}.algorithm has no effect: it is not trainable"])
-    if found and all(config.team[name].algorithm for name in found):
+    if by_agent and all(config.team[name].algorithm for name in by_agent):
         attempts.note(["algorithm has no effect: every trainable agent has its own"])
     if attempts.problems:
         raise ConfigError(*attempts.problems)
-    algorithms = {name: made for name, made in found.items() if made is not None}
+    algorithms = {name: algorithm for name, algorithm in by_agent.items() if algorithm is not None}
     for algorithm in algorithms.values():
         algorithm.join_team(algorithms)
     return algorithms
@@ -41,9 +43,9 @@ def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
     algorithm: Algorithm = part_of("algorithm", named, key=key).make()
     inner = getattr(algorithm, "inner", None)
     if isinstance(inner, Named):
-        made = _make_algorithm(config, inner, f"{key}.inner")
+        inner_algorithm = _make_algorithm(config, inner, f"{key}.inner")
         try:
-            return algorithm.around(made)
+            return algorithm.around(inner_algorithm)
         except ValueError as error:
             raise ConfigError(f"{key}.inner: {inner.name}: {error}") from error
     longest = max(agent.sampling.max_tokens for agent in config.team.values())

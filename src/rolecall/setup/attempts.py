@@ -18,7 +18,7 @@ class Attempts:
         self.problems: list[str] = []
 
     def of(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """What the work returns; None, and its problems noted, where it fails."""
+        """Return the result of the work; None, and its problems noted, where it fails."""
         try:
             return work(*args, **kwargs)
         except ConfigError as error:

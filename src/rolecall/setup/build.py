@@ -65,7 +65,7 @@ def build(plan: Plan) -> Run:
 
 
 def _check_machine(config: Config) -> None:
-    """Whether it has the devices, and room on them, before anything is fetched.
+    """Check that the machine has the devices, and room on them, before anything is fetched.
 
     On a cluster Ray says what each machine has.
     """
@@ -134,15 +134,15 @@ def _connected(
 
 
 def _direct(config: Config) -> dict[str, Direct]:
-    """By policy, of those whose engine is on this machine."""
+    """Return how the engines on this machine receive weights, by policy."""
     auto = str(device_named("auto"))
     here = [name for name in sorted(config.trained) if not config.is_replicated(name)]
-    found = {name: direct_of(config, name, auto=auto) for name in here}
-    return {name: direct for name, direct in found.items() if direct is not None}
+    transfers = {name: direct_of(config, name, auto=auto) for name in here}
+    return {name: direct for name, direct in transfers.items() if direct is not None}
 
 
 def _opponent_pools(config: Config, models: dict[str, LanguageModel]) -> dict[str, OpponentPool]:
-    """By the policy that plays them."""
+    """Return the opponent pools by the policy that plays them."""
     return {
         name: OpponentPool(
             models[policy.opponent_pool.of], policy.opponent_pool, seed=config.trainer.seed

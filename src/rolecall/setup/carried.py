@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What the last stage that trained a policy left."""
+    """The weights and moments that the last stage to train a policy left."""
 
     stage: str
     base: str  # that its config named, before anything was carried
@@ -52,14 +52,14 @@ class Expecting:
 
 
 class Carried:
-    """What has been trained so far, by policy."""
+    """Holds what has been trained so far, by policy."""
 
     def __init__(self) -> None:
         self.trained: dict[str, Trained] = {}
         self.critics: dict[str, Expecting] = {}  # by their folders in a checkpoint
 
     def problems(self, config: Config, stage: StageConfig) -> Problems:
-        """What a stage cannot begin with."""
+        """Yield the reasons why a stage cannot begin with what was trained before it."""
         for name, last in self._of(config).items():
             policy, key = config.policies[name], f"policies.{name}"
             is_trained = name in config.trained and stage.kind == "train"
@@ -128,10 +128,10 @@ class Carried:
     def _begin_critics(self, run: Run, config: Config, moments: bool) -> Iterator[str]:
         for folder, critic in run.critics.items():
             name, agent = folder.removeprefix(CRITIC).split(".")
-            known = [one for one in self.critics.values() if one.name == name]
-            if not known:
+            critics = [one for one in self.critics.values() if one.name == name]
+            if not critics:
                 continue
-            last = self.critics.get(folder, known[-1])
+            last = self.critics.get(folder, critics[-1])
             if last.base != config.critics[name].base:
                 why = f"begins anew: stage {last.stage!r} had another base"
             elif folder not in self.critics or last.team != list(config.team):
@@ -180,7 +180,7 @@ def _go_on(critic: Critic, last: Expecting, name: str, *, moments: bool) -> None
 
 
 def _cannot_load(config: Config, name: str, last: Trained) -> Problems:
-    """Of a policy that begins with an adapter, or with moments."""
+    """Yield the problems of a policy that begins with an adapter, or with moments."""
     if name in config.trained:
         if isinstance(config.learner_of(name), FsdpLearnerConfig):
             yield (

@@ -63,15 +63,15 @@ def make_engines(
     for names in alike:
         section = sections[names[0]]
         if session is not None and plan.config.is_replicated(names[0]):
-            made: Engine = replicated(session, plan.config, names, pools=pools, threads=threads)
+            engine: Engine = replicated(session, plan.config, names, pools=pools, threads=threads)
         elif isinstance(section, VllmEngineConfig):
-            made = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
+            engine = vllm_engine(plan.config, names, section, tokenizers, threads=threads)
         elif isinstance(section, ServedEngineConfig):
-            made = served_engine(plan.config, names, section, tokenizers)
+            engine = served_engine(plan.config, names, section, tokenizers)
         else:
-            made = _embedded(plan, names, models, barrier)
+            engine = _embedded(plan, names, models, barrier)
         log.info("engine policies=%s name=%s", ",".join(names), section.name)
-        engines |= dict.fromkeys(names, made)
+        engines |= dict.fromkeys(names, engine)
     return engines
 
 
@@ -95,7 +95,7 @@ def served_engine(
     section: ServedEngineConfig,
     tokenizers: dict[str, Tokenizer],
 ) -> OpenAIEngine | SGLangEngine:
-    """What asks a server. Raises ConfigError where its key is not there."""
+    """Return the client of a server. Raises ConfigError where its key is not there."""
     key = _key(config, names[0], section)
     if isinstance(section, OpenAIEngineConfig):
         return OpenAIEngine(section, policies=names, key=key)
@@ -116,8 +116,10 @@ def _key(config: Config, policy: str, section: ServedEngineConfig) -> str | None
     if key := os.environ.get(section.key_env, "").strip():
         remember_secret(key)
         return key
-    place = f"policies.{policy}.engine" if config.policies[policy].engine else "engine"
-    raise ConfigError(f"{place}.key_env: the environment variable {section.key_env} is not set")
+    section_key = f"policies.{policy}.engine" if config.policies[policy].engine else "engine"
+    raise ConfigError(
+        f"{section_key}.key_env: the environment variable {section.key_env} is not set"
+    )
 
 
 def together(engines: dict[str, Engine]) -> Engine:
@@ -127,7 +129,7 @@ def together(engines: dict[str, Engine]) -> Engine:
 
 
 def accounts_of(engines: dict[str, Engine]) -> dict[str, Account]:
-    """What servers cost that are paid for, by the names of the policies that share one."""
+    """Return the accounts of paid servers, by the names of the policies that share one."""
     return {
         "+".join(sorted(engine.policies)): engine.account
         for engine in engines.values()
@@ -142,8 +144,8 @@ def _embedded(
     sampled = _sampled(config, names, models)
     own = plan.engines[names[0]]
     if own is not None:
-        made: Engine = own.make(EngineParts(sampled, barrier, deterministic=config.deterministic))
-        return made
+        engine: Engine = own.make(EngineParts(sampled, barrier, deterministic=config.deterministic))
+        return engine
     assert isinstance(section, LocalEngineConfig)
     return LocalEngine(
         sampled,

@@ -22,7 +22,7 @@ from rolecall.tools.use import ToolUse
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What episodes are played in, beside their agents."""
+    """The environment, rewards and tools that episodes are played with, beside their agents."""
 
     environment: Environment
     rewards: dict[str, tuple[Reward, float]]  # with their weights
@@ -31,7 +31,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Opened(Surroundings):
-    """What a run plays in and works on, beside its models."""
+    """A run's tasks and surroundings: everything beside its models."""
 
     tasks: Tasks
 
@@ -47,21 +47,21 @@ def _open_parts(plan: Plan) -> Opened:
     attempts.note(check_bases(plan.config))
     attempts.of(_check_data, plan)
     attempts.of(_check_experts, plan)
-    made = _made(plan, attempts)
-    environment = made.pop("environment")
+    fields = _made(plan, attempts)
+    environment = fields.pop("environment")
     tasks = attempts.of(_tasks, plan, environment) if environment is not None else None
     if environment is None or tasks is None or attempts.problems:
         raise plan.config.located(attempts.problems)
-    return Opened(environment=environment, tasks=tasks, **made)
+    return Opened(environment=environment, tasks=tasks, **fields)
 
 
 def open_surroundings(plan: Plan) -> Surroundings:
-    """The same without tasks, for processes that are told what to work on."""
+    """Open the surroundings without tasks, for processes that are told what to work on."""
     attempts = Attempts()
-    made = _made(plan, attempts)
+    fields = _made(plan, attempts)
     if attempts.problems:
         raise plan.config.located(attempts.problems)
-    return Surroundings(**made)
+    return Surroundings(**fields)
 
 
 async def check_environment(environment: Environment) -> None:
@@ -99,30 +99,30 @@ def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
     return {
         "environment": attempts.of(_environment, plan),
         "rewards": {
-            name: (made, weight)
-            for name, (part, weight) in plan.rewards.items()
-            if (made := attempts.of(make_reward, part)) is not None
+            name: (reward, weight)
+            for name, (part_, weight) in plan.rewards.items()
+            if (reward := attempts.of(make_reward, part_)) is not None
         },
         "tools": attempts.of(make_tools, plan.config, plan.tools),
     }
 
 
 def _environment(plan: Plan) -> Environment:
-    made: Environment = plan.environment.make()
+    environment: Environment = plan.environment.make()
     for method, arguments in (("tasks", "split"), ("open", "task, *, seed")):
-        if not callable(getattr(made, method, None)):
+        if not callable(getattr(environment, method, None)):
             raise ConfigError(
                 f"environment.name: {plan.config.environment.name!r} has no {method}({arguments}), "
                 "so it is no environment; write a class with the methods of "
                 "rolecall.core.interfaces.environment.Environment"
             )
-    return made
+    return environment
 
 
 def _tasks(plan: Plan, environment: Environment) -> Tasks:
     tasks = read_tasks(plan.config, environment)
     number = num_candidates(plan.config, plan.workflow) or 2
-    firsts = [part[0] for part in tasks.sampler.parts.values()]
+    firsts = [source[0] for source in tasks.sampler.parts.values()]
     problems = [
         line
         for first in firsts

@@ -12,7 +12,7 @@ from rolecall.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a name resolves to, and options of the types that its signature asks for."""
+    """A resolved name, and options of the types that its signature asks for."""
 
     key: str  # of the config
     call: Any  # a class or a function

@@ -79,7 +79,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     environment = attempts.of(part_of, "environment", config.environment, key="environment")
     algorithms = attempts.of(make_algorithms, config)
     tools = attempts.of(tool_parts, config)
-    rewards = {n: attempts.of(reward_part, n, given) for n, given in config.rewards.items()}
+    rewards = {n: attempts.of(reward_part, n, section) for n, section in config.rewards.items()}
     parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
     engines = attempts.of(_own_parts, config, "engine") or {}
@@ -114,9 +114,9 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
 
 def resolve_workflow(named: Named) -> Workflow:
     """Raises ConfigError for a name that there is not, and for what is no workflow."""
-    found = registry.resolve("workflow", named.name, key="workflow.name")
+    resolved = registry.resolve("workflow", named.name, key="workflow.name")
     try:
-        flow = found if isinstance(found, Workflow) else workflow(found)
+        flow = resolved if isinstance(resolved, Workflow) else workflow(resolved)
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"workflow.name: {error}") from error
     if not flow.answers:
@@ -138,18 +138,18 @@ def _tracker_of(named: Named) -> Part:
 
 def _own_parts(config: Config, kind: Literal["engine", "learner"]) -> dict[str, Part | None]:
     """Engines or learners that the config brings along, by policy; equal sections share one."""
-    made: dict[str, Part] = {}
-    found: dict[str, Part | None] = {}
+    by_section: dict[str, Part] = {}
+    parts: dict[str, Part | None] = {}
     for name, policy in config.policies.items():
         section = config.engine_of(name) if kind == "engine" else config.learner_of(name)
         if isinstance(section, OwnEngineConfig | OwnLearnerConfig):
             own = getattr(policy, kind) is not None
             key = f"policies.{name}.{kind}" if own else kind
-            part = made.setdefault(repr(section), _own_part(kind, section, key))
-            found[name] = part
+            own_part = by_section.setdefault(repr(section), _own_part(kind, section, key))
+            parts[name] = own_part
         else:
-            found[name] = None
-    return found
+            parts[name] = None
+    return parts
 
 
 def _own_part(kind: str, section: OwnEngineConfig | OwnLearnerConfig, key: str) -> Part:

@@ -13,33 +13,33 @@ from rolecall.placement.gpu_assignment import device_of, num_gpus
 
 
 def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
-    """By name; none where actors share processors. Raises ConfigError where there are too few
-    GPUs, or where one would hold more than it has.
+    """Make the pools by name; none where actors share processors. Raises ConfigError where there
+    are too few GPUs, or where one would hold more than it has.
     """
     auto = session.device_of("auto")
     if not has_seats(config, auto=auto):
         return {}
     _check_trainer(config, auto=auto)
-    wanted = num_gpus(config)
-    if (number := sum(wanted.values())) > (there := session.gpus()):
-        parts = ", ".join(f"{name} {size}" for name, size in wanted.items())
+    sizes = num_gpus(config)
+    if (number := sum(sizes.values())) > (there := session.gpus()):
+        parts = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise ConfigError(
             f"cluster: its engines and ranks need {number} GPUs ({parts}), and Ray has {there}; "
             "write fewer engine.replicas or learner.ranks, or policies.NAME.colocate=true"
         )
-    pools = {name: Pool(session, name, size) for name, size in wanted.items()}
+    pools = {name: Pool(session, name, size) for name, size in sizes.items()}
     try:
         rooms = {name: pool.memory() for name, pool in pools.items()}
     except NoRoomError as error:
         raise ConfigError(f"cluster: {error}") from error
-    known = {
+    memory = {
         device_of(name, number): room
         for name, room in rooms.items()
         if room is not None
-        for number in range(wanted[name])
+        for number in range(sizes[name])
     }
-    if known:
-        check_room(config, machine=known)
+    if memory:
+        check_room(config, machine=memory)
     return pools
 
 

@@ -26,7 +26,7 @@ notices = logging.getLogger("rolecall.notices")
 
 def context_lengths(config: Config) -> dict[str, int]:
     """Return the most tokens of a row by policy, without policies for which it is not known."""
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for name, policy in config.policies.items():
         if config.takes_text(name):
             continue
@@ -34,9 +34,9 @@ def context_lengths(config: Config) -> dict[str, int]:
         limits = [context_length(policy.base)]
         if isinstance(engine, VllmEngineConfig):
             limits.append(engine.max_length)
-        if known := [limit for limit in limits if limit]:
-            found[name] = min(known)
-    return found
+        if bounds := [limit for limit in limits if limit]:
+            lengths[name] = min(bounds)
+    return lengths
 
 
 def drop_long_prompts(
@@ -51,13 +51,13 @@ def drop_long_prompts(
     dropped: list[str] = []
 
     def kept(part: Iterable[Task]) -> list[Task]:
-        left = []
+        fitting = []
         for task in part:
             if any(reader.has_room(task.prompt) for reader in readers):
-                left.append(task)
+                fitting.append(task)
             else:
                 dropped.append(task.id)
-        return left
+        return fitting
 
     if any(reader.limit is None for reader in readers):
         return tasks
@@ -83,7 +83,7 @@ def _filtered(
     train: Sequence[Task], kept: Callable[[Iterable[Task]], list[Task]]
 ) -> Sequence[Task]:
     if isinstance(train, Mixture):
-        parts = {name: _filtered(part, kept) for name, part in train.parts.items()}
+        parts = {name: _filtered(tasks, kept) for name, tasks in train.parts.items()}
         return Mixture(parts, train.weights, label=train.label)
     return kept(train) if isinstance(train, list) else train
 
@@ -97,7 +97,7 @@ class _Reader:
     frame: int = 0  # tokens around a prompt
 
     def has_room(self, prompt: str) -> bool:
-        """Whether a prompt leaves room for an answer of one token at least."""
+        """Return whether a prompt leaves room for an answer of one token at least."""
         if self.limit is None:
             return True
         # A token is a byte at least, so a short text need not be split into tokens.

@@ -55,7 +55,7 @@ class Ranks:
             raise
 
     def learner(self, name: str, *, total_updates: int, head: bool) -> RankedLearner:
-        """Of a policy. Raises ConfigError, RankError.
+        """Return the learner of a policy. Raises ConfigError, RankError.
 
         `head`: whether its algorithm needs a value head.
         """
@@ -70,27 +70,27 @@ class Ranks:
         if self.session is not None:
             return self._actors(self.session, name, section.ranks)
         devices = rank_devices(self.config.device_of(name), section.ranks)
-        place = (section.ranks, devices[0])
-        if place not in self._groups:
-            self._groups[place] = RankGroup(
+        key = (section.ranks, devices[0])
+        if key not in self._groups:
+            self._groups[key] = RankGroup(
                 section.ranks,
                 device_of=devices.__getitem__,
                 start_timeout_s=section.start_timeout_s,
                 threads=max(1, torch.get_num_threads() // section.ranks),
             )
-        return self._groups[place]
+        return self._groups[key]
 
     def _actors(self, session: RaySession, name: str, size: int) -> RankGroup:
         """Ranks in processes of the cluster. Raises ConfigError where it has no room for them."""
         device = session.device_of(self.config.device_of(name))
         seats: list[Seat | None] = [None] * size
-        place: Place = (size, device)
+        key: Place = (size, device)
         if self.pools:
             mine = seats_of(self.config)[name]
             seats = [Seat(self.pools[mine.pool], (gpu,)) for gpu in mine.ranks]
-            place = (mine.pool, mine.ranks)
-        if place not in self._groups:
-            self._groups[place] = RankGroup(
+            key = (mine.pool, mine.ranks)
+        if key not in self._groups:
+            self._groups[key] = RankGroup(
                 size,
                 device_of=lambda rank: device,
                 start_timeout_s=session.section.start_timeout_s,
@@ -98,7 +98,7 @@ class Ranks:
                 hosts=RankActors(session, f"rank-of-{name}", seats),
                 heartbeat_s=session.section.heartbeat_s,
             )
-        return self._groups[place]
+        return self._groups[key]
 
     def close(self) -> None:
         for group in self._groups.values():
@@ -148,7 +148,7 @@ def rank_devices(name: str, ranks: int) -> list[str]:
 
 
 def _context_parallel(config: Config, name: str) -> int:
-    """How many ranks share a row. Raises ConfigError where they cannot share its heads."""
+    """Return how many ranks share a row. Raises ConfigError where they cannot share its heads."""
     section = config.learner_of(name)
     if not isinstance(section, FsdpLearnerConfig) or section.context_parallel == 1:
         return 1
@@ -174,8 +174,10 @@ def _check_vocabularies(config: Config, name: str) -> None:
         return
     key = f"policies.{name}.reference"
     try:
-        known = [load_tokenizer(base).get_vocab() for base in (policy.base, policy.reference)]
+        vocabularies = [
+            load_tokenizer(base).get_vocab() for base in (policy.base, policy.reference)
+        ]
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
-    if known[0] != known[1]:
+    if vocabularies[0] != vocabularies[1]:
         raise ConfigError(f"{key}: {policy.reference!r} has another vocabulary than the policy")

@@ -97,9 +97,9 @@ async def hosted_engine(
     torch.set_num_threads(threads)
     tokenizers, section = load_tokenizers(config), config.engine_of(names[0])
     if isinstance(section, VllmEngineConfig):
-        made = vllm_engine(config, names, section, tokenizers, threads=threads, sleeps=sleeps)
-        await made.start()
-        return made
+        engine = vllm_engine(config, names, section, tokenizers, threads=threads, sleeps=sleeps)
+        await engine.start()
+        return engine
     assert isinstance(section, LocalEngineConfig)
     return HostedEngine(
         load_models(config, names, tokenizers, sampling=True),

@@ -18,20 +18,20 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
     """A class with its options, or a function, and its weight. Raises ConfigError."""
     weight = given if isinstance(given, float) else given.weight
     options = {} if isinstance(given, float) else given.options
-    found = registry.resolve("reward", name, key="rewards")
-    _check_async(found, name)
-    if not isinstance(found, type):
+    resolved = registry.resolve("reward", name, key="rewards")
+    _check_async(resolved, name)
+    if not isinstance(resolved, type):
         if options:
             raise ConfigError(f"rewards.{name}: {next(iter(options))!r} has no effect; remove it")
-        function: Reward = found
+        function: Reward = resolved
         return function, weight
     named = Named(name=name, **options)
-    checked = registry.checked_options(found, named.options, key=f"rewards.{name}", skip=0)
-    if getattr(found, "weighs_itself", False) and weight != 1.0:
+    checked = registry.checked_options(resolved, named.options, key=f"rewards.{name}", skip=0)
+    if getattr(resolved, "weighs_itself", False) and weight != 1.0:
         raise ConfigError(
             f"rewards.{name}.weight has no effect: it has weights of its own; remove it"
         )
-    return Part(f"rewards.{name}", found, checked), weight
+    return Part(f"rewards.{name}", resolved, checked), weight
 
 
 def _check_async(found: Any, name: str) -> None:
@@ -47,13 +47,13 @@ def _check_async(found: Any, name: str) -> None:
 
 def make_reward(part: Part | Reward) -> Reward:
     """Raises ConfigError where its options do not fit after all."""
-    made: Reward = part.make() if isinstance(part, Part) else part
-    return made
+    reward: Reward = part.make() if isinstance(part, Part) else part
+    return reward
 
 
 def accounts_of_rewards(rewards: dict[str, tuple[Reward, float]]) -> dict[str, Account]:
-    """What rewards cost that ask servers which are paid for."""
-    found = {
-        f"rewards.{name}": getattr(made, "account", None) for name, (made, _) in rewards.items()
+    """Return the accounts of rewards that ask paid servers."""
+    accounts = {
+        f"rewards.{name}": getattr(reward, "account", None) for name, (reward, _) in rewards.items()
     }
-    return {name: account for name, account in found.items() if isinstance(account, Account)}
+    return {name: account for name, account in accounts.items() if isinstance(account, Account)}

@@ -24,7 +24,7 @@ log = logging.getLogger("rolecall")
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What a run plays."""
+    """The tasks of a run."""
 
     sampler: TaskSampler  # of train tasks
     test: list[Task]
@@ -37,8 +37,8 @@ def read_tasks(config: Config, environment: Environment) -> Tasks:
     train, chosen_on = _validation(config, environment, train)
     held = [*test, *chosen_on]
     _check_sources(config, held)
-    for part in train.parts.values() if isinstance(train, Mixture) else [train]:
-        shared = duplicate_questions(part, held) if len(part) < ENDLESS else []
+    for tasks in train.parts.values() if isinstance(train, Mixture) else [train]:
+        shared = duplicate_questions(tasks, held) if len(tasks) < ENDLESS else []
         if shared:
             log.warning(
                 "train and held-out tasks share questions count=%d first=%s", len(shared), shared[0]
@@ -50,10 +50,10 @@ def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], l
     try:
         train = environment.tasks("train")
         check_tasks(train, split="train")
-        asked, seed = config.evaluation.tasks, config.evaluation.subset_seed
-        test = environment.tasks("test") if asked else []
+        per_source, seed = config.evaluation.tasks, config.evaluation.subset_seed
+        test = environment.tasks("test") if per_source else []
         check_tasks(test, split="test")
-        return train, held_out(test, per_source=asked, seed=seed) if asked else []
+        return train, held_out(test, per_source=per_source, seed=seed) if per_source else []
     except ConfigError:
         raise
     except ValueError as error:
@@ -62,11 +62,11 @@ def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], l
 
 def _check_sources(config: Config, held: list[Task]) -> None:
     """Raises ConfigError where `evaluation.samples` names a source that no held-out task is of."""
-    known = sorted({task.source for task in held})
+    sources = sorted({task.source for task in held})
     problems = [
-        f"evaluation.samples.{name}: no held-out task is of this source; {nearest(name, known)}"
+        f"evaluation.samples.{name}: no held-out task is of this source; {nearest(name, sources)}"
         for name in config.evaluation.sources
-        if held and name not in known
+        if held and name not in sources
     ]
     if problems:
         raise ConfigError(*problems)
@@ -75,7 +75,9 @@ def _check_sources(config: Config, held: list[Task]) -> None:
 def _validation(
     config: Config, environment: Environment, train: Sequence[Task]
 ) -> tuple[Sequence[Task], list[Task]]:
-    """What is left to train on, and the validation tasks: the environment's own, or held out."""
+    """Return the tasks left to train on, and the validation tasks: the environment's own, or held
+    out.
+    """
     number = config.evaluation.validation
     if not number:
         return train, []

@@ -56,7 +56,9 @@ def check_fork(
 
 
 def num_candidates(config: Config, flow: Workflow) -> int | None:
-    """As the workflow's option `candidates` says; None: it draws some, its source says how many."""
+    """Return the workflow's option `candidates`; None if it draws some, but its source says how
+    many.
+    """
     if not flow.candidates:
         return 1
     option = inspect.signature(flow.play).parameters.get("candidates")
@@ -113,8 +115,8 @@ def _check_data(config: Config, algorithms: dict[str, Algorithm]) -> Problems:
 
 
 def _check_reference(config: Config, policy: str, algorithm: Algorithm, name: str) -> Problems:
-    known = config.policies.get(policy)  # an unknown policy is another check's problem
-    if algorithm.needs_reference and known is not None and known.reference is None:
+    section = config.policies.get(policy)  # an unknown policy is another check's problem
+    if algorithm.needs_reference and section is not None and section.reference is None:
         off = "" if algorithm.keep_together else ", or algorithm.kl=0 to do without"
         yield (
             f"policies.{policy}.reference: {name} compares with a reference and there is none; "
@@ -184,7 +186,7 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems
 
 
 def _loss_of(algorithm: Algorithm) -> tuple[Any, ...]:
-    """What makes two losses the same, beside their settings: the code."""
+    """Return what makes two losses the same, beside their settings: the code."""
     kind = type(algorithm)
     return (kind.loss, kind.objective, kind.more_terms, kind.critic, kind.keep_together)
 
@@ -213,7 +215,7 @@ def _check_candidates(config: Config, flow: Workflow, algorithms: list[Algorithm
 
 
 def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
-    """Where the algorithm chooses or judges what is said, nothing else can."""
+    """Check that nothing else chooses or judges answers where the algorithm does."""
     for agent, algorithm in algorithms.items():
         chooses = type(algorithm).chooser is not Algorithm.chooser
         if not chooses and type(algorithm).judge is Algorithm.judge:

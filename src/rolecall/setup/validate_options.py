@@ -21,7 +21,7 @@ LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
 
 
 def check_config(config: Config) -> Problems:
-    """What can be said without knowing the workflow and the algorithms."""
+    """Check everything that does not depend on the workflow and the algorithms."""
     for name, agent in config.team.items():
         if agent.policy not in config.policies:
             yield (
@@ -100,8 +100,8 @@ def _check_effects(config: Config) -> Problems:
 def _check_rewards(config: Config) -> Problems:
     """One of weight 0 beside others is measured and not paid; alone it leaves nothing to learn."""
     weights = {
-        name: given.weight if isinstance(given, RewardConfig) else given
-        for name, given in config.rewards.items()
+        name: reward.weight if isinstance(reward, RewardConfig) else reward
+        for name, reward in config.rewards.items()
     }
     if weights and not any(weights.values()):
         yield (
@@ -121,8 +121,8 @@ def _check_trackers(config: Config) -> Problems:
 
 def check_coach(config: Config) -> Problems:
     """A coach's options name agents."""
-    given = config.rewards.get("coach")
-    options = given.options if isinstance(given, RewardConfig) else {}
+    reward = config.rewards.get("coach")
+    options = reward.options if isinstance(reward, RewardConfig) else {}
     for key in ("ground_truth_roles", "show_to", "team"):
         for name in options.get(key) or ():
             if name not in config.team:
@@ -131,7 +131,7 @@ def check_coach(config: Config) -> Problems:
 
 
 def _check_opponents(config: Config) -> Problems:
-    """Whether earlier weights can be kept and played as an opponent pool."""
+    """Check that earlier weights can be kept and played as an opponent pool."""
     for name, policy in config.policies.items():
         if policy.opponent_pool is None:
             continue
@@ -198,7 +198,7 @@ def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Pro
     """`by: task` needs tasks that come again, the others something to tell apart."""
     parts = sampler.parts
     if curriculum.by == "task":
-        endless = [name for name, part in parts.items() if len(part) >= ENDLESS]
+        endless = [name for name, tasks in parts.items() if len(tasks) >= ENDLESS]
         if endless:
             yield (
                 "rollout.curriculum.by: train tasks without end"
@@ -206,7 +206,7 @@ def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Pro
                 + " do not come again, so none has a pass rate of its own; use source or family"
             )
     elif curriculum.by == "source":
-        looked = [{task.source for task in part[:LOOKED_AT]} for part in parts.values()]
+        looked = [{task.source for task in tasks[:LOOKED_AT]} for tasks in parts.values()]
         if all(len(sources) < 2 for sources in looked):
             yield (
                 "rollout.curriculum.by: source has no effect: there is one source to sample from; "
@@ -238,9 +238,9 @@ def _check_sampling(config: Config) -> Problems:
 
 def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
     """A problem for each agent that is not there, or that nobody trains."""
-    known = [agent for agent, section in config.team.items() if section.trainable]
+    trained = [agent for agent, section in config.team.items() if section.trainable]
     return [
-        f"{key}: no trained agent {name!r}; write one of: {', '.join(known)}"
+        f"{key}: no trained agent {name!r}; write one of: {', '.join(trained)}"
         for name in agents
-        if name not in known
+        if name not in trained
     ]

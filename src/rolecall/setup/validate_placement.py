@@ -16,9 +16,9 @@ Problems = Iterator[str]
 
 
 def check_placement(config: Config) -> Problems:
-    """What can be said without looking at this machine."""
-    known = config.policies.keys() & {agent.policy for agent in config.team.values()}
-    for name in sorted(known):
+    """Check everything that does not depend on this machine."""
+    policies = config.policies.keys() & {agent.policy for agent in config.team.values()}
+    for name in sorted(policies):
         yield from _check_learner(config, name)
         yield from _check_dtypes(config, name)
         yield from _check_critics(config, name)
@@ -123,7 +123,7 @@ def _check_replicas(config: Config, name: str) -> Problems:
 
 
 def _check_transfer(config: Config, name: str) -> Problems:
-    """Whether a learner's devices can send to engines that are told to receive."""
+    """Check that a learner's devices can send to engines that are told to receive."""
     engine, key = config.engine_of(name), f"{_key(config, name, 'engine')}.transfer"
     if getattr(engine, "transfer", "files") == "files" or name not in config.trained:
         return
@@ -151,13 +151,13 @@ def _check_workers(config: Config, name: str) -> Problems:
 
 
 def _check_pool(config: Config, name: str) -> Problems:
-    """Whether a policy can use the pool that it names."""
+    """Check that a policy can use the pool that it names."""
     policy, key, cluster = config.policies[name], f"policies.{name}", config.cluster
     pools = cluster.pools if isinstance(cluster, RayClusterConfig) else {}
     has_actors = config.is_replicated(name) or (name in config.trained and config.is_ranked(name))
     if policy.pool is not None and policy.pool not in pools:
-        known = f"there are {', '.join(pools)}" if pools else "cluster.pools has none"
-        yield f"{key}.pool: there is no pool {policy.pool!r}; {known}"
+        choices = f"there are {', '.join(pools)}" if pools else "cluster.pools has none"
+        yield f"{key}.pool: there is no pool {policy.pool!r}; {choices}"
     elif not isinstance(cluster, RayClusterConfig) or not has_actors:
         if policy.pool is not None or policy.colocate:
             yield (
@@ -186,7 +186,7 @@ def _check_pools(config: Config) -> Problems:
 
 
 def _check_budgets(config: Config) -> Problems:
-    """What is spent is counted in one process."""
+    """Check that everything with a budget is counted in one process."""
     if not isinstance(config.cluster, RayClusterConfig) or not config.cluster.workers:
         return
     counted = [
@@ -246,6 +246,6 @@ def _named(engine: str) -> str:
 
 
 def _key(config: Config, policy: str, key: str) -> str:
-    """Where a policy's section stands."""
+    """Return the config key of a policy's section."""
     own = getattr(config.policies[policy], key) is not None
     return f"policies.{policy}.{key}" if own else key

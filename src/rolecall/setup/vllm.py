@@ -25,8 +25,8 @@ def vllm_engine(
     threads: int,
     sleeps: bool | None = None,
 ) -> VllmEngine:
-    """Of policies that have one engine; `threads`: on a CPU; `sleeps`: whether it gives its GPUs
-    back during updates, where that is not seen from the config of this process.
+    """Make the vLLM engine of policies that share one; `threads`: on a CPU; `sleeps`: whether it
+    gives its GPUs back during updates, where that is not seen from the config of this process.
 
     Raises ConfigError.
     """

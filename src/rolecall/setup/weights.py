@@ -30,7 +30,9 @@ from rolecall.setup.ranks import Ranks
 
 
 def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
-    """By policy, without those whose engines take text; those of one base are one object."""
+    """Load the tokenizers by policy, without those whose engines take text; those of one base are
+    one object.
+    """
     named = {n: p.base for n, p in config.policies.items() if not config.takes_text(n)}
     read: dict[str, Tokenizer] = {}
     for name, base in sorted(named.items()):
@@ -49,7 +51,7 @@ def in_process(config: Config) -> list[str]:
 
 
 def is_embedded(config: Config, policy: str) -> bool:
-    """Whether its engine samples a model of this process."""
+    """Return whether a policy's engine samples a model of this process."""
     kinds = LocalEngineConfig | OwnEngineConfig
     return isinstance(config.engine_of(policy), kinds) and not config.is_replicated(policy)
 
@@ -150,8 +152,8 @@ def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks:
     )
     own = plan.learners[name]
     if own is not None:
-        made: Learner = own.make(parts)
-        return made
+        trained: Learner = own.make(parts)
+        return trained
     return LocalLearner(**parts.as_arguments())
 
 

@@ -39,8 +39,8 @@ def make_workers(session: RaySession, config: Config, engines: dict[str, Engine]
 async def hosted_context(
     config: Config, shared: list[list[str]], number: int, *, of: int
 ) -> tuple[RolloutContext, list[SharedEngine]]:
-    """What worker `number` of so many plays episodes with, and its engine for each of `shared`:
-    policies that the trainer's actors sample.
+    """Return the context in which worker `number` of so many plays episodes, and its engine for
+    each of `shared`: policies that the trainer's actors sample.
 
     Raises ConfigError where its machine lacks what episodes need.
     """
@@ -48,15 +48,15 @@ async def hosted_context(
     plan = validate(config)
     opened, tokenizers = open_surroundings(plan), load_tokenizers(config)
     engines: dict[str, Engine] = {}
-    asked = [SharedEngine(number) for _ in shared]
-    for names, engine in zip(shared, asked, strict=True):
+    shared_engines = [SharedEngine(number) for _ in shared]
+    for names, engine in zip(shared, shared_engines, strict=True):
         engines |= dict.fromkeys(names, engine)
     for names in sharing(config):
         section = config.engine_of(names[0])
         if isinstance(section, ServedEngineConfig):
-            part = max(1, section.concurrency // of)
-            section = section.model_copy(update={"concurrency": part})
+            concurrency = max(1, section.concurrency // of)
+            section = section.model_copy(update={"concurrency": concurrency})
             engines |= dict.fromkeys(names, served_engine(config, names, section, tokenizers))
     context = make_context(plan, opened, tokenizers, engines, IdleBarrier())
     await check_environment(opened.environment)
-    return context, asked
+    return context, shared_engines
