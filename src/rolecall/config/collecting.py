@@ -12,7 +12,7 @@ from rolecall.core.errors import ConfigError
 
 
 class CollectConfig(Section):
-    """Which turns become rows: of demonstrations, or of preferences."""
+    """Selects the turns that become rows: of demonstrations, or of preferences."""
 
     least: float | None = Field(None, ge=-1e9, le=1e9)
     """Least reward of a turn (its agent's outcome and its own), of pairs that of the better one."""
@@ -50,7 +50,7 @@ class CollectConfig(Section):
 
     @property
     def kind(self) -> str:
-        """What its rows are, as `Algorithm.takes_data` says it."""
+        """The kind of its rows, as `Algorithm.takes_data` names it."""
         return "preferences" if self.pairs else "demonstrations"
 
 
@@ -59,14 +59,14 @@ def collect_config(given: dict[str, Any]) -> CollectConfig:
     try:
         return CollectConfig.model_validate(given)
     except ValidationError as error:
-        found = explain(error, CollectConfig, given)
-        raise ConfigError(*(_as_option(problem) for problem in found.problems)) from error
+        wrong = explain(error, CollectConfig, given)
+        raise ConfigError(*(_as_option(problem) for problem in wrong.problems)) from error
 
 
 def _as_option(problem: str) -> str:
     """`best_of: ...` -> `--best-of: ...`."""
-    key, _, said = problem.partition(": ")
+    key, _, message = problem.partition(": ")
     if not key:
-        return f"--pairs: {said.partition(' (it is ')[0]}"
+        return f"--pairs: {message.partition(' (it is ')[0]}"
     name = "agent" if key == "agents" else key.replace("_", "-")
-    return f"--{name}: {said}"
+    return f"--{name}: {message}"

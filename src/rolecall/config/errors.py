@@ -40,62 +40,62 @@ def explain(
 
     Of the branches of a union that all fail, the first one speaks that a mapping can be of.
     """
-    told: dict[str, str] = {}
+    problems: dict[str, str] = {}
     errors = error.errors()
-    places = [_place(found, given) for found in errors]
-    for found, place in zip(errors, places, strict=True):
-        inside = any(other[: len(place)] == place and other != place for other in places)
-        if inside and isinstance(found["input"], Mapping):
+    places = [_place(item, given) for item in errors]
+    for item, path in zip(errors, places, strict=True):
+        inside = any(other[: len(path)] == path and other != path for other in places)
+        if inside and isinstance(item["input"], Mapping):
             continue  # an entry of this mapping is what is wrong
-        key = ".".join([prefix, *place] if prefix else place)
-        told.setdefault(key, f"{key}: {_said(found, model, place, key)}")
-    return ConfigError(*told.values())
+        key = ".".join([prefix, *path] if prefix else path)
+        problems.setdefault(key, f"{key}: {_said(item, model, path, key)}")
+    return ConfigError(*problems.values())
 
 
 def wrong_entries(error: ValidationError, given: Any) -> Iterator[list[str]]:
-    """Where each wrong entry stands; what is missing has no place."""
-    for found in error.errors():
-        if found["type"] != "missing":
-            yield _place(found, given)
+    """Yield the place of each wrong entry; what is missing has no place."""
+    for item in error.errors():
+        if item["type"] != "missing":
+            yield _place(item, given)
 
 
 def _place(found: ErrorDetails, given: Any) -> list[str]:
     """The path of an entry in what was given, without pydantic's names for branches of unions."""
-    place: list[str] = []
+    path: list[str] = []
     here = given
-    for part in found["loc"]:
+    for key in found["loc"]:
         inside = range(len(here)) if isinstance(here, list) else here
-        if isinstance(here, Mapping | list) and part in inside:
-            here = here[part]  # type: ignore[index]
-            place.append(str(part))
-        elif found["type"] == "missing" and part == found["loc"][-1]:
-            place.append(str(part))
-    return place
+        if isinstance(here, Mapping | list) and key in inside:
+            here = here[key]  # type: ignore[index]
+            path.append(str(key))
+        elif found["type"] == "missing" and key == found["loc"][-1]:
+            path.append(str(key))
+    return path
 
 
 def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: str) -> str:
     if found["type"] == "extra_forbidden":
         if answer := successor(key):
             return answer
-        known = _keys(model, place[:-1])
+        keys = _keys(model, place[:-1])
         if "." in place[-1]:
             return f"a key with dots is for the command line; in a file write {_nested(place[-1])}"
-        if not known and (hint := hint_of(place[-1])):
+        if not keys and (hint := hint_of(place[-1])):
             return f"unknown key; {hint}"
-        if not known:
+        if not keys:
             return f"unknown key; {'.'.join(key.split('.')[:-1])} takes no options, remove it"
-        if place[-1] in known:  # of another branch of the section, which pydantic calls by name
+        if place[-1] in keys:  # of another branch of the section, which pydantic calls by name
             branch, section = found["loc"][-2], ".".join(place[:-1])
             return f"unknown key where {section}.name is {branch}; remove it, or name another"
-        parts = [part for part in known if part != "stages"]  # which have keys of all parts
-        inside = {key: part for part in parts for key in _keys(model, [*place[:-1], part])}
+        parts = [parent for parent in keys if parent != "stages"]  # which have keys of all parts
+        inside = {key: parent for parent in parts for key in _keys(model, [*place[:-1], parent])}
         if place[-1] not in inside and (hint := hint_of(place[-1])):
             return f"unknown key; {hint}"
-        near = difflib.get_close_matches(place[-1], known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(place[-1], keys, n=3, cutoff=0.5)
         if not difflib.get_close_matches(place[-1], near, cutoff=0.8):  # it may be one level deeper
             deeper = difflib.get_close_matches(place[-1], inside, n=1, cutoff=0.8)
             near = [f"{inside[key]}.{key}" for key in deeper] or near
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(keys)}"
         return f"unknown key; {hint}"
     if found["type"] == "missing":
         return "missing"
@@ -125,17 +125,17 @@ def _shape(found: ErrorDetails, model: type[BaseModel], place: list[str]) -> str
 def _nested(key: str) -> str:
     """Return a dotted key as a mapping in YAML: `critics: {agent: ...}`."""
     first, *rest = key.split(".")
-    return f"{first}: {''.join(f'{{{part}: ' for part in rest)}...{'}' * len(rest)}"
+    return f"{first}: {''.join(f'{{{inner}: ' for inner in rest)}...{'}' * len(rest)}"
 
 
 def successor(key: str) -> str:
-    """What to write instead of a key of earlier versions; "" for one that there never was."""
+    """Return the hint that replaces a key of earlier versions; "" for one that there never was."""
     parts = key.split(".")
     for old, new in RENAMED.items():
         pattern = old.split(".")
         if len(pattern) == len(parts) and all(map(fnmatchcase, parts, pattern)):
             pairs = zip(parts, new.split("."), strict=True)
-            now = ".".join(part if wanted == "*" else wanted for part, wanted in pairs)
+            now = ".".join(name if new_name == "*" else new_name for name, new_name in pairs)
             return f"this key is now {now}"
     return ""
 
@@ -148,14 +148,14 @@ def _short(value: object) -> str:
 def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
     """The keys that are known where an unknown one was found."""
     current: list[Any] = [model]  # more than one: branches of a union
-    for part in place:
+    for step in place:
         inside: list[Any] = []
         for one in current:
             if isinstance(one, type) and issubclass(one, BaseModel):
-                found = one.model_fields.get(part)
-                if found is None and part.isdigit():  # an element of a list of these
+                field = one.model_fields.get(step)
+                if field is None and step.isdigit():  # an element of a list of these
                     inside.append(one)
-                inside += _branches(found.annotation) if found else []
+                inside += _branches(field.annotation) if field else []
             elif arguments := get_args(one):  # a mapping of names to models
                 inside += _branches(arguments[-1])
         current = inside

@@ -14,7 +14,9 @@ Samples = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class EvaluationSampling(Section):
-    """What evaluations sample with instead of an agent's own `sampling`; of all agents alike."""
+    """Settings that evaluations sample with instead of an agent's own `sampling`; the same for all
+    agents.
+    """
 
     temperature: float | None = Field(None, ge=0.0, le=100.0)
     """Instead of each agent's own; for 0 write `greedy`."""
@@ -86,9 +88,9 @@ class EvaluationConfig(Section):
 
     @property
     def sources(self) -> list[str]:
-        """Those that `samples` names."""
-        given = [] if isinstance(self.samples, int) else list(self.samples)
-        return [name for name in given if name != DEFAULT]
+        """The sources that `samples` names."""
+        names = [] if isinstance(self.samples, int) else list(self.samples)
+        return [name for name in names if name != DEFAULT]
 
     def k_of(self, samples: int) -> int:
         """k of pass@k, where tasks have so many attempts."""
@@ -102,7 +104,7 @@ class EvaluationConfig(Section):
 
     @property
     def sampled_with(self) -> dict[str, Any]:
-        """What each agent's own sampling is overridden with."""
+        """The settings that override each agent's own sampling."""
         return self.sampling.given | ({"temperature": 0.0} if self.greedy else {})
 
     @property

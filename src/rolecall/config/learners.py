@@ -13,7 +13,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 
 class LocalLearnerConfig(Section):
-    """In this process."""
+    """Trains in this process."""
 
     name: Literal["local"] = "local"
     """In this process."""
@@ -33,7 +33,7 @@ class LocalLearnerConfig(Section):
 
 
 class RankedLearnerConfig(LocalLearnerConfig):
-    """In processes of its own, its ranks: each is a GPU, or a process where there is none."""
+    """Trains in processes of its own, its ranks: each is a GPU, or a process without one."""
 
     ranks: int = Field(2, ge=1, le=4096)
     """Processes that train together."""

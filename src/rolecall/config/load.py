@@ -69,8 +69,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     try:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
-            loaded, given, stage = stages.chosen(loaded, overrides or [])
-        merged = merge(loaded, dotlist(_by_name(loaded, given)))
+            loaded, own_overrides, stage = stages.chosen(loaded, overrides or [])
+        merged = merge(loaded, dotlist(_by_name(loaded, own_overrides)))
         with _located(files, overrides or []):
             if problems := problems_in(merged):
                 raise ConfigError(*problems)
@@ -84,16 +84,16 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise _broken(error, files, overrides or []) from error
     except READING as error:
         raise _unreadable(error, path) from error
-    places = places_of(files, given)
+    places = places_of(files, own_overrides)
     if stage is not None:
         places = places.of_stage(stage)
     try:
         config = Config.model_validate(plain)
     except ValidationError as error:
-        found = explain(error, Config, plain)
+        wrong = explain(error, Config, plain)
         raise UnreadableError(
-            *map(places.located, found.problems),
-            keys=[".".join(place) for place in wrong_entries(error, plain)],
+            *map(places.located, wrong.problems),
+            keys=[".".join(entry) for entry in wrong_entries(error, plain)],
             rest=_without_wrong(error, plain, places),
         ) from error
     config._places = places
@@ -103,7 +103,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
 
 
 def load_stages(path: Path, overrides: list[str] | None = None) -> list[StageConfig]:
-    """What the stages of a file say of themselves; none where it has none. Raises ConfigError."""
+    """Return a file's stages as it declares them; none where it has none. Raises ConfigError."""
     _check_form(overrides or [])
     files: dict[str, Path] = {}
     try:
@@ -148,7 +148,7 @@ def _broken(
 
 
 def _unreadable(error: Exception, path: Path) -> ConfigError:
-    """What to tell of a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     # PyYAML 6.0.4 counts the levels itself; the versions before it run out of Python's stack.
     if isinstance(error, RecursionError) or "maximum nesting depth" in str(error):
         return ConfigError(f"{path} is nested too deeply to be read; write fewer levels")
@@ -167,33 +167,33 @@ def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictCon
     """A file over the one that it extends; notes in `files` all that are read, the first first."""
     name = path.name if path.parent == RECIPES else str(path)
     try:
-        found = OmegaConf.load(path)
+        loaded = OmegaConf.load(path)
     except BROKEN as error:
         raise _broken(error, {name: path}, []) from error
-    if not isinstance(found, DictConfig):
+    if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path} is not a mapping of keys to values; write lines of `key: value`")
-    base = found.pop("extends", None)
+    base = loaded.pop("extends", None)
     if base is None:
         files[name] = path
-        return found
+        return loaded
     beside = path.parent / str(base)
     first = beside if beside.is_file() else find(str(base))
     if depth == MOST_FILES or first == path:
         raise ConfigError(f"extends: {name} extends itself, or {MOST_FILES} files one another")
     below = read_files(first, files, depth=depth + 1)
     files[name] = path
-    return over(below, found)
+    return over(below, loaded)
 
 
 def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config | None:
-    """What the config is without its wrong entries; None where something is missing then."""
+    """Return the config without its wrong entries; None where something is missing then."""
     rest = deepcopy(plain)
-    for place in sorted(wrong_entries(error, plain), reverse=True):
+    for path in sorted(wrong_entries(error, plain), reverse=True):
         here = rest
-        for part in place[:-1]:
-            here = here[int(part)] if isinstance(here, list) else here.get(part, {})
+        for key in path[:-1]:
+            here = here[int(key)] if isinstance(here, list) else here.get(key, {})
         if isinstance(here, dict):
-            here.pop(place[-1], None)
+            here.pop(path[-1], None)
     try:
         config = Config.model_validate(rest)
     except ValidationError:
@@ -236,7 +236,9 @@ def _parts(override: str) -> tuple[str, str, str]:
 
 
 def _names(value: str) -> bool:
-    """Whether an override names another thing: it starts anew, the file's options are not its."""
+    """Return whether an override names another thing, which starts anew without the file's
+    options.
+    """
     return not value.lstrip().startswith("{") or "name:" in value or '"name"' in value
 
 

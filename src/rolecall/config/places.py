@@ -24,7 +24,7 @@ class Places:
     overridden: frozenset[str] = frozenset()
 
     def of_stage(self, number: int) -> Places:
-        """What a stage says stands where the stage says it."""
+        """Return the places of one stage, with a stage's own keys where the stage has them."""
         prefix = f"stages.{number}."
         own = {
             key.removeprefix(prefix): line
@@ -37,8 +37,8 @@ class Places:
 
     def located(self, problem: str) -> str:
         """`learner.dtype: ...` -> `team.yaml:12: learner.dtype: ...`."""
-        found = _KEY.match(problem)
-        key = re.sub(r"\[(\d+)\]", r".\1", found[0]) if found and self.file else ""
+        match = _KEY.match(problem)
+        key = re.sub(r"\[(\d+)\]", r".\1", match[0]) if match and self.file else ""
         while key:
             if key in self.overridden:
                 return f"command line: {problem}"
@@ -56,11 +56,11 @@ def places_of(files: dict[str, Path], overrides: list[str]) -> Places:
     lines: dict[str, str] = {}
     for name, path in files.items():
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        found: dict[str, int] = {}
-        _note(root, "", found)
-        lines |= {key: f"{name}:{line}" for key, line in found.items()}
-    given = (override.partition("=")[0] for override in overrides)
-    keys = [*given, *_inner_keys(OmegaConf.to_container(dotlist(overrides)))]
+        numbers: dict[str, int] = {}
+        _note(root, "", numbers)
+        lines |= {key: f"{name}:{line}" for key, line in numbers.items()}
+    overridden = (override.partition("=")[0] for override in overrides)
+    keys = [*overridden, *_inner_keys(OmegaConf.to_container(dotlist(overrides)))]
     return Places(list(files)[-1], lines, frozenset(keys))
 
 

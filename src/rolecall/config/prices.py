@@ -8,7 +8,7 @@ from rolecall.config.section import Section
 
 
 class PriceConfig(Section):
-    """What a policy's tokens cost, in dollars: evaluations say what each agent cost."""
+    """The price of a policy's tokens, in dollars: evaluations report the cost of each agent."""
 
     prompt: float = Field(0.0, ge=0, le=1e6)
     """Dollars for a million tokens of prompts."""

@@ -42,8 +42,8 @@ def references_in(unresolved: Any, config: Referring) -> References:
     if not texts:
         return {}
     dumped = config.model_dump(mode="json")
-    found = {place: (text, _value_at(dumped, place)) for place, text in texts.items()}
-    return {place: pair for place, pair in found.items() if pair[1] is not _MISSING}
+    values = {path: (text, _value_at(dumped, path)) for path, text in texts.items()}
+    return {path: pair for path, pair in values.items() if pair[1] is not _MISSING}
 
 
 def as_written(config: Referring) -> dict[str, Any]:
@@ -53,24 +53,24 @@ def as_written(config: Referring) -> dict[str, Any]:
     """
     dumped: dict[str, Any] = config.model_dump(mode="json")
     texts = {
-        place: text
-        for place, (text, value) in config._references.items()
-        if _value_at(dumped, place) == value
+        path: text
+        for path, (text, value) in config._references.items()
+        if _value_at(dumped, path) == value
     }
     return {key: _written(value, (key,), texts) for key, value in dumped.items()}
 
 
 def problems_in(merged: Container) -> list[str]:
     """Return a line for each text whose references cannot be resolved, beginning with its key."""
-    found = []
-    for place, _ in _texts(OmegaConf.to_container(merged, resolve=False)):
+    problems = []
+    for path, _ in _texts(OmegaConf.to_container(merged, resolve=False)):
         here: Any = merged
         try:
-            for part in place:
-                here = here[part]
+            for key in path:
+                here = here[key]
         except BROKEN as error:
-            found.append(describe(error, key=".".join(map(str, place))))
-    return found
+            problems.append(describe(error, key=".".join(map(str, path))))
+    return problems
 
 
 def describe(error: OmegaConfBaseException, *, key: str = "") -> str:
@@ -114,9 +114,9 @@ def _texts(tree: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
 
 
 def _value_at(tree: Any, place: Place) -> Any:
-    for part in place:
+    for key in place:
         try:
-            tree = tree[part]
+            tree = tree[key]
         except (KeyError, IndexError, TypeError):
             return _MISSING
     return tree

@@ -129,14 +129,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
 
 def resolve(kind: str, name: str, *, key: str) -> Any:
     """The object behind a name. Raises ConfigError that names the config key."""
-    known = BUILT_IN[kind]
-    if name not in known and ":" not in name:
-        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(known))}")
-    return imported(known.get(name, name), key=key)
+    names = BUILT_IN[kind]
+    if name not in names and ":" not in name:
+        raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(names))}")
+    return imported(names.get(name, name), key=key)
 
 
 def imported(path: str, *, key: str) -> Any:
-    """What stands at an import path. Raises ConfigError that names the config key."""
+    """Import the object at an import path. Raises ConfigError that names the config key."""
     module, colon, attribute = path.rpartition(":")
     if not colon:
         raise ConfigError(f"{key}: {path!r} is no import path such as path/to/file.py:name")
@@ -145,7 +145,7 @@ def imported(path: str, *, key: str) -> Any:
     except (ImportError, OSError, SyntaxError) as error:
         raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
     except Exception as error:  # the file is the user's: whatever it raises is told with its line
-        where = f" ({place})" if (place := place_of(error)) else ""
+        where = f" ({line})" if (line := place_of(error)) else ""
         raise ConfigError(
             f"{key}: {path!r} cannot be imported: {first_line(error)}{where}"
         ) from error

@@ -51,7 +51,7 @@ class Named(Section):
 
 
 class ToolsConfig(Section):
-    """What an agent may call; a list of tools stands for `{use: [...]}`."""
+    """The tools that an agent may call; a list of tools stands for `{use: [...]}`."""
 
     use: list[Named] = Field(min_length=1)
     """Tools by name, each with its options; `world` stands for those that the environment has."""
@@ -183,7 +183,7 @@ class PolicyConfig(Section):
 
 
 class CriticConfig(Section):
-    """What expects rewards."""
+    """A critic, which predicts rewards."""
 
     base: str | None = None
     """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
@@ -210,7 +210,7 @@ class CurriculumConfig(Section):
 
 
 class RolloutConfig(Section):
-    """What a step collects."""
+    """The episodes that a step collects."""
 
     groups: int = Field(32, ge=1, le=1_000_000)
     """Tasks in a step."""
@@ -277,7 +277,7 @@ class TrainerConfig(Section):
 
 
 class MetricsConfig(Section):
-    """What is measured beside what is free."""
+    """Selects what is measured beside what is free."""
 
     grad_norm_every: int | None = Field(None, ge=0, le=1_000_000_000)
     """Steps between exact gradient norms per agent, where agents share a policy; by default 1, and
@@ -285,7 +285,7 @@ class MetricsConfig(Section):
     several have in common in their prompts."""
 
     def grad_norms_in(self, step: int) -> bool:
-        """Whether a step measures them."""
+        """Return whether a step measures them."""
         every = 1 if self.grad_norm_every is None else self.grad_norm_every
         return every > 0 and step % every == 0
 
@@ -370,36 +370,38 @@ class Config(Section):
         return {agent.policy for agent in self.team.values() if agent.trainable}
 
     def engine_of(self, policy: str) -> EngineConfig:
-        """What samples a policy."""
+        """Return the engine section of a policy."""
         return self.policies[policy].engine or self.engine
 
     def learner_of(self, policy: str) -> LearnerConfig:
-        """What trains a policy."""
+        """Return the learner section of a policy."""
         return self.policies[policy].learner or self.learner
 
     def device_of(self, policy: str) -> str:
-        """Where a policy's weights are, as the config says it."""
+        """Return the device of a policy's weights, as the config names it."""
         return self.policies[policy].device or self.learner_of(policy).device
 
     def sampling_dtype(self, policy: str) -> str:
-        """What its engine computes in."""
+        """Return the dtype that a policy's engine computes in."""
         return self.engine_of(policy).dtype or self.learner_of(policy).dtype
 
     def is_ranked(self, policy: str) -> bool:
-        """Whether processes of their own train it."""
+        """Return whether processes of their own train a policy."""
         return isinstance(self.learner_of(policy), RankedLearnerConfig)
 
     def is_rounded(self, policy: str) -> bool:
-        """Whether sampler or learner compute in less than float32."""
+        """Return whether sampler or learner compute in less than float32."""
         return {self.sampling_dtype(policy), self.learner_of(policy).dtype} != {"float32"}
 
     def weights_are_apart(self, policy: str) -> bool:
-        """Whether the engine samples a trained policy with weights that its learner has not."""
+        """Return whether the engine samples a trained policy with weights apart from its
+        learner's.
+        """
         engine = self.engine_of(policy)
         return self.is_ranked(policy) or self.is_replicated(policy) or engine.separate_weights
 
     def is_replicated(self, policy: str) -> bool:
-        """Whether engines in processes of a cluster sample it."""
+        """Return whether engines in processes of a cluster sample a policy."""
         kinds = (LocalEngineConfig, VllmEngineConfig)
         on_ray = isinstance(self.cluster, RayClusterConfig)
         return on_ray and isinstance(self.engine_of(policy), kinds)
@@ -422,7 +424,9 @@ class Config(Section):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every engine says the same for the same seed, whatever it samples beside."""
+        """Return whether every engine gives the same answer for the same seed, whatever else it
+        samples.
+        """
         kinds = (LocalEngineConfig, OwnEngineConfig)
         return all(
             isinstance(self.engine_of(name), kinds) and not self.is_replicated(name)
@@ -430,7 +434,9 @@ class Config(Section):
         )
 
     def takes_text(self, policy: str) -> bool:
-        """Whether its engine is sent messages and says text, so that no turn of it has tokens."""
+        """Return whether an engine takes messages and returns text, so that no turn of it has
+        tokens.
+        """
         engine = self.engine_of(policy)
         if not isinstance(engine, OpenAIEngineConfig):
             return False

@@ -37,23 +37,23 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
         return loaded, overrides, None
     stages, rest = _separated(loaded.pop("stages"), overrides)
     listed = checked([own for own, _ in stages])
-    known = [stage.name for stage in listed]
-    if names and names[-1] not in known:
-        raise ConfigError(f"stage={names[-1]}: no such stage; write one of: {', '.join(known)}")
+    choices = [stage.name for stage in listed]
+    if names and names[-1] not in choices:
+        raise ConfigError(f"stage={names[-1]}: no such stage; write one of: {', '.join(choices)}")
     if not names:
         raise ConfigError(
             "stages: `rolecall train` and `rolecall check` take all stages of a file; for one "
-            f"alone write stage=NAME, with one of: {', '.join(known)}"
+            f"alone write stage=NAME, with one of: {', '.join(choices)}"
         )
-    number = known.index(names[-1])
+    number = choices.index(names[-1])
     stage, differs = listed[number], stages[number][1]
     mine = f"stages.{stage.name}."
     plain = [one for one in rest if not one.startswith("stages.")]
     plain += [one.removeprefix(mine) for one in rest if one.startswith(mine)]
-    found = over(_cleared(loaded, differs), differs)
+    config = over(_cleared(loaded, differs), differs)
     if stage.kind == "train" and stage.source is not None:
-        OmegaConf.update(found, "rollout.data", f"{stage.source}/{DATA}")
-    return found, plain, number
+        OmegaConf.update(config, "rollout.data", f"{stage.source}/{DATA}")
+    return config, plain, number
 
 
 def listed(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
@@ -81,75 +81,77 @@ def checked(given: list[Any]) -> list[StageConfig]:
 
 
 def _wrong(stages: list[StageConfig], number: int) -> list[str]:
-    """What does not fit in a stage, after those before it."""
+    """Return the problems of a stage, after those before it."""
     stage, before = stages[number], stages[:number]
     key = f"stages.{number}"
-    found = []
+    problems = []
     if stage.name in [other.name for other in before]:
-        found.append(f"{key}.name: two stages are called {stage.name!r}; give each its own name")
+        problems.append(f"{key}.name: two stages are called {stage.name!r}; give each its own name")
     if stage.collect is not None and stage.evaluate:
-        found.append(f"{key}.evaluate: it collects already; make two stages of it")
+        problems.append(f"{key}.evaluate: it collects already; make two stages of it")
     if stage.optimizer == "carried" and (
         stage.kind != "train" or all(other.kind != "train" for other in before)
     ):
-        found.append(f"{key}.optimizer: there are no moments to carry; remove it, or write fresh")
+        problems.append(
+            f"{key}.optimizer: there are no moments to carry; remove it, or write fresh"
+        )
     if stage.source is not None:
-        found += _wrong_source(stage, before, f"{key}.from")
-    return found
+        problems += _wrong_source(stage, before, f"{key}.from")
+    return problems
 
 
 def _wrong_source(stage: StageConfig, before: list[StageConfig], key: str) -> list[str]:
     if stage.kind == "evaluate":
         return [f"{key}: an evaluation takes nothing from another stage; remove it"]
-    wanted = {"train": "collect", "collect": "train"}[stage.kind]
-    known = [other.name for other in before if other.kind == wanted]
-    if stage.source in known:
+    kind = {"train": "collect", "collect": "train"}[stage.kind]
+    candidates = [other.name for other in before if other.kind == kind]
+    if stage.source in candidates:
         return []
-    verb = {"collect": "collects", "train": "trains"}[wanted]
-    names = f"; write one of: {', '.join(known)}" if known else ""
+    verb = {"collect": "collects", "train": "trains"}[kind]
+    names = f"; write one of: {', '.join(candidates)}" if candidates else ""
     return [f"{key}: no stage {stage.source!r} before this one {verb}{names}"]
 
 
 def _separated(given: Any, overrides: list[str]) -> tuple[list[tuple[Any, DictConfig]], list[str]]:
-    """What each stage says of itself and what differs in its config; the overrides that are left.
+    """Return each stage's own keys and what differs in its config; and the remaining overrides.
 
     Overrides of a stage's own keys are in the first already.
     """
     plain = OmegaConf.to_container(given, resolve=False) if OmegaConf.is_config(given) else None
     if not isinstance(plain, list):
         raise ConfigError("stages: write a list, of which each stage has a name")
-    found: list[tuple[Any, DictConfig]] = []
+    separated: list[tuple[Any, DictConfig]] = []
     names = [one.get("name") if isinstance(one, dict) else None for one in plain]
     _check_overrides(overrides, names)
-    left = [one for one in overrides if _parts(one)[0] != "stage"]
+    remaining = [one for one in overrides if _parts(one)[0] != "stage"]
     for number, stage in enumerate(plain):
         if not isinstance(stage, dict):
             raise ConfigError(f"stages.{number}: write a mapping with a name and what differs")
         if wrong := [key for key in NOT_OF_ONE if key in stage]:
             raise ConfigError(f"stages.{number}.{wrong[0]}: a stage has no {wrong[0]}; remove it")
-        mine = [one for one in left if one.startswith(_owned(stage.get("name")))]
-        left = [one for one in left if one not in mine]
-        said = [one.removeprefix(f"stages.{stage.get('name')}.") for one in mine]
-        whole = merge(OmegaConf.create(stage), dotlist(said))
+        mine = [one for one in remaining if one.startswith(_owned(stage.get("name")))]
+        remaining = [one for one in remaining if one not in mine]
+        options = [one.removeprefix(f"stages.{stage.get('name')}.") for one in mine]
+        whole = merge(OmegaConf.create(stage), dotlist(options))
         own = {key: whole.pop(key) for key in OWN if key in whole}
         _check_keys(whole, f"stages.{number}")
         own = OmegaConf.to_container(OmegaConf.create(own), resolve=True)  # type: ignore[assignment]
-        found.append((own, whole))
-    return found, left
+        separated.append((own, whole))
+    return separated, remaining
 
 
 def _check_keys(differs: DictConfig, place: str) -> None:
-    known = [*OWN, *(key for key in Config.model_fields if key not in NOT_OF_ONE)]
-    unknown = [key for key in map(str, differs) if key not in known]
+    allowed = [*OWN, *(key for key in Config.model_fields if key not in NOT_OF_ONE)]
+    unknown = [key for key in map(str, differs) if key not in allowed]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.7)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        near = difflib.get_close_matches(unknown[0], allowed, n=3, cutoff=0.7)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(allowed)}"
         hint = hint_of(unknown[0]) or hint
         raise ConfigError(f"{place}.{unknown[0]}: unknown key; {hint}")
 
 
 def _owned(name: Any) -> tuple[str, ...]:
-    """How overrides begin of what a stage says of itself."""
+    """Return the prefixes of overrides of a stage's own keys."""
     return tuple(f"stages.{name}.{key}{end}" for key in OWN for end in ("=", "."))
 
 
@@ -157,8 +159,8 @@ def _check_overrides(overrides: list[str], names: list[Any]) -> None:
     for key in (_parts(override)[0] for override in overrides):
         name = key.split(".")[1] if key.startswith("stages.") else None
         if name is not None and name not in names:
-            known = ", ".join(map(str, names))
-            raise ConfigError(f"{key}: there is no stage {name!r}; write one of: {known}")
+            choices = ", ".join(map(str, names))
+            raise ConfigError(f"{key}: there is no stage {name!r}; write one of: {choices}")
 
 
 def _cleared(loaded: DictConfig, differs: DictConfig) -> DictConfig:

@@ -19,18 +19,18 @@ _PRIMITIVES = tuple(str(Path(asyncio.__file__).parent / name) for name in ("lock
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code stands outside of this package, of Python and of installed packages."""
+    """Return whether code stands outside of this package, of Python and of installed packages."""
     return not code.co_filename.startswith(("<", *_LIBRARIES))
 
 
 def place_of(error: BaseException) -> str:
     """`team.py:12 in debate`: where user code was when the error arose; "" if it was not there."""
-    found, trace = "", error.__traceback__
+    location, trace = "", error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code):
-            found = _at(trace.tb_frame.f_code, trace.tb_lineno)
+            location = _at(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
-    return found
+    return location
 
 
 def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
@@ -53,16 +53,16 @@ def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
 def waits_for_another(task: asyncio.Task[Any]) -> str:
     """The user's line at which a task waits for a lock, an event or a queue; "" if for others."""
     awaited: Any = task.get_coro()
-    place, innermost = "", ""
+    location, innermost = "", ""
     while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:
         frame = awaited.cr_frame
         innermost = frame.f_code.co_filename
         if is_users(frame.f_code):
-            place = _at(frame.f_code, frame.f_lineno)
+            location = _at(frame.f_code, frame.f_lineno)
         elif innermost not in _PRIMITIVES:
-            place = ""
+            location = ""
         awaited = awaited.cr_await
-    return place if innermost in _PRIMITIVES else ""
+    return location if innermost in _PRIMITIVES else ""
 
 
 def defined(call: Callable[..., Any]) -> str:
@@ -77,6 +77,6 @@ def _at(code: CodeType, line: int) -> str:
 
 
 def _shown(file: str) -> str:
-    """As seen from the current folder, where that is shorter."""
+    """Return a path relative to the current folder, where that is shorter."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
