@@ -86,12 +86,12 @@ class Collection:
         with call_tree.entered((), barrier=self.context.barrier):
             while self._todo:
                 task, attempt = self._todo.popleft()
-                found = await self._attempted(task, attempt)
-                for failed in found.failed:
+                played = await self._attempted(task, attempt)
+                for failed in played.failed:
                     self._failed.note(failed)
                     log.warning("failed episode=%s error=%s", failed.id, failed.error)
                     _tell(self.context, failed)
-                self._played[task.id][attempt] = found.episode
+                self._played[task.id][attempt] = played.episode
                 self._progress.done += 1
 
     def _note_end(self, worker: asyncio.Task[None]) -> None:
@@ -108,12 +108,12 @@ class Collection:
                 task, step=self.step, split=self.split, attempt=attempt, manner=context.manner,
                 journal=None if self.journal is None else self.journal.path,
             )  # fmt: skip
-        found = await play_until_done(
+        played = await play_until_done(
             context, task, step=self.step, split=self.split, attempt=attempt
         )
         if self.journal is not None:
-            self.journal.append(found.episode)
-        return found
+            self.journal.append(played.episode)
+        return played
 
     async def ended(self, *, within_s: float | None = None) -> None:
         """Wait until all has been played, or so long. Raises what ends the run."""

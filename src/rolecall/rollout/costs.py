@@ -14,7 +14,7 @@ CALL_S = "call_s/"  # before an agent's name: a metric of an episode, seconds of
 
 @dataclass(slots=True)
 class Taken:
-    """Of one agent's turns with one policy; what `Prices.cost` reads."""
+    """The usage of one agent's turns with one policy; what `Prices.cost` reads."""
 
     turns: int = 0
     prompt_tokens: int = 0  # cached ones included
@@ -55,26 +55,26 @@ class Costs:
         """
         by_agent = {name: self._of(*self.agents[name]) for name in sorted(self.agents)}
         whole: dict[str, Any] = {
-            key: sum(part[key] for part in by_agent.values())
+            key: sum(costs[key] for costs in by_agent.values())
             for key in ("turns", "prompt_tokens", "sampled_tokens")
         }
-        if by_agent and all("usd" in part for part in by_agent.values()):
-            whole["usd"] = sum(part["usd"] for part in by_agent.values())
+        if by_agent and all("usd" in costs for costs in by_agent.values()):
+            whole["usd"] = sum(costs["usd"] for costs in by_agent.values())
         return whole | {"by_agent": by_agent}
 
     def latencies(self) -> dict[str, float]:
         """{"time/latency_s/solver": 1.5}: the mean seconds from a question to its answer."""
         return {
-            f"time/latency_s/{name}": taken.seconds / taken.turns
-            for name, (_, taken) in sorted(self.agents.items())
+            f"time/latency_s/{name}": usage.seconds / usage.turns
+            for name, (_, usage) in sorted(self.agents.items())
         }
 
     def _of(self, policy: str, taken: Taken) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        row: dict[str, Any] = {
             "turns": taken.turns,
             "prompt_tokens": taken.prompt_tokens,
             "sampled_tokens": taken.completion_tokens,
         }
         if policy in self.prices:
-            found["usd"] = self.prices[policy].cost(taken)
-        return found
+            row["usd"] = self.prices[policy].cost(taken)
+        return row

@@ -30,7 +30,7 @@ class PassRates:
         return task.family if self.config.by == "family" else f"{task.family}/{task.source}"
 
     def rate(self, key: str, *, step: int) -> float:
-        """As a draw for `step` knows it."""
+        """Return the pass rate that a draw for `step` may know."""
         return self.known[max(0, step - 1 - self.lag)].get(key, self.config.prior)
 
     def weight(self, key: str, *, step: int) -> float:
@@ -49,9 +49,9 @@ class PassRates:
                 score = min(1.0, max(0.0, episode.headline or 0.0))
                 scores[self.key(episode.task)].append(score)
         rates = dict(self.known[step - 1])
-        for key, found in sorted(scores.items()):
+        for key, values in sorted(scores.items()):
             before = rates.get(key, self.config.prior)
-            rates[key] = before + self.config.newest * (fmean(found) - before)
+            rates[key] = before + self.config.newest * (fmean(values) - before)
         self.known[step] = rates
         self.known = {s: rates for s, rates in self.known.items() if s >= step - self.lag}
 

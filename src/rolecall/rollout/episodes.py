@@ -61,11 +61,11 @@ class Player(Protocol):
         manner: Manner,
         journal: Path | None,
     ) -> Played:
-        """As `play_until_done`; the episode is in a part of the journal when it comes."""
+        """Play like `play_until_done`; the episode is in a part of the journal when it comes."""
         ...
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
-        """As `replay`."""
+        """Replay an episode as the function `replay` does."""
         ...
 
     async def close(self) -> None: ...
@@ -73,7 +73,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How agents speak."""
+    """Holds the way in which agents are sampled."""
 
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
     sampling: Mapping[str, float] = field(default_factory=dict)  # instead of each agent's own
@@ -118,7 +118,7 @@ class RolloutContext:
 
 @dataclass(slots=True)
 class Rollout:
-    """What a step collected."""
+    """The groups that a step collected."""
 
     groups: list[Group]  # in the order of the tasks; within a group by attempt
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
@@ -163,7 +163,7 @@ class Rollout:
 async def play_until_done(
     context: RolloutContext, task: Task, *, step: int | str, split: str, attempt: int
 ) -> Played:
-    """With a new seed where something outside of the code lets the episode down."""
+    """Play an episode, with a new seed where something outside of the code lets it down."""
     failed = []
     for retry in range(context.retries + 1):
         episode = await play(context, task, step=step, split=split, attempt=attempt, retry=retry)
@@ -234,12 +234,16 @@ async def _play(
             cause = first(error)
             if isinstance(cause, RunEndingError):
                 raise cause from error
-            place = place_of(cause)
-            said = str(cause)
-            if isinstance(cause, TimeoutError) and not said:
+            location = place_of(cause)
+            message = str(cause)
+            if isinstance(cause, TimeoutError) and not message:
                 took = time.monotonic() - started
-                said = f"not ended after {took:.3g} s (rollout.timeout_s is {context.timeout_s:g})"
-            episode.error = f"{type(cause).__name__}: {said}" + (f" ({place})" if place else "")
+                message = (
+                    f"not ended after {took:.3g} s (rollout.timeout_s is {context.timeout_s:g})"
+                )
+            episode.error = f"{type(cause).__name__}: {message}" + (
+                f" ({location})" if location else ""
+            )
             episode.metrics["mistake"] = float(isinstance(cause, MISTAKES))
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started
@@ -262,8 +266,8 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
         for owner, score in (await _scores(context, episode, world)).items():
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in context.rewards.items():
-            given = followers.get(name, reward)(episode, world)
-            paid = await awaited(given, what=f"reward {name!r}", call=reward)
+            result = followers.get(name, reward)(episode, world)
+            paid = await awaited(result, what=f"reward {name!r}", call=reward)
             checked = numbers_of(paid, names=context.agents, what=f"reward {name!r}", call=reward)
             for owner, value in checked.items():
                 episode.metrics[f"reward/{name}/{owner}"] = value
@@ -273,24 +277,24 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
 def _followers(
     context: RolloutContext, episode: Episode, world: World, stack: AsyncExitStack
 ) -> dict[str, Follower]:
-    """Those of the rewards that see each action; they end with the episode."""
-    found: dict[str, Follower] = {}
+    """Start the rewards that see each action; they end with the episode."""
+    followers: dict[str, Follower] = {}
     for name, (reward, _) in context.rewards.items():
-        given: object = reward
-        if isinstance(given, Follows):
-            found[name] = given.follow(episode, world)
-    for follower in found.values():
+        candidate: object = reward
+        if isinstance(candidate, Follows):
+            followers[name] = candidate.follow(episode, world)
+    for follower in followers.values():
         stack.callback(follower.close)
-    return found
+    return followers
 
 
 async def _observed(world: World) -> Observation:
-    found = await awaited(world.reset(), what="reset", call=world.reset)
-    return observation_of(found, call=world.reset)
+    observation = await awaited(world.reset(), what="reset", call=world.reset)
+    return observation_of(observation, call=world.reset)
 
 
 async def _answer(context: RolloutContext, episode: Episode, team: Team, world: World) -> Any:
-    """What the workflow returns; None where the talk outgrew a model's context.
+    """Return the workflow's answer; None where the talk outgrew a model's context.
 
     That is the team's own doing, so the episode counts as one that was cut: leaving it out would
     praise a team for every conversation that it does not end.
@@ -309,16 +313,17 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
 
 async def _scores(context: RolloutContext, episode: Episode, world: World) -> dict[str, float]:
     try:
-        found = await awaited(world.score(episode), what="score", call=world.score)
+        scores = await awaited(world.score(episode), what="score", call=world.score)
     except ValueError:
         if "count/context_full" not in episode.metrics:
             raise
-        found = {"team": 0.0}  # a world that cannot score what did not end
-    return numbers_of(found, names=context.agents, what="score", call=world.score)
+        scores = {"team": 0.0}  # a world that cannot score what did not end
+    return numbers_of(scores, names=context.agents, what="score", call=world.score)
 
 
 def _is_from_outside(error: BaseException) -> bool:
-    """Whether the run itself is told to end: by Ctrl-C, or because this very task is cancelled.
+    """Return whether the run itself is told to end: by Ctrl-C, or because this very task is
+    cancelled.
 
     User code may raise CancelledError, SystemExit or GeneratorExit too.
     """
@@ -344,7 +349,9 @@ def staleness_of(turn: Turn, versions: dict[str, int]) -> int:
 
 
 def _order_turns(episode: Episode) -> None:
-    """By path, which no latency can change; `index` counts an agent's earlier played turns."""
+    """Sort the turns by path, which no latency can change; `index` counts an agent's earlier
+    played turns.
+    """
     episode.turns.sort(key=lambda turn: turn.path)
     count: Counter[str] = Counter()
     for number, turn in enumerate(episode.turns):

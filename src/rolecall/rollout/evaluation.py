@@ -27,7 +27,7 @@ TAKE_S = 2.0  # between two looks at what has ended
 
 
 class Journal(collection.Journal, Protocol):
-    """Of one round."""
+    """The journal of one round."""
 
     def stream(self) -> Iterator[Episode]: ...
     def remove(self) -> None: ...
@@ -35,7 +35,7 @@ class Journal(collection.Journal, Protocol):
 
 
 class Journals(Protocol):
-    """What has been played by an earlier process, and will be found by a later one."""
+    """Keeps what was played, so that a later process finds it."""
 
     @property
     def counted(self) -> dict[str, Any]: ...
@@ -44,14 +44,14 @@ class Journals(Protocol):
 
 
 class Sink(Protocol):
-    """Who is given all episodes, those that failed included."""
+    """Receives all episodes, those that failed included."""
 
     def write(self, episodes: list[Episode]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What an evaluation does beside playing; nothing of it is needed."""
+    """Options of an evaluation beside playing; nothing of it is needed."""
 
     prices: Mapping[str, Prices] = field(default_factory=lambda: MappingProxyType({}))
     sink: Sink | None = None
@@ -119,15 +119,15 @@ class _Evaluation:
         """One round, less what its journal has."""
         journals, forget = self.around.journals, self.around.forget
         journal = None if journals is None else journals.round(number)
-        left, finished = tasks, list[Episode]()
+        remaining, finished = tasks, list[Episode]()
         if journal is not None:
             if forget is not None and not self._is_whole(journal, tasks):
                 journal.remove()
-            left, finished = self._taken_over(journal, tasks)
-        if forget is not None and left:
+            remaining, finished = self._taken_over(journal, tasks)
+        if forget is not None and remaining:
             await forget()
         playing = Collection(
-            self.context, left, step="evaluation", split=self.split, group_size=self.size,
+            self.context, remaining, step="evaluation", split=self.split, group_size=self.size,
             journal=journal, finished=finished,
         )  # fmt: skip
         try:
@@ -142,13 +142,13 @@ class _Evaluation:
         self._note()
 
     def found(self, asked: int) -> dict[str, Any]:
-        """What it came to, of so many attempts."""
+        """Return the scores, failures and costs of the evaluation; `asked`: attempts in all."""
         if not self.tally.tasks:
             raise RuntimeError(f"every evaluation episode failed; the first: {self.first_error}")
-        found = self.tally.summary()
+        metrics = self.tally.summary()
         if self.measures is not None:
-            found |= self.measures(self.measured)
-        return found | {
+            metrics |= self.measures(self.measured)
+        return metrics | {
             "coverage": self.tally.num_scored / asked,
             "failures": dict(self.failures),
             "cost": self.costs.summary(),
@@ -157,7 +157,7 @@ class _Evaluation:
         }
 
     def _is_whole(self, journal: Journal, tasks: list[Task]) -> bool:
-        """Whether every attempt of a round has ended well."""
+        """Return whether every attempt of a round has ended well."""
         played = {(e.task.id, e.attempt) for e in journal.stream() if e.error is None}
         return len(played) == sum(map(self.size, tasks))
 
@@ -168,15 +168,17 @@ class _Evaluation:
         parts: dict[str, dict[int, Episode]] = {task.id: {} for task in tasks}
         sizes = {task.id: self.size(task) for task in tasks}
         for episode in journal.stream():
-            part = parts.get(episode.task.id)
-            if part is None or episode.error is not None:
+            by_attempt = parts.get(episode.task.id)
+            if by_attempt is None or episode.error is not None:
                 continue
-            part.setdefault(episode.attempt, episode)
-            if len(part) == sizes[episode.task.id]:
-                self._count([part[attempt] for attempt in sorted(part)])
+            by_attempt.setdefault(episode.attempt, episode)
+            if len(by_attempt) == sizes[episode.task.id]:
+                self._count([by_attempt[attempt] for attempt in sorted(by_attempt)])
                 del parts[episode.task.id]
-        left = [task for task in tasks if task.id in parts]
-        return left, [episode for part in parts.values() for episode in part.values()]
+        remaining = [task for task in tasks if task.id in parts]
+        return remaining, [
+            episode for by_attempt in parts.values() for episode in by_attempt.values()
+        ]
 
     def _take(self, rollout: Rollout) -> None:
         for group in rollout.groups:

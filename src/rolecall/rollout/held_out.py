@@ -17,21 +17,21 @@ def held_out(tasks: Iterable[Task], *, per_source: int, seed: int | None = None)
     """
     if seed is not None:
         return _drawn(list(tasks), per_source=per_source, seed=seed)
-    taken: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     kept = []
     for task in tasks:
         source = (task.family, task.source)
-        if taken[source] < per_source:
-            taken[source] += 1
+        if counts[source] < per_source:
+            counts[source] += 1
             kept.append(task)
     return kept
 
 
 def _drawn(tasks: list[Task], *, per_source: int, seed: int) -> list[Task]:
-    """Those whose hashes are lowest."""
+    """Return the tasks whose hashes are lowest."""
     lots: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for place, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         lot = seed_of("subset", seed, task.family, task.source, task.id)
-        lots[task.family, task.source].append((lot, place))
-    kept = sorted(place for of in lots.values() for _, place in sorted(of)[:per_source])
-    return [tasks[place] for place in kept]
+        lots[task.family, task.source].append((lot, index))
+    kept = sorted(index for of in lots.values() for _, index in sorted(of)[:per_source])
+    return [tasks[index] for index in kept]

@@ -45,7 +45,7 @@ class OpponentPool:
         return self.pool[0][0]
 
     def weights_after(self, step: int) -> dict[str, Tensor]:
-        """Those that were kept after a step."""
+        """Return the weights that were kept after a step."""
         return dict(self.pool)[step]
 
     def save(self, folder: Path) -> None:

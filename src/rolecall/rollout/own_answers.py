@@ -46,7 +46,9 @@ async def _attempt(context: RolloutContext, shown: Episode, step: int) -> Episod
 
 
 async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
-    """What the policy says to the prompt of a turn. Its temperature is that of the loss, 1."""
+    """Sample the policy's own answer to the prompt of a turn. Its temperature is that of the loss,
+    1.
+    """
     agent = context.agents[shown.agent]
     tokenizer, prompt = agent.policy.tokenizer, shown.ids[0]
     assert tokenizer is not None, "rows are of agents whose policies are trained"
@@ -60,7 +62,7 @@ async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
         order=(own.id, own.attempt, shown.path),
         episode=own.id,
     )
-    [said] = await agent.policy.engine.generate(request)
+    [completion] = await agent.policy.engine.generate(request)
     return Turn(
         id=name,
         task=own.task.id,
@@ -71,8 +73,8 @@ async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
         index=shown.index,
         messages=shown.messages,
         prompt=prompt,
-        tokens=said.tokens,
-        versions=said.versions,
-        text=spoken_text(tokenizer, prompt, said.tokens),
-        finish=said.finish,
+        tokens=completion.tokens,
+        versions=completion.versions,
+        text=spoken_text(tokenizer, prompt, completion.tokens),
+        finish=completion.finish,
     )

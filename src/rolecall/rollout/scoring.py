@@ -24,7 +24,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """What all attempts at one task came to."""
+    """The score of all attempts at one task."""
 
     source: str
     family: str
@@ -58,7 +58,7 @@ def over_sources(scores: list[Score]) -> Score:
 
 
 def summarise(groups: Iterable[Group], options: EvaluationConfig) -> dict[str, Any]:
-    """As `Tally.summary`, of groups that are all there."""
+    """Summarise groups that are all there, as `Tally.summary` does."""
     tally = Tally(options)
     for group in groups:
         tally.add(group)
@@ -97,28 +97,28 @@ class Tally:
             sources[task.source].append(task)
             if task.family:
                 families[task.family].append(task)
-        found = self._scores(self.tasks, self.options.headline)
+        scores = self._scores(self.tasks, self.options.headline)
         if len(sources) > 1:
-            found["over_sources"] = self._over_sources(list(sources.values()))
+            scores["over_sources"] = self._over_sources(list(sources.values()))
         for kind, parts in (("by_source", sources), ("by_family", families)):
             if parts or kind == "by_source":
-                found[kind] = {name: self._scores(parts[name]) for name in sorted(parts)}
-        return found
+                scores[kind] = {name: self._scores(parts[name]) for name in sorted(parts)}
+        return scores
 
     def _scores(self, tasks: list[TaskScore], headline: str = "") -> dict[str, Any]:
-        found = _named(headline or _average(tasks), over_tasks([task.mean for task in tasks]))
+        scores = _named(headline or _average(tasks), over_tasks([task.mean for task in tasks]))
         passed = [task.passed for task in tasks if task.passed is not None]
         if passed and (name := self._pass(tasks)):
-            found |= _named(name, over_tasks(passed))
-        return found | {"num_tasks": len(tasks)}
+            scores |= _named(name, over_tasks(passed))
+        return scores | {"num_tasks": len(tasks)}
 
     def _over_sources(self, parts: list[list[TaskScore]]) -> dict[str, Any]:
-        means = [over_tasks([task.mean for task in part]) for part in parts]
-        found = _named(self.options.headline, over_sources(means))
-        passed = [[task.passed for task in part if task.passed is not None] for part in parts]
+        means = [over_tasks([task.mean for task in group]) for group in parts]
+        scores = _named(self.options.headline, over_sources(means))
+        passed = [[task.passed for task in group if task.passed is not None] for group in parts]
         if all(passed) and (name := self._pass(self.tasks)):
-            found |= _named(name, over_sources([over_tasks(part) for part in passed]))
-        return found | {"num_sources": len(parts), "num_tasks": len(self.tasks)}
+            scores |= _named(name, over_sources([over_tasks(group) for group in passed]))
+        return scores | {"num_sources": len(parts), "num_tasks": len(self.tasks)}
 
     def _pass(self, tasks: list[TaskScore]) -> str:
         """The name of pass@k; "" where k differs, or is more than some tasks' attempts."""

@@ -24,7 +24,7 @@ WINDOW = 4  # tasks of an endless part that a curriculum looks at, for each that
 
 
 class Shares:
-    """How many of each step's tasks a part gets: exact shares, whose rests later steps make up.
+    """Divides each step's tasks among parts in exact shares, whose rests later steps make up.
 
     In a step, each task goes to the part that is furthest behind its share, so that no part is
     ever ahead by a whole task. Weights 2 and 1, steps of 4: (3, 1), (2, 2), (3, 1), (3, 1), ...
@@ -46,14 +46,14 @@ class Shares:
         return self.given[step - 1]
 
     def _next(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, gain in self.gains.items():
             self.due[name] += gain
         for _ in range(self.number):
             furthest = max(self.due, key=self.due.__getitem__)  # of equal ones the first
             self.due[furthest] -= self.unit
-            found[furthest] += 1
-        return found
+            counts[furthest] += 1
+        return counts
 
 
 class TaskSampler:
@@ -89,7 +89,7 @@ class TaskSampler:
         ]
 
     def counts(self, step: int) -> Counter[str]:
-        """How many tasks of each part a step takes."""
+        """Return how many tasks of each part a step takes."""
         if self.rates is None or self.rates.config.by != "family":
             return self.shares.of(step)
         weights = {n: w * self.rates.weight(n, step=step) for n, w in self.weights.items()}
@@ -97,12 +97,12 @@ class TaskSampler:
 
     def most(self, steps: int) -> Counter[str]:
         """Most tasks of each part that one of these steps may take."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         if self.rates is not None and self.rates.config.by == "family":
             return Counter(dict.fromkeys(self.parts, self.groups))
         for step in range(1, steps + 1):
-            found |= self.shares.of(step)
-        return found
+            counts |= self.shares.of(step)
+        return counts
 
     def part_of(self, task: Task) -> str:
         return self.train.part_of(task) if isinstance(self.train, Mixture) else ""
@@ -110,18 +110,20 @@ class TaskSampler:
     def _of_part(
         self, name: str, missing: int, *, step: int, number: int, seen: Collection[str]
     ) -> list[Task]:
-        part, seed = self.parts[name], seed_of(self.seed, name) if name else self.seed
+        tasks, seed = self.parts[name], seed_of(self.seed, name) if name else self.seed
         if self.rates is not None:
             order = seed_of(seed, "curriculum", step, number)
-            offered = window(part, WINDOW * missing, seed=order) if len(part) >= ENDLESS else part
-            left = [task for task in offered if task.id not in seen]
-            weights = [self.rates.weight(self.rates.key(task), step=step) for task in left]
-            return weighted(left, weights, number=missing, seed=order)
+            offered = (
+                window(tasks, WINDOW * missing, seed=order) if len(tasks) >= ENDLESS else tasks
+            )
+            remaining = [task for task in offered if task.id not in seen]
+            weights = [self.rates.weight(self.rates.key(task), step=step) for task in remaining]
+            return weighted(remaining, weights, number=missing, seed=order)
         if number == 0:
-            taken = [given[name] for given in self.shares.given[: step - 1]]
-            return drawn(part, missing, seed=seed, taken=taken)
+            counts = [step_counts[name] for step_counts in self.shares.given[: step - 1]]
+            return drawn(tasks, missing, seed=seed, taken=counts)
         offered = drawn(
-            part, min(len(part), missing + len(seen)), seed=seed_of(seed, "more", step, number)
+            tasks, min(len(tasks), missing + len(seen)), seed=seed_of(seed, "more", step, number)
         )
         return [task for task in offered if task.id not in seen][:missing]
 

@@ -22,14 +22,14 @@ MADE = 100  # the same of a split without end, whose tasks are made for that
 
 
 async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:
-    """What an async function of the user's comes to. Raises TypeError where it is none."""
+    """Await the result of a user's async function. Raises TypeError where it is none."""
     if not inspect.isawaitable(given):
         raise TypeError(f"{what} ({defined(call)}) is not an async function: write `async def`")
     return await given
 
 
 def text_of(answer: object, *, workflow: Callable[..., Any]) -> str:
-    """What a workflow returned, as text; "" for None. Raises TypeError for a missing `await`."""
+    """Return a workflow's answer as text; "" for None. Raises TypeError for a missing `await`."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -76,19 +76,19 @@ def check_tasks(tasks: object, *, split: str) -> None:
     seen: set[str] = set()
     first = tasks[:LOOKED_AT] if len(tasks) < ENDLESS else list(islice(tasks, MADE))
     for number, task in enumerate(first):
-        place = f"tasks({split!r})[{number}]"
+        where = f"tasks({split!r})[{number}]"
         if not isinstance(task, Task):
-            raise ValueError(f"{place} is {_short(task)}; it must be a Task")
+            raise ValueError(f"{where} is {_short(task)}; it must be a Task")
         for field in ("id", "prompt"):
             if not isinstance(value := getattr(task, field), str):
-                raise ValueError(f"{place}.{field} is {_short(value)}; it must be a text")
+                raise ValueError(f"{where}.{field} is {_short(value)}; it must be a text")
         if task.id in seen:
-            raise ValueError(f"{place} has the id {task.id!r}, which an earlier task has")
+            raise ValueError(f"{where} has the id {task.id!r}, which an earlier task has")
         seen.add(task.id)
 
 
 def observation_of(found: object, *, call: Callable[..., Any]) -> Observation:
-    """What `reset` returned. Raises TypeError for what it must not return."""
+    """Return the observation of `reset`. Raises TypeError for what it must not return."""
     if not isinstance(found, Observation):
         raise TypeError(f"{defined(call)} returned {_short(found)}; it must return an Observation")
     return found
