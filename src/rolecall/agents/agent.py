@@ -42,7 +42,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class CrossPolicy:
-    """Who samples some of an agent's turns: earlier weights of its policy."""
+    """Holds the earlier weights of an agent's policy that sample some of its turns."""
 
     policy: Policy
     share: float  # of its turns
@@ -77,18 +77,18 @@ class Agent:
         messages = self.instructed(tools or [])
         if self.memory and earlier:
             messages = [*earlier[-1].messages, spoken(earlier[-1])]
-        for part in said:
-            if not isinstance(part, Said):
+        for entry in said:
+            if not isinstance(entry, Said):
                 raise TypeError(
-                    f"agent {self.name!r} was told {part!r}, a {type(part).__name__}; tell it "
+                    f"agent {self.name!r} was told {entry!r}, a {type(entry).__name__}; tell it "
                     "texts, turns or observations"
-                    + (" (an await is missing)" if inspect.isawaitable(part) else "")
+                    + (" (an await is missing)" if inspect.isawaitable(entry) else "")
                 )
-            if isinstance(part, Turn) and part.agent == self.name:
-                messages.append(spoken(part))
+            if isinstance(entry, Turn) and entry.agent == self.name:
+                messages.append(spoken(entry))
                 continue
             # What a server or a program said may be no text.
-            text = encodable(part if isinstance(part, str) else _shown(part))
+            text = encodable(entry if isinstance(entry, str) else _shown(entry))
             if messages and messages[-1].role == "user":
                 messages[-1] = Message("user", f"{messages[-1].content}\n\n{text}")
             else:
@@ -103,10 +103,10 @@ class Agent:
     def instructed(self, tools: list[Tool]) -> list[Message]:
         """The system prompt, whose tags are ours, and what it says about tools, whose are not."""
         own = tuple(TAG.findall(self.system))
-        known = "" if self.tools is None else described(tools, self.tools.format, without=own)
-        if known:
+        tools_text = "" if self.tools is None else described(tools, self.tools.format, without=own)
+        if tools_text:
             own = (*own, OPEN, CLOSE)
-        system = "\n\n".join(part for part in (self.system, known) if part)
+        system = "\n\n".join(text for text in (self.system, tools_text) if text)
         return [Message("system", system, own=own)] if system else []
 
 

@@ -29,7 +29,7 @@ class Answering:
     tries_out: bool  # False: no other policy speaks for the agent's own (`cross_policy`)
 
     async def say(self, agent: Agent, turns: list[Turn], path: tuple[int, ...]) -> Answers:
-        """What the turns of one call say: sampled, or as a replay has it."""
+        """Return the answers of one call's turns: sampled, or as a replay has them."""
         swap = self.swap
         swapped = swap is not None and swap.path == path
         if swap is not None and swapped and swap.text is not None:
@@ -42,11 +42,11 @@ class Answering:
         if swap is not None and swapped:
             seed = seed_of(seed, "swap", swap.draw)
         started = time.monotonic()
-        said = await self._sampled(agent, turns, path, seed)
+        answers = await self._sampled(agent, turns, path, seed)
         took = f"call_s/{agent.name}"
         metrics = self.episode.metrics
         metrics[took] = metrics.get(took, 0.0) + time.monotonic() - started
-        return said
+        return answers
 
     async def _sampled(
         self, agent: Agent, turns: list[Turn], path: tuple[int, ...], seed: int
@@ -97,7 +97,7 @@ def _given(agent: Agent, text: str, number: int) -> Answers:
 
 
 def _repeats(old: Turn | None, turn: Turn) -> bool:
-    """Whether the agent is shown what it was shown in the turn before."""
+    """Return whether the agent is shown what it was shown in the old turn."""
     if old is None or old.agent != turn.agent:
         return False
     if turn.prompt is None or old.prompt is None:
@@ -107,12 +107,12 @@ def _repeats(old: Turn | None, turn: Turn) -> bool:
 
 
 def _again(turns: list[Turn]) -> Answers:
-    """What the turns said, without what it cost then."""
+    """Return the answers of recorded turns, without what they cost then."""
     if turns[0].prompt is None:
         return [Answer(turn.text, turn.finish) for turn in turns]
-    found = []
+    answers = []
     for turn in turns:
         assert turn.logprobs is not None
         assert turn.versions is not None
-        found.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
-    return found
+        answers.append(Completion(turn.ids[1], turn.logprobs, turn.versions, turn.finish))
+    return answers

@@ -47,8 +47,8 @@ def prompt_ids(
     holds more control tokens than it has without its texts.
     """
     messages = fold_system(tokenizer, messages)
-    said = [(m.role, m.content, m.name, m.own, m.called, _listed(m.tokens)) for m in messages]
-    return _prompt_ids(tokenizer, _asked(tokenizer, said, messages, options, tools or [])).copy()
+    fields = [(m.role, m.content, m.name, m.own, m.called, _listed(m.tokens)) for m in messages]
+    return _prompt_ids(tokenizer, _asked(tokenizer, fields, messages, options, tools or [])).copy()
 
 
 def fold_system(tokenizer: Tokenizer, messages: list[Message]) -> list[Message]:
@@ -62,13 +62,13 @@ def fold_system(tokenizer: Tokenizer, messages: list[Message]) -> list[Message]:
         return messages
     if not rest or rest[0].role != "user":
         return [Message("user", first.content, own=first.own), *rest]
-    asked = controls(tokenizer).broken(rest[0].content, own=rest[0].own)  # its tags are not ours
-    return [Message("user", f"{first.content}\n\n{asked}", own=first.own), *rest[1:]]
+    question = controls(tokenizer).broken(rest[0].content, own=rest[0].own)  # its tags are not ours
+    return [Message("user", f"{first.content}\n\n{question}", own=first.own), *rest[1:]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a prompt is made of; the same if its key is."""
+    """The inputs of a prompt, which is the same if its key is."""
 
     key: tuple[object, ...]
     messages: list[Message] = field(compare=False)
@@ -112,20 +112,20 @@ def _pieces(
     tools: list[dict[str, Any]],
 ) -> list[Ids]:
     """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
-    places = [place for place, message in enumerate(messages) if message.tokens is not None]
+    places = [index for index, message in enumerate(messages) if message.tokens is not None]
     marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
     marked: list[dict[str, Any]] = list(shown)
-    for place, mark in zip(places, marks, strict=True):
-        marked[place] = _marked(tokenizer, shown[place], messages[place], mark)
+    for index, mark in zip(places, marks, strict=True):
+        marked[index] = _marked(tokenizer, shown[index], messages[index], mark)
     pieces: list[Ids] = []
     # Each text is cut from the prompt that its turn answered, so that this prompt begins with that
     # one and what was sampled, however the template writes earlier turns.
     ends = [*places, len(messages)]
-    for number, place in enumerate(ends):
+    for number, index in enumerate(ends):
         # A turn without anything before it answered no prompt of this conversation.
-        until = place or ends[1]
+        until = index or ends[1]
         text = render(tokenizer, marked[:until], asks=True, options=options, tools=tools)
-        if place == 0 and places:
+        if index == 0 and places:
             pieces.append(encode(tokenizer, text.partition(marks[0])[0]))
         elif number == 0:
             pieces.append(encode(tokenizer, text))
@@ -134,8 +134,8 @@ def _pieces(
             spoken = messages[places[number - 1]]
             text = _text_after(tokenizer, text, marks[number - 1], spoken)
             pieces.append(_encode_after(tokenizer, text, tokens))
-        if place < len(messages):
-            sampled = messages[place].tokens
+        if index < len(messages):
+            sampled = messages[index].tokens
             assert sampled is not None, "places are those of sampled turns"
             pieces.append(sampled)
     return pieces
@@ -147,9 +147,11 @@ def _marked(
     """Return a sampled turn for the template with a mark as its words, or in its first call."""
     if not message.called or not tool_form(tokenizer).names_calls:
         return entry | {"content": mark}
-    known = controls(tokenizer)
+    forbidden = controls(tokenizer)
     calls = [
-        call_of(known.broken(name, framed=True), arguments={SOUGHT: "" if n else mark}, number=n)
+        call_of(
+            forbidden.broken(name, framed=True), arguments={SOUGHT: "" if n else mark}, number=n
+        )
         for n, name in enumerate(message.called)
     ]
     return entry | {"content": "", "tool_calls": calls}
@@ -162,10 +164,10 @@ def _text_after(tokenizer: Tokenizer, text: str, mark: str, message: Message) ->
             "the chat template writes an earlier assistant message twice; use a base whose "
             "template writes each message once"
         )
-    _, found, after = text.partition(mark)
+    _, separator, after = text.partition(mark)
     if message.called and tool_form(tokenizer).names_calls:
         after = turn_form(tokenizer).skip_to_control(after)  # the rest of the call is in the turn
-    if not found:
+    if not separator:
         raise ValueError(
             "the chat template leaves out an earlier assistant message; use a base whose "
             "template writes each message once"
@@ -203,8 +205,8 @@ def _marks(number: int, *, absent_from: str) -> list[str]:
 
 def show(tokenizer: Tokenizer, messages: list[Message]) -> list[dict[str, str]]:
     """Return messages for the template, in which foreign text forges nothing."""
-    known = controls(tokenizer)
-    return [_shown(message, known) for message in messages]
+    forbidden = controls(tokenizer)
+    return [_shown(message, forbidden) for message in messages]
 
 
 def _shown(message: Message, known: Controls) -> dict[str, str]:
@@ -230,18 +232,18 @@ def _check(
     Tokenizers that change a text before they look for tokens in it could make one of a text that
     holds none, so this is counted in tokens and not in texts.
     """
-    known = controls(tokenizer)
-    said = [
+    forbidden = controls(tokenizer)
+    fields = [
         (m.role, *own_tags(m), bool(m.name), None if m.tokens is None else _listed(m.tokens[-1:]))
         for m in messages
     ]
-    asked = _asked(tokenizer, said, messages, options, tools)
-    if _number(pieces, known.ids) <= _written(tokenizer, asked):
+    prompt = _asked(tokenizer, fields, messages, options, tools)
+    if _number(pieces, forbidden.ids) <= _written(tokenizer, prompt):
         return
     texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
     for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
-        shown = known.broken(text, framed=True)
-        if _number([encode(tokenizer, shown)], known.ids):
+        shown = forbidden.broken(text, framed=True)
+        if _number([encode(tokenizer, shown)], forbidden.ids):
             raise ValueError(f"a prompt would hold a forged control token, from {text[:200]!r}")
     raise ValueError(
         f"a prompt would hold a forged control token, from one of {[t[:200] for t in texts]}"
@@ -250,7 +252,7 @@ def _check(
 
 @lru_cache(maxsize=KEPT)
 def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
-    """How many control tokens the template itself writes around what was said."""
+    """Return how many control tokens the template itself writes around what was said."""
     bare = [
         {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
         | ({"name": SOUGHT} if entry.name else {})
@@ -263,7 +265,7 @@ def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
 
 
 def own_tags(message: Message) -> list[str]:
-    """Those of the content that we wrote, in their order."""
+    """Return the tags of the content that we wrote, in their order."""
     if not message.own:
         return []
     longest = sorted(message.own, key=len, reverse=True)
@@ -271,7 +273,7 @@ def own_tags(message: Message) -> list[str]:
 
 
 def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
-    """How many of `ids` there are between sampled turns, which stand at the odd places."""
+    """Return how many of `ids` there are between sampled turns, which stand at the odd places."""
     return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces[::2])
 
 

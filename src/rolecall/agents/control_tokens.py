@@ -45,7 +45,7 @@ MOST_ROUNDS = 8  # of breaking up: one is enough unless tokens hold spaces
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What no foreign text may hold."""
+    """The texts and tokens that no foreign text may hold."""
 
     special: frozenset[str]  # added tokens that the tokenizer calls special
     tokens: frozenset[str]  # these, and all that the layout is made of; broken up everywhere
@@ -79,7 +79,7 @@ class Controls:
 
 
 def controls(tokenizer: Tokenizer) -> Controls:
-    """Of a tokenizer and the template that it has now."""
+    """Return the controls of a tokenizer and the template that it has now."""
     return _controls(tokenizer, str(tokenizer.chat_template))
 
 
@@ -89,8 +89,8 @@ def emptied_schema(value: Any) -> Any:
         return value if WORD.fullmatch(value) else SOUGHT
     if isinstance(value, dict):
         return {
-            key if WORD.fullmatch(str(key)) else f"{SOUGHT}{place}": emptied_schema(inner)
-            for place, (key, inner) in enumerate(value.items())
+            key if WORD.fullmatch(str(key)) else f"{SOUGHT}{index}": emptied_schema(inner)
+            for index, (key, inner) in enumerate(value.items())
         }
     if isinstance(value, list | tuple):
         return [emptied_schema(inner) for inner in value]
@@ -123,7 +123,7 @@ def _added(tokenizer: Tokenizer) -> dict[int, Any]:
 
 
 def _conversations() -> Iterator[list[dict[str, Any]]]:
-    """What teams say without tools."""
+    """Yield the forms of conversations that teams have without tools."""
     system = {"role": "system", "content": SOUGHT}
     user = {"role": "user", "content": SOUGHT}
     assistant = {"role": "assistant", "content": SOUGHT}
@@ -147,7 +147,9 @@ def _tool_conversations() -> Iterator[list[dict[str, Any]]]:
 def _rendered(
     tokenizer: Tokenizer, said: Iterable[list[dict[str, Any]]], *, tools: list[list[Any] | None]
 ) -> Iterator[str]:
-    """What the template writes of each conversation that it takes, with each choice of tools."""
+    """Yield what the template writes of each conversation that it takes, with each choice of
+    tools.
+    """
     for messages, shown, thinks in product(said, tools, ({}, {"enable_thinking": False})):
         try:
             text = tokenizer.apply_chat_template(

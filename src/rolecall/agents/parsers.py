@@ -20,11 +20,11 @@ def one_of(tag: str, *values: str) -> Parser:
     """
 
     def parse(turn: Turn) -> str | None:
-        found = turn.tag(tag)
-        if found not in values:
+        value = turn.tag(tag)
+        if value not in values:
             return None
-        turn.verdict = found
-        return found
+        turn.verdict = value
+        return value
 
     return parse
 

@@ -31,10 +31,10 @@ def plain_frame(tokenizer: Tokenizer) -> str | None:
         )
     except Exception:  # the boundary to templates: it refuses this order
         return None
-    known = controls(tokenizer).tokens
+    tokens = controls(tokenizer).tokens
     for before, after in pairwise(SAID):
         frame = text.partition(before)[2].partition(after)[0]
-        if text.count(before) == 1 and not any(token in frame for token in known):
+        if text.count(before) == 1 and not any(token in frame for token in tokens):
             return frame
     return None
 

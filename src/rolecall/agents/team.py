@@ -28,7 +28,7 @@ from rolecall.tools.use import OpenTools, ToolUse, use_tools
 
 
 class Team:
-    """What a workflow sees: agents by name or role, bound to one episode."""
+    """The agents that a workflow sees, by name or role, bound to one episode."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Team:
 
     @property
     def step(self) -> int | None:
-        """Of the training; None in an evaluation."""
+        """The step of the training; None in an evaluation."""
         return self._episode.step
 
     @property
@@ -82,7 +82,9 @@ class Team:
         self._tools = tools
 
     def followed(self, followers: list[Follower]) -> None:
-        """By those who see each action from here on, and may have words on it for others."""
+        """Set the followers that see each action from here on, and may have words on it for
+        others.
+        """
         self._followers = followers
 
     async def acted(self, turns: Sequence[Turn]) -> None:
@@ -92,15 +94,15 @@ class Team:
                 await follower.acted(turn, self._answering.recorded.get(turn.path))
 
     async def with_words(self, agent: str, said: tuple[Said, ...]) -> tuple[Said, ...]:
-        """What an agent is told, and behind each turn what those who follow have to say of it."""
-        found: list[Said] = []
-        for part in said:
-            found.append(part)
-            if isinstance(part, Turn | Quote):
-                turn = part.turn if isinstance(part, Quote) else part
+        """Return the messages for an agent, with the followers' words behind each turn."""
+        messages: list[Said] = []
+        for entry in said:
+            messages.append(entry)
+            if isinstance(entry, Turn | Quote):
+                turn = entry.turn if isinstance(entry, Quote) else entry
                 words = [await follower.words_for(agent, turn) for follower in self._followers]
-                found += [text for text in words if text]
-        return tuple(found)
+                messages += [text for text in words if text]
+        return tuple(messages)
 
     def saw(self, observation: Observation) -> None:
         """The world is in this state now; turns from here on carry it."""
@@ -184,7 +186,9 @@ class Member:
         return self.team.choose(await chooser(turns, explores=explores, random=random))
 
     async def _refine(self, said: tuple[Said, ...], judge: Judge) -> Turn:
-        """What is refused stays as data, and nobody else is told of it."""
+        """Ask again while the judge refuses; refused turns stay as data, and nobody else is told
+        of them.
+        """
         [turn] = await self._ask(said, None)
         for _ in range(judge.max_refine):
             words = await judge(turn, self.team._episode)
@@ -224,9 +228,9 @@ class Member:
         return turns
 
     async def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
-        for part in said:
-            if isinstance(part, Observation):
-                self.team.saw(part)
+        for entry in said:
+            if isinstance(entry, Observation):
+                self.team.saw(entry)
         said = await self.team.with_words(self.agent.name, said)
         mine = [t for t in self.team._episode.turns if t.agent == self.agent.name and t.chosen]
         return self.agent.messages(said, earlier=mine, tools=tools)
@@ -242,7 +246,7 @@ class Member:
         """Sample and record what the agent answers to `messages`, which `said` led to."""
         here = call_tree.current()
         path, agent, episode = here.next_path(), self.agent, self.team._episode
-        seen = [part for part in said if isinstance(part, Observation)]
+        seen = [entry for entry in said if isinstance(entry, Observation)]
         state = self.team.state_for(agent.name)
         tools_here = self.team._tools
         # A coach judges an action by what there was when it was taken, not by the end.
@@ -251,33 +255,33 @@ class Member:
             prompt = self._prompt(messages, tools or [])
             turns = [
                 Turn(
-                    id=f"{episode.id}/{'.'.join(map(str, place))}",
+                    id=f"{episode.id}/{'.'.join(map(str, call_path))}",
                     index=self._index(path),
                     task=episode.task.id,
                     episode=episode.id,
                     agent=agent.name,
                     policy=agent.policy.name,
-                    path=place,
+                    path=call_path,
                     group="" if episode.step is None else str(episode.step),
                     parents=tuple(
-                        (part.turn if isinstance(part, Quote) else part).id
-                        for part in said
-                        if isinstance(part, Turn | Quote)
+                        (entry.turn if isinstance(entry, Quote) else entry).id
+                        for entry in said
+                        if isinstance(entry, Turn | Quote)
                     ),
                     messages=messages,
                     prompt=prompt,
                     state=state,
-                    candidate=None if number is None else place[-1],
+                    candidate=None if number is None else call_path[-1],
                     chosen=number is None,
                     temperature=agent.sampling.temperature,
                     trained=agent.trainable,
                     observation=seen[-1].text if seen else None,
                     files=files,
                 )
-                for place in ([path] if number is None else [(*path, k) for k in range(number)])
+                for call_path in ([path] if number is None else [(*path, k) for k in range(number)])
             ]
-            found = await self.team._answering.say(agent, turns, path)
-            for turn, one in zip(turns, found, strict=True):
+            answers = await self.team._answering.say(agent, turns, path)
+            for turn, one in zip(turns, answers, strict=True):
                 self._record(turn, one)
             episode.turns += turns
         return turns

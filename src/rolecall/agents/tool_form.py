@@ -36,7 +36,7 @@ CALL_ID = "call00000"  # Mistral's templates take nine letters and digits
 
 @dataclass(frozen=True, slots=True)
 class ToolForm:
-    """How a template writes the calls of tools and their results."""
+    """The form in which a template writes the calls of tools and their results."""
 
     problem: str  # why `tools.format: native` cannot be used, or ""
     names_calls: bool = False  # whether results follow a message that names its calls
@@ -82,11 +82,11 @@ def _written_call(tokenizer: Tokenizer, prompt: str) -> str:
             text = render(tokenizer, messages, asks=False, tools=[TOOL])
         except Exception:  # DeepSeek's takes no mapping, gpt-oss's no missing content
             continue
-        said = text.removeprefix(prompt) if text.startswith(prompt) else _behind_user(text)
-        ids = np.array(tokenizer(said, add_special_tokens=False)["input_ids"], dtype=np.int32)
+        written = text.removeprefix(prompt) if text.startswith(prompt) else _behind_user(text)
+        ids = np.array(tokenizer(written, add_special_tokens=False)["input_ids"], dtype=np.int32)
         calls = calls_in(visible(spoken_text(tokenizer, ids[:0], ids)), "native")
         if [(one.name, one.arguments, one.problem) for one in calls] == [(NAME, {KEY: VALUE}, "")]:
-            return said
+            return written
     return ""
 
 
@@ -95,14 +95,14 @@ def _behind_user(text: str) -> str:
 
 
 def _takes_results(tokenizer: Tokenizer, *, names_calls: bool) -> bool:
-    """Whether results of two turns in a row stand in the next prompt, behind those turns."""
-    said: dict[str, Any] = {"role": "assistant", "content": MARK}
+    """Return whether results of two turns in a row stand in the next prompt, behind those turns."""
+    turn: dict[str, Any] = {"role": "assistant", "content": MARK}
     if names_calls:
         calls = [call_of(NAME, arguments={KEY: MARK})]
-        said = {"role": "assistant", "content": "", "tool_calls": calls}
+        turn = {"role": "assistant", "content": "", "tool_calls": calls}
     result = {"role": "tool", "content": RESULT, "name": NAME, "tool_call_id": CALL_ID}
     try:
-        text = render(tokenizer, [USER, said, result, said, result], asks=True, tools=[TOOL])
+        text = render(tokenizer, [USER, turn, result, turn, result], asks=True, tools=[TOOL])
     except Exception:  # many templates want another order, or other keys
         return False
     return text.count(MARK) == text.count(RESULT) == 2

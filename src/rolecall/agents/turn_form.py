@@ -25,7 +25,7 @@ SAID: dict[str, Any] = {"role": "assistant", "content": MARK}
 
 @dataclass(frozen=True, slots=True)
 class TurnForm:
-    """How a template writes the turns of an assistant."""
+    """The form in which a template writes the turns of an assistant."""
 
     end: str  # the control token that ends a turn, or "" where the tokenizer has none
     writes_end: bool  # whether the template writes an end behind the last turn of a conversation
@@ -63,8 +63,8 @@ def stop_ids(tokenizer: Tokenizer, ends: int | Sequence[int]) -> list[int]:
     """
     own = [ends] if isinstance(ends, int) else list(ends)
     of_template = tokenizer.convert_tokens_to_ids(turn_form(tokenizer).end)
-    known = {*own, tokenizer.eos_token_id, of_template}
-    return sorted(one for one in known if isinstance(one, int))
+    ids = {*own, tokenizer.eos_token_id, of_template}
+    return sorted(one for one in ids if isinstance(one, int))
 
 
 def render(
@@ -106,8 +106,8 @@ def _after_mark(tokenizer: Tokenizer, messages: list[dict[str, str]], *, asks: b
 
 
 def _find_control(text: str, tokens: frozenset[str]) -> str:
-    found = _leading_control(text, tokens)
-    return "" if found is None else found[1]
+    match = _leading_control(text, tokens)
+    return "" if match is None else match[1]
 
 
 def _leading_control(text: str, tokens: frozenset[str]) -> re.Match[str] | None:

@@ -49,8 +49,8 @@ def write_turn(
     for answer in _forms(text):
         written = _behind(tokenizer, prompt, [*shown, answer], options=options)
         whole = _up_to(written, end)
-        said = [part for part in (thinking(text), visible(text)) if part]
-        if whole is None or not all(part in whole for part in said):
+        pieces = [piece for piece in (thinking(text), visible(text)) if piece]
+        if whole is None or not all(piece in whole for piece in pieces):
             continue
         words = next((form for form in (text, text.strip()) if form and form in whole), "")
         if not words:  # the thought and the words stand apart
