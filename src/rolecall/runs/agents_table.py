@@ -53,7 +53,7 @@ def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
 def _agent(plan: Plan, name: str) -> dict[str, Any]:
     agent = plan.config.team[name]
     sampling = agent.sampling
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "role": agent.role or name,
         "policy": agent.policy,
         "temperature": sampling.temperature,
@@ -63,7 +63,7 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         "tools": [named.name for named in agent.tools.use] if agent.tools else [],
     }
     if name not in plan.algorithms:
-        return found | {"trained": "no"}
+        return row | {"trained": "no"}
     algorithm, policy = plan.algorithms[name], plan.config.policies[agent.policy]
     assert policy.optimizer is not None, "the config fills it in"
     named = agent.algorithm or plan.config.algorithm
@@ -72,7 +72,7 @@ def _agent(plan: Plan, name: str) -> dict[str, Any]:
         for key in SETTINGS
         if hasattr(algorithm, key) and key not in algorithm.without_effect
     }
-    return found | {
+    return row | {
         "trained": _what_is_trained(policy.adapter),
         "algorithm": _called(named, algorithm),
         **settings,
@@ -95,7 +95,7 @@ def _what_is_trained(adapter: Adapter | None) -> str:
 def _defaults(plan: Plan, name: str) -> dict[str, Any]:
     """Return what the rows of an agent are where nobody says otherwise."""
     sampling, optimizer = Sampling(), Optimizer()
-    found: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "role": name,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -110,12 +110,12 @@ def _defaults(plan: Plan, name: str) -> dict[str, Any]:
     }
     if name in plan.algorithms:
         fields = type(plan.algorithms[name]).model_fields
-        found |= {
+        defaults |= {
             key: field.get_default(call_default_factory=True, validated_data={})
             for key in SETTINGS
             if (field := fields.get(key)) is not None
         }
-    return found
+    return defaults
 
 
 def _called(named: Named, algorithm: Algorithm) -> str:

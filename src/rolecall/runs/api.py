@@ -126,7 +126,7 @@ async def evaluate_async(
 
 
 def load_run(path: str | Path) -> LoadedRun:
-    """What a run folder holds: `.config`, `.summary`, `.metrics()`, `.episodes()`.
+    """Load a run folder: `.config`, `.summary`, `.metrics()`, `.episodes()`.
 
     The last two give tables: `load_run("runs/math").episodes(split="test", frame="pandas")`; frames
     are arrow, pandas and polars. Raises ConfigError where there is no run.
@@ -138,13 +138,13 @@ def load_run(path: str | Path) -> LoadedRun:
 
 def _dotted(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"trainer": {"steps": 5}, "output": "x"} -> {"trainer.steps": 5, "output": "x"}."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in sections.items():
         if isinstance(value, Mapping) and value:
-            found |= _dotted(value, f"{prefix}{name}.")
+            flat |= _dotted(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def _listed(overrides: Overrides) -> list[str]:

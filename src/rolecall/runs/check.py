@@ -43,9 +43,9 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
         show(described(plan, None))
         raise
     absent = _check_models(plan)
-    found = described(plan, opened) | {"not_on_this_machine": absent}
-    show(found)
-    return found
+    summary = described(plan, opened) | {"not_on_this_machine": absent}
+    show(summary)
+    return summary
 
 
 def _check_models(plan: Plan) -> list[str]:
@@ -71,20 +71,20 @@ def _check_models(plan: Plan) -> list[str]:
 
 def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
     """Each stage with what its own config would do."""
-    found = {}
-    for part in read(file, overrides):
-        PlainConsole().print(f"Stage {part.name}: {part.stage.kind}", highlight=False)
-        if part.stage.source is not None:
-            part.config.rollout.data = None  # its file is not there yet
-        opened = open_parts(part.plan)
-        absent = _check_models(part.plan)
-        found[part.name] = described(part.plan, opened) | {"not_on_this_machine": absent}
-        show(found[part.name])
-    return found
+    summaries = {}
+    for planned in read(file, overrides):
+        PlainConsole().print(f"Stage {planned.name}: {planned.stage.kind}", highlight=False)
+        if planned.stage.source is not None:
+            planned.config.rollout.data = None  # its file is not there yet
+        opened = open_parts(planned.plan)
+        absent = _check_models(planned.plan)
+        summaries[planned.name] = described(planned.plan, opened) | {"not_on_this_machine": absent}
+        show(summaries[planned.name])
+    return summaries
 
 
 def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
-    """What the plan comes to, with effective values."""
+    """Return a description of the plan, with effective values."""
     from rolecall.memory.estimate import (
         memory_of,  # with transformers: what is wrong is told before
     )
@@ -161,6 +161,8 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
 def _attempts(step: dict[str, Any]) -> str:
     """`8 attempts at each`, `aime 16, default 1 attempts at each with temperature 0.6`."""
     number, other = step["evaluation_attempts"], step["evaluation_sampling"]
-    told = ", ".join(f"{k} {n}" for k, n in number.items()) if isinstance(number, dict) else number
+    counts = (
+        ", ".join(f"{k} {n}" for k, n in number.items()) if isinstance(number, dict) else number
+    )
     ways = ", ".join(f"{name} {value:g}" for name, value in other.items())
-    return f"{told} attempts at each" + (f" with {ways}" if ways else "")
+    return f"{counts} attempts at each" + (f" with {ways}" if ways else "")

@@ -83,8 +83,8 @@ def collect(
             try:
                 rollout = asyncio.run(played_now(run, place, weights=weights))
             except KeyboardInterrupt:
-                told = "Stopped. The same command goes on with what has been played"
-                console.print(told, soft_wrap=True, highlight=False)
+                message = "Stopped. The same command goes on with what has been played"
+                console.print(message, soft_wrap=True, highlight=False)
                 raise
         return write(plan.config, [*rollout.episodes, *rollout.unused], options, output)
 
@@ -95,20 +95,20 @@ def _writing(output: Path) -> Iterator[Path]:
 
     Raises ConfigError where another process writes the file.
     """
-    place = output.with_name(f".{output.name}.unfinished")
+    folder = output.with_name(f".{output.name}.unfinished")
     while True:
-        place.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         try:
-            with locked_file(place / ".lock", wait_s=0.0):
-                yield place
-                shutil.rmtree(place, ignore_errors=True)
+            with locked_file(folder / ".lock", wait_s=0.0):
+                yield folder
+                shutil.rmtree(folder, ignore_errors=True)
                 return
         except LockHeldError as error:
             raise ConfigError(
                 f"--output: another process writes {output}; wait for it, or name another file"
             ) from error
         except FileNotFoundError:  # the other one has just ended
-            if place.exists():
+            if folder.exists():
                 raise
 
 
@@ -144,8 +144,8 @@ async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
 
 def stored(folder: RunFolder, split: str) -> list[Episode]:
     """The episodes of a split that a run has played. Raises ConfigError where there are none."""
-    place, kind = FILES[split]
-    files = list(numbered(folder.path / place, "parquet", kind=kind))
+    subfolder, kind = FILES[split]
+    files = list(numbered(folder.path / subfolder, "parquet", kind=kind))
     if not files:
         raise ConfigError(f"{folder.path} holds no episodes of the {split} split")
     if kind == "step":
@@ -179,7 +179,7 @@ def write(
     rows = rows_of(episodes, options, tokenizers=prints)
     write_rows(output, rows, columns=COLUMNS[options.kind])
     failed = sum(episode.error is not None for episode in episodes)
-    found = {
+    summary = {
         "file": str(output),
         "data": options.kind,
         "rows": len(rows),
@@ -188,8 +188,8 @@ def write(
         "episodes": len(episodes),
         "failed_episodes": failed,
     }
-    console.print(_told(found), soft_wrap=True, highlight=False)
-    return found
+    console.print(_told(summary), soft_wrap=True, highlight=False)
+    return summary
 
 
 def _told(found: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ def crossplay(
             runs[name].restore(saved[name])
         until_read.close()
         agents = list(runs["A"].context.agents)
-        found = asyncio.run(_played(runs, agents))
+        results = asyncio.run(_played(runs, agents))
     record = {
         "runs": {
             n: {"path": str(f.path), "step": checkpoint.step_of(saved[n])}
@@ -72,8 +72,8 @@ def crossplay(
         "overrides": overrides,
         "num_tasks": len(runs["A"].test),
         "samples": runs["A"].config.evaluation.samples,
-        "teams": plain(agents, found),
-        "matrices": matrices(agents, list(runs), found),
+        "teams": plain(agents, results),
+        "matrices": matrices(agents, list(runs), results),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     run_folder.write_aside(file, json.dumps(record, indent=2) + "\n")
@@ -115,8 +115,8 @@ async def _played(runs: dict[str, Run], agents: list[str]) -> Any:
 def show(record: dict[str, Any], *, console: Console = console) -> None:
     """A table for each matrix."""
     for name, run in record["runs"].items():
-        told = f"{name}: {visible(run['path'])}, step {run['step']}"
-        console.print(Text(told), soft_wrap=True)
+        line = f"{name}: {visible(run['path'])}, step {run['step']}"
+        console.print(Text(line), soft_wrap=True)
     for matrix in record["matrices"]:
         whose = "the team's score" if matrix["of"] == "team" else f"{matrix['of']}'s own score"
         others = ", ".join(matrix["others"])

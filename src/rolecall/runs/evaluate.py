@@ -65,14 +65,14 @@ def evaluate(
             if saved:
                 run.restore(saved)
                 stack.close()
-            found = _evaluated(run, kept)
-    found = {"split": TEST, **found}
+            result = _evaluated(run, kept)
+    result = {"split": TEST, **result}
     if kept is not None:
         of = {"step": kept.step} if folder else {"source": source}
-        _keep(kept, {**of, "overrides": overrides, **found})
+        _keep(kept, {**of, "overrides": overrides, **result})
     name = _told_as(checkpoint_name, folder) if folder else source if recipe else "untrained"
-    terminal.show_evaluation({"when": name, **found})
-    return found
+    terminal.show_evaluation({"when": name, **result})
+    return result
 
 
 def _run_of(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:
@@ -92,7 +92,7 @@ def _run_of(source: str, recipe: str | None, models: list[str]) -> RunFolder | N
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where what an evaluation says and comes to is written."""
+    """The files that an evaluation writes."""
 
     step: int
     episodes: Path
@@ -119,8 +119,8 @@ def _evaluated(run: Run, kept: Kept | None) -> dict[str, Any]:
         return asyncio.run(_evaluate(run, kept))
     except KeyboardInterrupt:
         if kept is not None:
-            told = "Stopped. The same command goes on with what has been played"
-            console.print(told, soft_wrap=True, highlight=False)
+            message = "Stopped. The same command goes on with what has been played"
+            console.print(message, soft_wrap=True, highlight=False)
         raise
 
 

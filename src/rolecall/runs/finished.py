@@ -14,7 +14,7 @@ from rolecall.storage.run_folder import RunFolder
 
 
 def is_finished(folder: RunFolder, config: Config) -> bool:
-    """Whether all steps are done, the last one's team is tested, and there is a summary.
+    """Return whether all steps are done, the last one's team is tested, and there is a summary.
 
     A run that was extended, and killed in its last evaluation, has the records of all its steps.
     """
@@ -58,7 +58,7 @@ def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
 
     records = folder.read_metrics()
     trainable = [name for name, agent in config.team.items() if agent.trainable]
-    found = summary.summarise(records, seed=config.trainer.seed, trainable=trainable)
+    result = summary.summarise(records, seed=config.trainer.seed, trainable=trainable)
     report.write(folder)
-    run_folder.write_aside(folder.summary, json.dumps(found, indent=2) + "\n")
-    return found
+    run_folder.write_aside(folder.summary, json.dumps(result, indent=2) + "\n")
+    return result

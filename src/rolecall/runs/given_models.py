@@ -29,10 +29,10 @@ def with_models(
 
 
 def _with_bases(config: Config) -> list[str]:
-    found = [name for name in config.policies if not config.takes_text(name)]
-    if not found:
+    names = [name for name in config.policies if not config.takes_text(name)]
+    if not names:
         raise ConfigError("--recipe: servers sample all policies of this team; it takes no model")
-    return found
+    return names
 
 
 def _pair(config: Config, given: str) -> tuple[str, str]:

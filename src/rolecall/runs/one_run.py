@@ -60,12 +60,12 @@ def to_the_end(
                     begin(run)
                 with logged(folder.log):
                     _train(plan, run, folder, stop=stop, again=again or folder.path)
-                found = summarised(folder, config)
-                if not found["updates"]:
+                result = summarised(folder, config)
+                if not result["updates"]:
                     show_shares(folder.read_metrics())
                 else:
-                    show_untrained(found)
-                return found
+                    show_untrained(result)
+                return result
         except (NothingTrainsError, DivergedError):
             keep_what_there_is(folder, config)
             raise
@@ -118,11 +118,11 @@ async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
     """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    told = False
+    stopped = False
 
     def end() -> None:
-        nonlocal told
-        told = True
+        nonlocal stopped
+        stopped = True
         task.cancel()
 
     signals = threading.current_thread() is threading.main_thread()
@@ -132,7 +132,7 @@ async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
     try:
         await trainer.train()
     except asyncio.CancelledError:
-        if told:
+        if stopped:
             raise StoppedError(signal.SIGTERM) from None
         raise
     finally:

@@ -61,22 +61,22 @@ class OneStage:
         self.folder = RunFolder(top / part.name)
 
     def done(self) -> Found:
-        """What it came to, in this process or in an earlier one."""
+        """Return the result of the stage, from this process or an earlier one."""
         changes = self.folder.check(self.config, allow_changes=self.allow_changes)
         kind = self.stage.kind
         if self._was_done(changes):
             console.print(f"{self.folder.path} is finished", soft_wrap=True)
-            found: Found = json.loads(self.folder.summary.read_text())
+            result: Found = json.loads(self.folder.summary.read_text())
         else:
             self._refuse_if_later_ones_began()
-            found = {"train": self._trained, "collect": self._collected}.get(
+            result = {"train": self._trained, "collect": self._collected}.get(
                 kind, self._evaluated
             )()
         if kind == "train":
-            summary.check_trained(found, self.folder.read_metrics())
+            summary.check_trained(result, self.folder.read_metrics())
             with checkpoint.held(self.folder, checkpoint.LATEST) as latest:
                 self.carried.add(self.declared, self.stage.name, latest)
-        return found
+        return result
 
     def _was_done(self, changes: Collection[str]) -> bool:
         if self.stage.kind == "train":
@@ -121,9 +121,9 @@ class OneStage:
                     rollout = asyncio.run(played_now(run, self.folder.journal))
                 episodes = [*rollout.episodes, *rollout.unused]
                 write_parquet(self.folder.episode_file(0), episodes, step=0)
-            found = write_rows(self.config, episodes, options, self.folder.path / DATA)
-            run_folder.write_aside(self.folder.summary, json.dumps(found, indent=2) + "\n")
-        return found
+            result = write_rows(self.config, episodes, options, self.folder.path / DATA)
+            run_folder.write_aside(self.folder.summary, json.dumps(result, indent=2) + "\n")
+        return result
 
     def _evaluated(self) -> Found:
         with self.folder.started(self.config, allow_changes=self.allow_changes):
@@ -138,11 +138,11 @@ class OneStage:
         await train_step.publish(run, list(run.learners))
         name = "evaluation-000000"
         journal = evaluation_journal(self.folder.journal, self.config, run.test, of=name)
-        found = await evaluate_run(
+        scores = await evaluate_run(
             run, run.test, file=self.folder.path / f"{name}.parquet", journal=journal
         )
         self.folder.forget_after(-1)  # of an evaluation that was stopped here
-        record = {"kind": "evaluation", "step": 0, "when": "after", "split": TEST, **found}
+        record = {"kind": "evaluation", "step": 0, "when": "after", "split": TEST, **scores}
         self.folder.append_metrics(record)
         journal.remove()
         terminal.show_evaluation(record)

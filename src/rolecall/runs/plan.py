@@ -43,7 +43,7 @@ def plan(
     auto = next(iter(machine))
     with activity("measuring what batches keep for their backward pass"):
         needs = memory_of(config, auto=auto)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "devices": dict(machine),
         "parts": [asdict(need) for need in needs],
         "peaks": [
@@ -53,15 +53,15 @@ def plan(
         "served_at": served_at(config),
         "unknown": sorted({n.owner for n in needs if n.num_bytes is None}),
     }
-    if not fits(found):
+    if not fits(result):
         room = min(has - reserved_on(device) for device, has in machine.items())
         number = len([name for name in machine if name != "cpu"])
         with activity("measuring what would make it fit"):
-            found["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
+            result["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
             together = enough(config, auto=auto, gpus=number, room=room)
-        found["together"] = [asdict(one) for one in together]
-    show(found)
-    return found
+        result["together"] = [asdict(one) for one in together]
+    show(result)
+    return result
 
 
 def fits(found: dict[str, Any]) -> bool:
@@ -106,8 +106,8 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     for device, need in _alike(found["parts"]):
         size = need["num_bytes"]
         when = need["phase"] + (f", else in {need['asleep']}" if need["asleep"] else "")
-        told = "unknown" if size is None else f"{size / GB:,.3f}"
-        parts.add_row(need["owner"], need["part"], device, when, told)
+        amount = "unknown" if size is None else f"{size / GB:,.3f}"
+        parts.add_row(need["owner"], need["part"], device, when, amount)
     console.print(parts)
     for device, peak in _alike(found["peaks"]):
         # Nothing computes where a device only keeps what rests.
@@ -118,8 +118,8 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         has = f" of {room / GB:,.1f} GB" if room else ""
         verdict = {True: ": fits", False: ": does not fit", None: ""}[peak["fits"]]
         console.print(most + has + verdict, highlight=False)
-    for name, place in found["served_at"].items():
-        console.print(f"policy {name}: its weights are {place}", highlight=False, soft_wrap=True)
+    for name, location in found["served_at"].items():
+        console.print(f"policy {name}: its weights are {location}", highlight=False, soft_wrap=True)
     for name in found["unknown"]:
         console.print(
             f"{name}: what is unknown is not counted; its base is not on this machine, or its "
@@ -131,12 +131,12 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
 
 def _alike(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """Rows that differ in their device alone are one: cuda:main/0-7. Several on one device stay."""
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     seen: Counter[str] = Counter()
     for row in rows:
-        found.setdefault((repr(row | {"device": ""}), seen[repr(row)]), []).append(row)
+        groups.setdefault((repr(row | {"device": ""}), seen[repr(row)]), []).append(row)
         seen[repr(row)] += 1
-    return [(_span([row["device"] for row in same]), same[0]) for same in found.values()]
+    return [(_span([row["device"] for row in same]), same[0]) for same in groups.values()]
 
 
 def _span(devices: list[str]) -> str:

@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[Path], list[Task]]] = {
 
 @dataclass(slots=True)
 class Prepared:
-    """What lies in the folder."""
+    """The contents of the folder."""
 
     name: str
     kind: str
@@ -45,23 +45,23 @@ class Prepared:
     as_text: dict[str, list[str]] = field(default_factory=dict)  # split -> references, if any
 
     def lines(self) -> list[str]:
-        """For people: what there is, and how a config names it."""
-        said = [f"{self.folder}/{split}.jsonl: {rows} rows" for split, rows in self.rows.items()]
+        """Return lines for people: what there is, and how a config names it."""
+        lines = [f"{self.folder}/{split}.jsonl: {rows} rows" for split, rows in self.rows.items()]
         if self.repeated:
             first = " = ".join(self.first_repeated)
-            said.append(f"{self.repeated} test questions also occur in train, first: {first}")
+            lines.append(f"{self.repeated} test questions also occur in train, first: {first}")
         for split, references in self.as_text.items():
             shown = ", ".join(references[:MOST_TOLD])
             more = f" and {len(references) - MOST_TOLD} more" if len(references) > MOST_TOLD else ""
-            said.append(
+            lines.append(
                 f"{len(references)} references of {split} are compared as text, because no parser "
                 f"reads them: {shown}{more}"
             )
         if self.kind == "corpus":
             corpus = f"{self.folder}/{CORPUS}.jsonl"
-            return [*said, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
+            return [*lines, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
         splits = " ".join(f"environment.{split}={self.folder}" for split in self.rows)
-        return [*said, f"Use it: environment={self.kind} {splits}"]
+        return [*lines, f"Use it: environment={self.kind} {splits}"]
 
 
 def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
@@ -69,42 +69,42 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
 
     Raises ValueError that names file and row of the bad ones.
     """
-    found = Prepared(data_set.name, data_set.kind, str(folder))
+    prepared = Prepared(data_set.name, data_set.kind, str(folder))
     tasks: dict[str, Sequence[Task]] = {}
     with beside(folder) as aside:
         for split, sources in files.items():
             target = aside / f"{split}.jsonl"
-            found.rows[split] = _write(data_set, sources, target)
+            prepared.rows[split] = _write(data_set, sources, target)
             for companion in {p for s in sources for p in s.parent.glob(COMPANION)}:
                 if data_set.kind == "data_science":
                     shutil.copy(companion, aside)
             if split != CORPUS:
-                with activity(f"checking {found.rows[split]} rows of {split}"):
+                with activity(f"checking {prepared.rows[split]} rows of {split}"):
                     tasks[split] = _read(data_set, target, sources)
         put(aside, folder)
     if data_set.kind == "math":
-        number = sum(len(part) for part in tasks.values())
+        number = sum(len(rows) for rows in tasks.values())
         with activity(f"reading {number} references as values"):
-            found.as_text = _compared_as_text(tasks)
+            prepared.as_text = _compared_as_text(tasks)
     if {"train", "test"} <= tasks.keys():
         with activity("comparing the questions of train and test"):
             pairs = duplicate_questions(tasks["train"], tasks["test"])
-        found.repeated = len(pairs)
-        found.first_repeated = list(pairs[0]) if pairs else []
-    return found
+        prepared.repeated = len(pairs)
+        prepared.first_repeated = list(pairs[0]) if pairs else []
+    return prepared
 
 
 def _compared_as_text(tasks: dict[str, Sequence[Task]]) -> dict[str, list[str]]:
-    """By split, the references that no parser reads; splits without any are left out."""
+    """Return the references that no parser reads, by split; splits without any are left out."""
     judge = MathJudge()
     try:
-        found = {
-            split: judge.unreadable([task.answer for task in part], limit_s=LOOKING_S)
-            for split, part in tasks.items()
+        by_split = {
+            split: judge.unreadable([task.answer for task in rows], limit_s=LOOKING_S)
+            for split, rows in tasks.items()
         }
     finally:
         asyncio.run(judge.close())
-    return {split: references for split, references in found.items() if references}
+    return {split: references for split, references in by_split.items() if references}
 
 
 def _write(data_set: DataSet, sources: list[Path], target: Path) -> int:
@@ -129,7 +129,7 @@ def _rows(data_set: DataSet, sources: list[Path]) -> Iterator[Row]:
 
 
 def _read(data_set: DataSet, target: Path, sources: list[Path]) -> list[Task]:
-    """What the environment will make of the file; all bad rows are told, by their source."""
+    """Read the file's tasks as the environment will; all bad rows are reported, by their source."""
     try:
         return READERS[data_set.kind](target)
     except ValueError as error:

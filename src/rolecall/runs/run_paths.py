@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def is_run(path: Path) -> bool:
-    """Whether an argument means a run folder, there or not, and not a recipe or a config."""
+    """Return whether an argument means a run folder, there or not, and not a recipe or a config."""
     return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix == "")

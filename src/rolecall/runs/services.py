@@ -28,7 +28,7 @@ def running(run: Run) -> Iterator[None]:
 
 async def _check(run: Run) -> None:
     uses = {name: agent.tools for name, agent in run.context.agents.items() if agent.tools}
-    environment, part = run.context.environment, next(iter(run.sampler.parts.values()))
+    environment, tasks = run.context.environment, next(iter(run.sampler.parts.values()))
     try:
         await run.engine.check()
     except (InfrastructureError, ValueError) as error:
@@ -36,4 +36,4 @@ async def _check(run: Run) -> None:
     await check_environment(environment)
     if run.context.player is not None:
         await run.context.player.start()
-    await check_kits(uses, world=lambda: environment.open(part[0], seed=0))
+    await check_kits(uses, world=lambda: environment.open(tasks[0], seed=0))

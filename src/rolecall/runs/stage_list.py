@@ -35,7 +35,8 @@ class Part:
 
 
 def is_staged(path: Path, overrides: list[str]) -> bool:
-    """Whether it is the folder of a run with stages, or a file with stages of which none is chosen.
+    """Return whether a path is a run folder with stages, or a file with stages of which none is
+    chosen.
 
     Raises ConfigError for the folder of one stage, which goes on with the others only.
     """
@@ -76,9 +77,9 @@ def read(file: Path, overrides: list[str]) -> list[Part]:
 
 
 def _check(parts: list[Part], carried: Carried) -> None:
-    """Whether the last of some stages fits those before it."""
-    *before, part = parts
-    config, stage = part.config, part.stage
+    """Check that the last of some stages fits those before it."""
+    *before, last = parts
+    config, stage = last.config, last.stage
     problems = list(carried.problems(config, stage))
     if stage.collect is not None:
         problems += unknown_agents(config, stage.collect.agents, key="collect.agents")
@@ -87,7 +88,7 @@ def _check(parts: list[Part], carried: Carried) -> None:
     if stage.kind == "train":
         carried.add(config, stage.name, Path(stage.name))
         source = next((one.stage.collect for one in before if one.name == stage.source), None)
-        takes = {algorithm.takes_data for algorithm in part.plan.algorithms.values()}
+        takes = {algorithm.takes_data for algorithm in last.plan.algorithms.values()}
         if source is not None and None not in takes and takes != {source.kind}:
             problems.append(
                 f"from: stage {stage.source!r} collects {source.kind}, and {config.algorithm.name} "
@@ -100,8 +101,8 @@ def _check(parts: list[Part], carried: Carried) -> None:
 def declared(parts: list[Part]) -> str:
     """A file with these stages, each with all its keys, so that it stands for itself."""
     stages = []
-    for part in parts:
-        config = as_written(part.config)
+    for planned in parts:
+        config = as_written(planned.config)
         del config["output"]
-        stages.append(part.stage.model_dump(mode="json", exclude_none=True) | config)
+        stages.append(planned.stage.model_dump(mode="json", exclude_none=True) | config)
     return yaml.safe_dump({"stages": stages}, sort_keys=False)

@@ -43,18 +43,18 @@ def train(
     with folder.locked():
         _check_begun(folder.path, parts, allow_changes=allow_changes)
         _declare(folder, declared(parts))
-        carried, found = Carried(), []
-        for number, part in enumerate(parts):
-            console.print(_told(part, number, len(parts)), soft_wrap=True, highlight=False)
+        carried, results = Carried(), []
+        for number, planned in enumerate(parts):
+            console.print(_told(planned, number, len(parts)), soft_wrap=True, highlight=False)
             later = [other.name for other in parts[number + 1 :]]
             one = OneStage(
-                part, folder.path, carried, later, allow_changes=allow_changes, stop=stop
+                planned, folder.path, carried, later, allow_changes=allow_changes, stop=stop
             )
-            found.append({"name": part.name, "kind": part.stage.kind, **one.done()})
-            _write(folder, found)
+            results.append({"name": planned.name, "kind": planned.stage.kind, **one.done()})
+            _write(folder, results)
             make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
-    return {"stages": found}
+    return {"stages": results}
 
 
 def _declare(folder: RunFolder, text: str) -> None:
@@ -100,8 +100,8 @@ def _check_begun(top: Path, parts: list[Part], *, allow_changes: bool) -> None:
 
 def _given_output(source: Path, overrides: list[str]) -> Path | None:
     name = load_stages(source, overrides)[0].name
-    found = load_plan(source, [*overrides, f"stage={name}"]).config.output
-    return None if found is None else Path(found)
+    output = load_plan(source, [*overrides, f"stage={name}"]).config.output
+    return None if output is None else Path(output)
 
 
 def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
@@ -116,7 +116,7 @@ def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
 
 
 def _continues(folder: RunFolder, parts: list[Part]) -> bool:
-    """Whether an unnamed run would go on in this folder: the same stages, and not all finished."""
+    """Return whether an unnamed run would go on here: the same stages, and not all finished."""
     file = folder.path / STAGES
     if not file.is_file() or file.read_text() != declared(parts):
         return False

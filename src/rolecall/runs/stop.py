@@ -21,7 +21,9 @@ class Stop:
                 self._end()
 
     def ends(self, end: Callable[[], object]) -> None:
-        """What stops the run, which is called at once if it was told to stop before."""
+        """Set the function that stops the run; it is called at once if the run was told to stop
+        before.
+        """
         with self._lock:
             self._end = end
             if self._told:

@@ -66,9 +66,9 @@ def train(
             console.print(
                 f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
             )
-            found = summarised(folder, config)
-            summary.check_trained(found, folder.read_metrics())
-            return found
+            result = summarised(folder, config)
+            summary.check_trained(result, folder.read_metrics())
+            return result
         console.print(agents_table(what_differs(plan)))
         shown = path if is_run(path) else source
         console.print(f"All settings: rolecall check {shown}", soft_wrap=True, highlight=False)
@@ -84,10 +84,10 @@ def train(
                 )
             from rolecall.runs.one_run import to_the_end
 
-        found = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
+        result = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
-        summary.check_trained(found, folder.read_metrics())
-        return found
+        summary.check_trained(result, folder.read_metrics())
+        return result
 
 
 def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> RunFolder:
@@ -104,7 +104,7 @@ def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> 
 
 
 def _continues(folder: RunFolder, config: Config) -> bool:
-    """Whether an unnamed run would go on in this folder: same config, and not finished."""
+    """Return whether an unnamed run would go on in this folder: same config, and not finished."""
     if not folder.config.is_file():
         return False
     try:

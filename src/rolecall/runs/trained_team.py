@@ -113,7 +113,7 @@ class TrainedTeam:
 
 
 class Team(BoundTeam):
-    """What a workflow sees: agents by name or role, bound to one episode."""
+    """The agents that a workflow sees, by name or role, bound to one episode."""
 
     @classmethod
     def load(cls, run: str | Path, *, step: str = checkpoint.LATEST) -> TrainedTeam:
