@@ -15,9 +15,9 @@ def doctor(json_file: Json = None) -> None:
         from rolecall.doctor.machine_check import doctor as command
 
     with people_on_stderr(json_file):
-        found = command()
-    emit(found, json_file)
-    if not found["ok"]:
+        report = command()
+    emit(report, json_file)
+    if not report["ok"]:
         raise typer.Exit(1)
 
 
@@ -26,13 +26,13 @@ def info(json_file: Json = None) -> None:
     with ends_at_once():
         from rolecall.doctor.info import collect
 
-    found = collect()
+    report = collect()
     if json_file is None:
-        for name, value in found.items():
+        for name, value in report.items():
             listed = (
                 ", ".join(f"{k} {v}" for k, v in value.items())
                 if isinstance(value, dict)
                 else ", ".join(value)
             )
             typer.echo(f"{name:13} {listed}")
-    emit(found, json_file)
+    emit(report, json_file)

@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error, as where it came while a class was made."""
+    """Return whether Ctrl-C is behind an error, even where it came while a class was made."""
     seen: set[int] = set()  # an error that tasks raised again may be its own cause
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):

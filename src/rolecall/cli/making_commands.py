@@ -31,17 +31,17 @@ def import_config(
     with ends_at_once():
         from rolecall.importers.importing import import_files
 
-    files = [Path(part) for part in given if "=" not in part]
-    overrides = [part for part in given if "=" in part]
+    files = [Path(argument) for argument in given if "=" not in argument]
+    overrides = [argument for argument in given if "=" in argument]
     if not files:
         raise ConfigError("no file is given; name the YAML file or the run script to import")
-    text, found = import_files(files, overrides, source=source, partial=partial)
+    text, imported = import_files(files, overrides, source=source, partial=partial)
     if output is None:
         typer.echo(text, nl=False)
         return
     output.write_text(text)
-    left = f"; fill in {', '.join(found.edits)}" if found.edits else ""
-    typer.echo(f"Wrote {output}{left}", err=True)
+    note = f"; fill in {', '.join(imported.edits)}" if imported.edits else ""
+    typer.echo(f"Wrote {output}{note}", err=True)
 
 
 def data(
@@ -72,11 +72,11 @@ def data(
              json_file)  # fmt: skip
         return
     try:
-        wanted = named(name)
-        files = given(wanted, source) if source else fetch(wanted)
-        found = prepare(wanted, files, output or Path("data") / wanted.name)
+        data_set = named(name)
+        files = given(data_set, source) if source else fetch(data_set)
+        prepared = prepare(data_set, files, output or Path("data") / data_set.name)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     with people_on_stderr(json_file):
-        typer.echo("\n".join(found.lines()))
-    emit(asdict(found), json_file)
+        typer.echo("\n".join(prepared.lines()))
+    emit(asdict(prepared), json_file)

@@ -15,7 +15,7 @@ from rolecall.runtime.visible_text import visible
 
 
 def people_on_stderr(json_file: str | None) -> AbstractContextManager[Any]:
-    """Where JSON goes to the output, what people read goes to stderr."""
+    """Send what people read to stderr where JSON goes to the output."""
     return redirect_stdout(sys.stderr) if json_file == "-" else nullcontext()
 
 

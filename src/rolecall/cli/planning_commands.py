@@ -17,8 +17,8 @@ def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = No
         from rolecall.runs.check import check as command
 
     with people_on_stderr(json_file):
-        found = command(source, overrides or [])
-    emit(found, json_file)
+        result = command(source, overrides or [])
+    emit(result, json_file)
 
 
 def plan(
@@ -41,7 +41,7 @@ def plan(
         from rolecall.runs.plan import plan as command
 
     with people_on_stderr(json_file):
-        found = command(source, overrides or [], gpus=gpus, memory_gb=memory)
-    emit(found, json_file)
-    if not fits(found):
+        result = command(source, overrides or [], gpus=gpus, memory_gb=memory)
+    emit(result, json_file)
+    if not fits(result):
         raise typer.Exit(1)

@@ -33,11 +33,11 @@ def train(
         from rolecall.runs.train import train as command
 
     with people_on_stderr(json_file):
-        found = command(
+        result = command(
             source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
         )
     torchrun.dismiss()
-    emit(found, json_file)
+    emit(result, json_file)
 
 
 def evaluate(
@@ -69,7 +69,7 @@ def evaluate(
         from rolecall.runs.evaluate import evaluate as command
 
     with people_on_stderr(json_file):
-        found = command(
+        result = command(
             source,
             overrides or [],
             checkpoint_name=checkpoint,
@@ -77,7 +77,7 @@ def evaluate(
             models=model,
             output=output,
         )
-    emit(found, json_file)
+    emit(result, json_file)
 
 
 def crossplay(
@@ -97,11 +97,11 @@ def crossplay(
     with ends_at_once():
         from rolecall.runs.crossplay import crossplay as command
 
-    runs = [part for part in given if "=" not in part]
-    overrides = [part for part in given if "=" in part]
+    runs = [argument for argument in given if "=" not in argument]
+    overrides = [argument for argument in given if "=" in argument]
     with people_on_stderr(json_file):
-        found = command(runs, overrides, checkpoint_name=checkpoint, output=output)
-    emit(found, json_file)
+        result = command(runs, overrides, checkpoint_name=checkpoint, output=output)
+    emit(result, json_file)
 
 
 def collect(
@@ -144,15 +144,15 @@ def collect(
         from rolecall.config.collecting import collect_config
         from rolecall.runs.collect import collect as command
 
-    given: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
-    given |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
+    choices: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
+    choices |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
     with people_on_stderr(json_file):
-        found = command(
+        result = command(
             source,
             overrides or [],
             output=output,
-            options=collect_config(given),
+            options=collect_config(choices),
             checkpoint_name=checkpoint,
             played=played,
         )
-    emit(found, json_file)
+    emit(result, json_file)

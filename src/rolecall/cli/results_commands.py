@@ -28,10 +28,10 @@ def show(
         from rolecall.storage.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
-    found = command(
+    result = command(
         folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
     )
-    emit(found, json_file)
+    emit(result, json_file)
 
 
 def compare(
@@ -47,10 +47,10 @@ def compare(
 
     folders = [RunFolder.existing(run) for run in (a, b)]
     with people_on_stderr(json_file):
-        found = compare_runs(*folders)
+        result = compare_runs(*folders)
     if png is not None:
         with ends_at_once():
             from rolecall.monitor.overlay import draw_both
 
         draw_both(folders[0], folders[1], png)
-    emit(found, json_file)
+    emit(result, json_file)

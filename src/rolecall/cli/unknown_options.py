@@ -30,10 +30,10 @@ def check_options(arguments: list[str], command: Any) -> None:
         words, command = words[words.index(name or "") + 1 :], inner
     if not any(parameter.name == "overrides" for parameter in command.params):
         return
-    known = {option for parameter in command.params for option in parameter.opts}
+    names = {option for parameter in command.params for option in parameter.opts}
     for number, word in enumerate(words):
         option, _, value = word.partition("=")
-        if not option.startswith("--") or option in known or option == "--help":
+        if not option.startswith("--") or option in names or option == "--help":
             continue
         key = key_named(option.removeprefix("--").replace("-", "_"))
         if key:
