@@ -47,7 +47,7 @@ def kept_by_layer(
 def kept_by_last(
     size: Size, activations: Activations, *, dtype: str, device: str = "cpu"
 ) -> float | None:
-    """The same of the last layer, where few of its states are read."""
+    """Return the bytes that the last layer keeps of one token, where few of its states are read."""
     if activations == "measured":
         return kept_in_last(size.config, dtype=getattr(torch, dtype), fuses=not is_gpu(device))
     return kept_by_layer(size, activations, dtype=dtype, device=device)

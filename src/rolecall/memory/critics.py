@@ -94,7 +94,7 @@ def mixer(
 
 
 def frozen(name: str, size: Size | None, *, dtype: str, device: str) -> Need:
-    """Of a critic of your own; whether it trains them is not known here."""
+    """Return the weights of a critic of your own; whether it trains them is not known here."""
     count = None if size is None else size.parameters
     return need_of(f"critic {name}", "weights", count, BYTES[dtype], device)
 

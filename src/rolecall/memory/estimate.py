@@ -51,7 +51,7 @@ class Peak:
 
     @property
     def is_device(self) -> bool:
-        """Whether it is where something is computed."""
+        """Return whether it is a device that computes, and not the host."""
         return self.device != HOST
 
 
@@ -72,34 +72,34 @@ def memory_of(
 
 
 def served_at(config: Config) -> dict[str, str]:
-    """Where the weights are that a server samples, by policy: they take nothing here."""
-    found = {}
+    """Return the servers that sample a policy's weights, by policy: they take nothing here."""
+    addresses = {}
     for name in config.policies:
         engine = config.engine_of(name)
         if isinstance(engine, ServedEngineConfig):
             learned = " and, to be trained, here" if name in config.trained else ""
-            found[name] = f"at {engine.url} (engine {engine.name}){learned}"
-    return found
+            addresses[name] = f"at {engine.url} (engine {engine.name}){learned}"
+    return addresses
 
 
 def peaks(needs: Iterable[Need]) -> list[Peak]:
-    """Of each device, the phase in which it holds most."""
-    found: dict[tuple[str, Phase], int] = {}
+    """Return, for each device, the phase in which it holds most."""
+    totals: dict[tuple[str, Phase], int] = {}
     needs = list(needs)
     phases = dict.fromkeys(need.phase for need in needs)
     for device in dict.fromkeys(need.device for need in needs):
         for phase in phases:
-            found[device, phase] = sum(
+            totals[device, phase] = sum(
                 need.num_bytes or 0
                 for need in needs
                 if need.device == device and need.phase in ("always", phase)
             )
-    devices = dict.fromkeys(device for device, _ in found)
+    devices = dict.fromkeys(device for device, _ in totals)
     most = {
-        device: max((p for d, p in found if d == device), key=lambda p: found[device, p])
+        device: max((p for d, p in totals if d == device), key=lambda p: totals[device, p])
         for device in devices
     }
-    return [Peak(device, phase, found[device, phase]) for device, phase in most.items()]
+    return [Peak(device, phase, totals[device, phase]) for device, phase in most.items()]
 
 
 def longest_row(config: Config, size: Size | None) -> int:
@@ -129,9 +129,11 @@ class _Planner:
         yield from self._reward_model()
 
     def _reward_model(self) -> Iterator[Need]:
-        """Of the reward of that name; each process that plays episodes has one."""
-        given = self.config.rewards.get("reward_model")
-        options = given.options if isinstance(given, RewardConfig) else {}
+        """Yield the weights of the reward `reward_model`; each process that plays episodes has
+        one.
+        """
+        reward = self.config.rewards.get("reward_model")
+        options = reward.options if isinstance(reward, RewardConfig) else {}
         if "model" not in options:
             return
         size = self.size(str(options["model"]))
@@ -158,7 +160,9 @@ class _Planner:
         return self._sizes[base]
 
     def _is_here(self, name: str) -> bool:
-        """Whether a learner, or an engine that samples models of this process, has its weights."""
+        """Return whether a learner, or an engine that samples models of this process, has its
+        weights.
+        """
         embedded = isinstance(self.config.engine_of(name), LocalEngineConfig | OwnEngineConfig)
         here = embedded and not self.config.is_replicated(name)
         return here or name in self.config.trained
@@ -194,7 +198,7 @@ class _Planner:
     def _weights(
         self, name: str, owner: str, size: Size | None, dtype: str, device: str, share: float = 1.0
     ) -> Iterator[Need]:
-        """In the policy's quantization, with the largest layer unpacked."""
+        """Yield the weights in the policy's quantization, with the largest layer unpacked."""
         kind = self.config.policies[name].quantization
         if kind == "none" or size is None:
             count = None if size is None else size.parameters
@@ -209,7 +213,7 @@ class _Planner:
     def _training(
         self, name: str, owner: str, count: int | None, dtype: str, device: str, share: float
     ) -> Iterator[Need]:
-        """What the optimizer needs."""
+        """Yield what the optimizer needs."""
         learner, update = self.config.learner_of(name), f"update of {name}"
         resting: Phase = update if learner.offload else "always"
         asleep = HOST if learner.offload else ""
@@ -225,7 +229,7 @@ class _Planner:
             yield need_of(owner, "moments and masters at rest", count, state, HOST)
 
     def _batch(self, name: str, owner: str, size: Size | None, device: str) -> Iterator[Need]:
-        """What one forward and backward pass holds."""
+        """Yield what one forward and backward pass holds."""
         if self.activations == "none":
             return
         config, policy = self.config, self.config.policies[name]
@@ -358,8 +362,8 @@ class _Planner:
         each = BYTES[self.config.learner_of(name).dtype] * policy.opponent_pool.keep
         count = None if size is None else size.parameters
         device = self._device(self.config.device_of(policy.opponent_pool.of))
-        place = HOST if is_gpu(device) else device
-        yield need_of(f"opponent pool of {name}", "weights", count, each, place)
+        resting = HOST if is_gpu(device) else device
+        yield need_of(f"opponent pool of {name}", "weights", count, each, resting)
 
     def _critic(self, name: str, base: str | None) -> Iterator[Need]:
         """A value head on each policy, a critic with a model of its own, or utilities."""

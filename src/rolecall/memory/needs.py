@@ -14,7 +14,7 @@ Phase = Literal["always", "sampling"] | str  # or "update of POLICY"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one part takes on one device."""
+    """The memory that one part takes on one device."""
 
     owner: str  # e.g. `policy solver`
     part: str  # e.g. weights
@@ -34,7 +34,7 @@ def need_of(
     phase: Phase = "always",
     asleep: str = "",
 ) -> Need:
-    """Of `count` numbers, or of an unknown number of them."""
+    """Return the need of `count` numbers, or of an unknown number of them."""
     size = None if count is None else int(count * bytes_each)
     return Need(owner, part, size, device, phase, count, asleep)
 

@@ -37,12 +37,12 @@ def remedies(config: Config, *, auto: str, gpus: int) -> list[Remedy]:
     help.
     """
     before = _most(config, auto)
-    found = []
+    suggestions = []
     for change in _changes(config, gpus):
         after = _most(_changed(config, [change]), auto)
         if after < before:
-            found.append(Remedy(change.text, change.cost, after))
-    return found
+            suggestions.append(Remedy(change.text, change.cost, after))
+    return suggestions
 
 
 def enough(config: Config, *, auto: str, gpus: int, room: int) -> list[Remedy]:
