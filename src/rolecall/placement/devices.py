@@ -38,7 +38,7 @@ def is_gpu(device: str) -> bool:
 
 
 def has_seats(config: Config, *, auto: str) -> bool:
-    """Whether ranks and engines are given GPUs of a cluster, and not shares of its processors."""
+    """Return whether ranks and engines get GPUs of a cluster, and not shares of its processors."""
     if not isinstance(config.cluster, RayClusterConfig):
         return False
     named = {full_name(config.device_of(name), auto=auto) for name in config.policies}
@@ -73,11 +73,11 @@ def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]
     if not is_gpu(first):
         return [[first]]
     number = int(first.partition(":")[2] or 0)
-    return [[f"cuda:{number + part}" for part in range(engine.tensor_parallel)]]
+    return [[f"cuda:{number + offset}" for offset in range(engine.tensor_parallel)]]
 
 
 def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
-    """How the engines of a policy get weights from its learner's devices, if they do.
+    """Return how a policy's engines get weights from its learner's devices, if they do.
 
     Raises ConfigError where some of them share these devices and others do not.
     """
@@ -99,8 +99,8 @@ def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
 
 
 def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
-    """Whether vLLM gives its GPUs back during updates: where something is updated on one of them,
-    and nothing is sampled meanwhile.
+    """Return whether vLLM gives its GPUs back during updates: where something is updated on one of
+    them, and nothing is sampled meanwhile.
     """
     if not isinstance(config.engine_of(policy), VllmEngineConfig) or config.trainer.max_staleness:
         return False

@@ -33,33 +33,33 @@ class _Taken:
 
 
 def device_of(pool: str, number: int) -> str:
-    """What a GPU of a pool is called."""
+    """Return the name of a GPU of a pool."""
     return f"cuda:{pool}/{number}"
 
 
 def seats_of(config: Config) -> dict[str, Seats]:
-    """By policy. Raises ConfigError where a pool has too few.
+    """Return the seats of each policy. Raises ConfigError where a pool has too few.
 
     Policies that are colocated have the first GPUs of a pool together: the ranks and the engines of
     each of them begin at GPU 0. After them come the ranks and then the engines of each other
     policy. Adapters of one base have the same ranks, and the same engines.
     """
-    found: dict[str, Seats] = {}
+    seats: dict[str, Seats] = {}
     for pool, names in _pools(config).items():
         together = [name for name in names if config.policies[name].colocate]
-        taken = _Taken(next=max((max(_numbers(config, name)) for name in together), default=0))
+        allocated = _Taken(next=max((max(_numbers(config, name)) for name in together), default=0))
         for name in names:
             if name in together:
                 ranks, _ = _numbers(config, name)
-                found[name] = Seats(pool, tuple(range(ranks)), _engines(config, name, 0))
+                seats[name] = Seats(pool, tuple(range(ranks)), _engines(config, name, 0))
             else:
-                found[name] = _apart(config, name, pool, taken)
-        _check(config, pool, names, taken.next)
-    return found
+                seats[name] = _apart(config, name, pool, allocated)
+        _check(config, pool, names, allocated.next)
+    return seats
 
 
 def num_gpus(config: Config) -> dict[str, int]:
-    """How many GPUs each pool has; those of a cluster without pools are what is needed."""
+    """Return how many GPUs each pool has; those of a cluster without pools are what is needed."""
     cluster = config.cluster
     assert isinstance(cluster, RayClusterConfig)
     if cluster.pools:
@@ -76,13 +76,13 @@ def _all(seats: Seats) -> Iterator[int]:
 
 def _pools(config: Config) -> dict[str, list[str]]:
     """The policies of each pool that have processes of a cluster."""
-    found: dict[str, list[str]] = {}
+    by_pool: dict[str, list[str]] = {}
     if not isinstance(config.cluster, RayClusterConfig):
-        return found
+        return by_pool
     for name in config.policies:
         if any(_numbers(config, name)):
-            found.setdefault(config.pool_of(name) or OWN, []).append(name)
-    return found
+            by_pool.setdefault(config.pool_of(name) or OWN, []).append(name)
+    return by_pool
 
 
 def _numbers(config: Config, name: str) -> tuple[int, int]:
