@@ -72,7 +72,7 @@ def collect(
         if folder is None:
             raise ConfigError(f"--played: {source} has played nothing; name a run folder")
         return write(plan.config, stored(folder, played), options, output)
-    with _writing(output) as place, ExitStack() as stack:
+    with _writing(output) as work_folder, ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
         run = build(plan)
         with running(run):
@@ -81,7 +81,7 @@ def collect(
                 stack.close()
             weights = checkpoint.identity(saved) if saved else ""
             try:
-                rollout = asyncio.run(played_now(run, place, weights=weights))
+                rollout = asyncio.run(played_now(run, work_folder, weights=weights))
             except KeyboardInterrupt:
                 message = "Stopped. The same command goes on with what has been played"
                 console.print(message, soft_wrap=True, highlight=False)
