@@ -10,7 +10,7 @@ from rolecall.core.types import Turn
 
 
 def is_dropped(turn: Turn) -> bool:
-    """Whether it is out of everything because its coach gave it no score."""
+    """Return whether a turn is out of everything because its coach gave it no score."""
     return bool(turn.coach_error) and not turn.trained
 
 
@@ -26,15 +26,15 @@ def of_coach(turns: Iterable[Turn]) -> dict[str, float]:
             scores[turn.agent].append(turn.coach.final.score)
             usages += [note.usage for note in (turn.coach, turn.coach.hindsight) if note]
         errors[turn.agent] += bool(turn.coach_error)
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for agent in sorted(errors):
         if scores[agent]:
-            found[f"coach/{agent}/score"] = fmean(scores[agent])
+            metrics[f"coach/{agent}/score"] = fmean(scores[agent])
         if scores[agent] or errors[agent]:
-            found[f"coach/{agent}/errors"] = errors[agent]
-    asked = [usage for usage in usages if usage["tries"]]
-    if asked:
-        found["coach/tokens"] = sum(u["prompt_tokens"] + u["completion_tokens"] for u in asked)
-        found["coach/cost_usd"] = sum(usage["cost_usd"] for usage in asked)
-        found["coach/latency_s"] = fmean(usage["latency_s"] for usage in asked)
-    return found
+            metrics[f"coach/{agent}/errors"] = errors[agent]
+    paid = [usage for usage in usages if usage["tries"]]
+    if paid:
+        metrics["coach/tokens"] = sum(u["prompt_tokens"] + u["completion_tokens"] for u in paid)
+        metrics["coach/cost_usd"] = sum(usage["cost_usd"] for usage in paid)
+        metrics["coach/latency_s"] = fmean(usage["latency_s"] for usage in paid)
+    return metrics

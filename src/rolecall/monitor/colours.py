@@ -27,6 +27,6 @@ COLOURS = (
 
 
 def colours(agents: Iterable[str]) -> dict[str, Colour]:
-    """By sorted name, so that the order in which agents first speak does not matter."""
+    """Return a colour for each agent, by sorted name, so that who speaks first does not matter."""
     names = sorted(set(agents))
-    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}

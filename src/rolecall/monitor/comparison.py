@@ -46,9 +46,9 @@ class Change:
 
 
 def evaluations(records: list[Record], *, split: str = TEST) -> list[Record]:
-    """Those on the tasks of one split, in their order."""
-    found = [record for record in records if record.get("kind") == "evaluation"]
-    return [record for record in found if record.get("split", TEST) == split]
+    """Return the evaluations on the tasks of one split, in their order."""
+    tested = [record for record in records if record.get("kind") == "evaluation"]
+    return [record for record in tested if record.get("split", TEST) == split]
 
 
 def steps(records: list[Record]) -> list[Record]:
@@ -61,10 +61,10 @@ def compare(records: list[Record]) -> list[Change]:
 
     With one evaluation there is no `after`; with none the list is empty.
     """
-    found = evaluations(records)
-    if not found:
+    tested = evaluations(records)
+    if not tested:
         return []
-    before, after = found[0], found[-1] if len(found) > 1 else {}
+    before, after = tested[0], tested[-1] if len(tested) > 1 else {}
     parts = [*_parts("by_family", before, after), *_parts("by_source", before, after)]
     if OVER_SOURCES in before or OVER_SOURCES in after:
         both = before.get(OVER_SOURCES, {}), after.get(OVER_SOURCES, {})

@@ -108,7 +108,7 @@ def _png(image: Image.Image) -> bytes:
 
 
 def _legend_columns(labels: list[str], *, columns: int) -> int:
-    """As many as fit: a panel is about 60 letters wide, a line's sample about 7."""
+    """Return as many columns as fit: a panel is about 60 letters wide, a line's sample about 7."""
     longest = max((len(label) for label in labels), default=0) + 7
     return max(1, min(len(labels), 60 * columns // longest))
 

@@ -34,10 +34,10 @@ def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
 
 def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Text:
     """`best   score 1  solver: ... so the answer is 4`: how the last turn ended, in one line."""
-    said = [turn for turn in talk.turns if turn.chosen]
+    turns = [turn for turn in talk.turns if turn.chosen]
     line = Text.assemble((f"{name:5}  ", "dim"), _score(talk), "  ")
-    if said:
-        turn = said[-1]
+    if turns:
+        turn = turns[-1]
         colour = known[turn.agent].terminal if turn.agent in known else "default"
         line.append(f"{visible(turn.agent)}: ", style=colour)
         line.append(_end(visible(" ".join(turn.spoken.split())), width - line.cell_len))
@@ -61,13 +61,13 @@ def side_by_side(talks: list[Talk], *, known: dict[str, Colour], width: int) -> 
     rows: list[RenderableType] = []
     for first in range(0, len(talks), fitting):
         table = Table(box=box.SIMPLE_HEAVY, expand=True, padding=(0, 1))
-        part = talks[first : first + fitting]
-        for talk in part:
+        row = talks[first : first + fitting]
+        for talk in row:
             head = Text.assemble(f"attempt {talk.attempt}  ", _score(talk))
             table.add_column(head, ratio=1, overflow="fold", vertical="top")
-        for _ in range(fitting - len(part)):  # so that columns of the last row are as wide
+        for _ in range(fitting - len(row)):  # so that columns of the last row are as wide
             table.add_column(ratio=1)
-        table.add_row(*(Group(*_said(talk, known=known)) for talk in part))
+        table.add_row(*(Group(*_said(talk, known=known)) for talk in row))
         rows.append(table)
     return Group(*rows)
 

@@ -139,12 +139,12 @@ class LiveTable:
         file = self._episodes(step)
         if not file.is_file():
             return []
-        known = colours(self.agents)
+        palette = colours(self.agents)
         talks = extremes(file, 1).named()
         return [
-            ending(talk, name=name, known=known, width=self.console.width)
-            for name, found in talks.items()
-            for talk in found
+            ending(talk, name=name, known=palette, width=self.console.width)
+            for name, named in talks.items()
+            for talk in named
         ]
 
     def _table(self) -> Table:
@@ -155,12 +155,12 @@ class LiveTable:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="")
         for name in ("step", "score"):
             table.add_column(Text(name), justify="right")
-        known = colours(self.agents)
+        palette = colours(self.agents)
         for agent in self.agents:
             for name in measures:
                 head = Text(
                     f"{agent}\n{name.replace('_', ' ')}",
-                    style=known[agent].terminal,
+                    style=palette[agent].terminal,
                     overflow="fold",
                 )
                 table.add_column(head, justify="right")
@@ -183,11 +183,11 @@ class LiveTable:
         if record.get("rollout/failures"):
             pairs["failed_episodes"] = f"{record['rollout/failures']:g}"
         pairs |= {"tokens_per_s": _cell(record, "pace/tokens_per_s"), "left": self._left(record)}
-        known = [f"{name}={value}" for name, value in pairs.items() if value != "-"]
-        return " ".join([f"step={record.get('step', '-')}/{self.total_steps}", *known])
+        values = [f"{name}={value}" for name, value in pairs.items() if value != "-"]
+        return " ".join([f"step={record.get('step', '-')}/{self.total_steps}", *values])
 
     def _left(self, record: Record) -> str:
-        """Of the training steps; evaluations to come are not in it."""
+        """Return the time left for the training steps; evaluations to come are not in it."""
         if not self._seconds or not isinstance(record.get("step"), int):
             return "-"
         seconds = fmean(self._seconds) * max(0, self.total_steps - record["step"])
@@ -201,8 +201,8 @@ def evaluation_line(record: Record) -> str:
         when = f"during, step {record.get('step', '-')}"
     if "split" in record:
         when = f"{when}, on {record['split']}"
-    found = ((name, measure(record, name)) for name in metrics_of(record))
-    parts = [f"{name} {m}" for name, m in found if m is not None]
+    measures = ((name, measure(record, name)) for name in metrics_of(record))
+    parts = [f"{name} {m}" for name, m in measures if m is not None]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
     ending = f"; failures: {', '.join(failures)}" if failures else ""
     if (coverage := record.get("coverage", 1.0)) < 1.0:

@@ -40,7 +40,7 @@ def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
     their rewards only say which row is preferred.
     """
     episodes = rollout.episodes
-    found: dict[str, float] = {
+    metrics: dict[str, float] = {
         "rollout/episodes": len(episodes),
         "rollout/dropped_groups": rollout.num_dropped,
         "rollout/filtered_groups": rollout.num_filtered,
@@ -52,31 +52,33 @@ def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
         "rollout/lost_episodes": sum(e.error is not None for e in rollout.unused),
     }
     for name, count in rollout.failures.items():
-        found[f"failures/{name}"] = count
+        metrics[f"failures/{name}"] = count
     for episode in episodes:
         for name, value in episode.metrics.items():
             area, _, event = name.partition("/")
             if area == "count":
-                found[f"rollout/{event}"] = found.get(f"rollout/{event}", 0.0) + value
-    found |= _of_rewards(episodes)
+                metrics[f"rollout/{event}"] = metrics.get(f"rollout/{event}", 0.0) + value
+    metrics |= _of_rewards(episodes)
     if episodes and not is_data:
-        found["score"] = _mean(e.headline or 0.0 for e in episodes)
+        metrics["score"] = _mean(e.headline or 0.0 for e in episodes)
     for family in sorted({e.task.family for e in episodes} - {""}):
         mine = [e for e in episodes if e.task.family == family]
-        found[f"family/{family}/episodes"] = len(mine)
+        metrics[f"family/{family}/episodes"] = len(mine)
         if not is_data:
-            found[f"family/{family}/score"] = _mean(e.headline or 0.0 for e in mine)
+            metrics[f"family/{family}/score"] = _mean(e.headline or 0.0 for e in mine)
     turns: dict[str, list[tuple[Episode, Turn]]] = defaultdict(list)
     for episode in episodes:
         for turn in episode.turns:
             turns[turn.agent].append((episode, turn))
-    for agent, said in sorted(turns.items()):
-        found |= {
+    for agent, credited in sorted(turns.items()):
+        metrics |= {
             f"agent/{agent}/{name}": value
-            for name, value in _of_agent(said, num_episodes=len(episodes), is_data=is_data).items()
+            for name, value in _of_agent(
+                credited, num_episodes=len(episodes), is_data=is_data
+            ).items()
         }
-    found |= _of_policies(said for each in turns.values() for _, said in each)
-    return found | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
+    metrics |= _of_policies(credited for each in turns.values() for _, credited in each)
+    return metrics | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
 
 
 def of_walls(episodes: list[Episode]) -> dict[str, float]:
@@ -96,12 +98,12 @@ def of_walls(episodes: list[Episode]) -> dict[str, float]:
 
 def _of_usage(episodes: list[Episode]) -> dict[str, float]:
     """`policy/judge/usd`, `policy/judge/prompt_tokens`: what a paid server's answers took."""
-    found: dict[str, float] = defaultdict(float)
+    usage: dict[str, float] = defaultdict(float)
     for episode in episodes:
         for turn in episode.turns:
             for name, value in (turn.usage or {}).items():
-                found[f"policy/{turn.policy}/{name}"] += value
-    return dict(sorted(found.items()))
+                usage[f"policy/{turn.policy}/{name}"] += value
+    return dict(sorted(usage.items()))
 
 
 def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
@@ -119,36 +121,36 @@ def _of_agent(
 ) -> dict[str, float]:
     turns = [turn for _, turn in said]
     paid = [episode.total(turn) for episode, turn in said if not is_dropped(turn)]
-    found = {"reward": _mean(paid)} if paid and not is_data else {}
-    found["turns"] = len(turns) / num_episodes
+    metrics = {"reward": _mean(paid)} if paid and not is_data else {}
+    metrics["turns"] = len(turns) / num_episodes
     sampled = [turn for turn in turns if not is_data or turn.logprobs is not None]
     if sampled:
-        found["truncated"] = _mean(turn.finish == "length" for turn in sampled)
-        found["invalid"] = _mean(not turn.valid for turn in sampled)
-    found |= {f"verdict/{name}": share for name, share in _verdicts(turns).items()}
+        metrics["truncated"] = _mean(turn.finish == "length" for turn in sampled)
+        metrics["invalid"] = _mean(not turn.valid for turn in sampled)
+    metrics |= {f"verdict/{name}": share for name, share in _verdicts(turns).items()}
     own: dict[str, list[float]] = defaultdict(list)
     for turn in turns:
         for name, value in turn.all_rewards.items():
             own[name].append(value)
-    found |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
+    metrics |= {f"reward/{name}": _mean(values) for name, values in sorted(own.items())}
     with_ids = [turn for turn in turns if turn.tokens is not None]
     counted = [_num_tokens(turn) for turn in turns]
     if with_ids or any(counted):
-        found["tokens"] = sum(counted) / num_episodes
+        metrics["tokens"] = sum(counted) / num_episodes
     surprise = [-turn.logprobs for turn in with_ids if turn.logprobs is not None]
     if surprise:  # of sampled tokens, its mean estimates the entropy at temperature 1
-        found["entropy"] = float(np.mean(np.concatenate(surprise)))
+        metrics["entropy"] = float(np.mean(np.concatenate(surprise)))
     candidates = [turn for turn in turns if turn.candidate is not None]
     if candidates:
-        found["failed_candidates"] = _mean(bool(turn.candidate_error) for turn in candidates)
+        metrics["failed_candidates"] = _mean(bool(turn.candidate_error) for turn in candidates)
     trained = [t.advantages for t in with_ids if t.advantages is not None]
     if trained:
         per_turn = [float(np.mean(advantages)) for advantages in trained]
-        found["advantage_mean"] = float(np.mean(per_turn))
-        found["advantage_std"] = float(np.std(per_turn))
-        found["trained_tokens"] = float(sum(np.count_nonzero(each) for each in trained))
-        found["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
-    return found
+        metrics["advantage_mean"] = float(np.mean(per_turn))
+        metrics["advantage_std"] = float(np.std(per_turn))
+        metrics["trained_tokens"] = float(sum(np.count_nonzero(each) for each in trained))
+        metrics["zero_signal"] = _mean(not np.any(advantages) for advantages in trained)
+    return metrics
 
 
 def _of_policies(turns: Iterable[Turn]) -> dict[str, float]:
@@ -157,7 +159,7 @@ def _of_policies(turns: Iterable[Turn]) -> dict[str, float]:
     for turn in turns:
         if turn.logprobs is not None or turn.tokens is None:
             sampled[turn.policy].append(turn)
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for policy, own in sorted(sampled.items()):
         credited = [turn.advantages for turn in own if turn.advantages is not None]
         shares: dict[str, float] = {
@@ -168,12 +170,12 @@ def _of_policies(turns: Iterable[Turn]) -> dict[str, float]:
         }
         if credited:
             shares["zero_signal"] = _mean(not np.any(advantages) for advantages in credited)
-        found |= {f"policy/{policy}/{name}": value for name, value in shares.items()}
-    return found
+        metrics |= {f"policy/{policy}/{name}": value for name, value in shares.items()}
+    return metrics
 
 
 def _num_tokens(turn: Turn) -> float:
-    """Of its answer; a server that took text has counted them."""
+    """Return the number of tokens of an answer; a server that took text has counted them."""
     if turn.tokens is not None:
         return len(turn.tokens)
     return (turn.usage or {}).get("completion_tokens", 0.0)
@@ -184,22 +186,22 @@ def _verdicts(turns: list[Turn]) -> dict[str, float]:
 
     What is missing to 1 are turns whose verdict could not be read.
     """
-    given = [turn.verdict for turn in turns if turn.verdict]
-    return {name: given.count(name) / len(turns) for name in sorted(set(given))}
+    verdicts = [turn.verdict for turn in turns if turn.verdict]
+    return {name: verdicts.count(name) / len(turns) for name in sorted(set(verdicts))}
 
 
 def of_update(policy: str, update: Update) -> dict[str, float]:
-    found = {
+    row = {
         f"policy/{policy}/grad_norm": update.grad_norm,
         f"policy/{policy}/lr": update.lr,
         f"policy/{policy}/skipped": float(bool(update.skipped)),
         f"policy/{policy}/moved_kl": update.kl,
     }
     for agent, norm in update.agent_grad_norms.items():
-        found[f"agent/{agent}/grad_norm"] = norm
+        row[f"agent/{agent}/grad_norm"] = norm
     for agent, metrics in update.agent_metrics.items():
-        found |= {f"agent/{agent}/{name}": value for name, value in metrics.items()}
-    return found
+        row |= {f"agent/{agent}/{name}": value for name, value in metrics.items()}
+    return row
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -38,7 +38,7 @@ class Paired:
 
 
 def paired(a: RunFolder, b: RunFolder) -> Paired | None:
-    """Of the newest evaluation of either; None where they share no task.
+    """Compare the newest evaluations of two runs task by task; None where they share no task.
 
     [1, 0, .5] against [1, .5, 1]: +.333 +- .327, two better, none worse.
     """

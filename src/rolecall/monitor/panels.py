@@ -25,7 +25,7 @@ SMOOTH_FROM = 40  # steps; fewer are drawn as they are
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a picture is drawn with."""
+    """The colours that a picture is drawn with."""
 
     paper: str
     ink: str
@@ -119,9 +119,9 @@ def _time(axes: Axes, records: list[Record], look: Look) -> None:
         return
     edges = [r["step"] - 0.5 for r in timed] + [timed[-1]["step"] + 0.5]
     bottom = [0.0] * len(timed)
-    for part, shade in zip(PARTS, look.shades, strict=True):
-        top = [b + r[_share(part)] for b, r in zip(bottom, timed, strict=True)]
-        axes.stairs(top, edges, baseline=bottom, fill=True, color=shade, label=part)
+    for phase, shade in zip(PARTS, look.shades, strict=True):
+        top = [b + r[_share(phase)] for b, r in zip(bottom, timed, strict=True)]
+        axes.stairs(top, edges, baseline=bottom, fill=True, color=shade, label=phase)
         bottom = top
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -137,7 +137,7 @@ def _time(axes: Axes, records: list[Record], look: Look) -> None:
 
 
 def _rewards(axes: Axes, records: list[Record], look: Look) -> None:
-    """What each function paid to whom; of the whole team in ink, of an agent in its colour."""
+    """Draw what each function paid to whom; of the whole team in ink, of an agent in its colour."""
     for key, style in zip(_keys(records, REWARDS), cycle(STYLES), strict=False):
         function, owner = _function_and_owner(key)
         label = f"{function} of {owner}" if owner in look.agents else function
@@ -185,17 +185,17 @@ PANELS: tuple[Panel, ...] = (
 
 
 def panels(records: list[Record]) -> list[Panel]:
-    """Those that every run has, and those that this one has numbers for."""
-    found = list(PANELS)
+    """Return the panels that every run has, and those that this one has numbers for."""
+    shown = list(PANELS)
     if steps(records) and not _keys(records, SCORED):  # trained on rows of a data set
-        found.insert(1, ("Loss", "mean", _loss))
+        shown.insert(1, ("Loss", "mean", _loss))
     if _keys(records, RANKED):
-        found.insert(1, ("Preferences", "share of pairs ranked right", _pair_accuracy))
+        shown.insert(1, ("Preferences", "share of pairs ranked right", _pair_accuracy))
     if len(_keys(records, REWARDS)) > 1:
-        found.append(("Reward by function", "unweighted mean", _rewards))
+        shown.append(("Reward by function", "unweighted mean", _rewards))
     if _keys(records, VERDICTS):
-        found.append(("Verdicts", "share of an agent's turns", _verdicts))
-    return found
+        shown.append(("Verdicts", "share of an agent's turns", _verdicts))
+    return shown
 
 
 def _line(
@@ -226,7 +226,7 @@ def smooth(values: list[float], *, window: int) -> list[float]:
     [1.5, 1.0, 1.5].
     """
     around = [values[max(0, i - window) : i + window + 1] for i in range(len(values))]
-    return [sum(part) / len(part) for part in around]
+    return [sum(near) / len(near) for near in around]
 
 
 def _legend(axes: Axes, look: Look) -> None:

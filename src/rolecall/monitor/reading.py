@@ -88,16 +88,16 @@ def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
 
     Without a step, those that were written last.
     """
-    found = [
+    files = [
         (number, file)
-        for place, split in HELD_OUT
-        for number, file in numbered(folder.path / place, "parquet", kind=split)
+        for subfolder, split in HELD_OUT
+        for number, file in numbered(folder.path / subfolder, "parquet", kind=split)
     ]
     if step is not None:
-        return next((file for number, file in found if number == step), None)
-    if not found:
+        return next((file for number, file in files if number == step), None)
+    if not files:
         return None
-    return max(found, key=lambda pair: (pair[1].stat().st_mtime_ns, pair[0]))[1]
+    return max(files, key=lambda pair: (pair[1].stat().st_mtime_ns, pair[0]))[1]
 
 
 def _newest(folder: Path, kind: str) -> Path | None:
@@ -105,14 +105,15 @@ def _newest(folder: Path, kind: str) -> Path | None:
 
 
 def best(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
-    """By score, then mean advantage, both falling; equal ones by id, so the choice is always the
-    same. Episodes that failed with an error are in neither list: they have earned nothing.
+    """Return the best talks by score, then mean advantage, both falling; equal ones by id, so the
+    choice is always the same. Episodes that failed with an error are in neither list: they have
+    earned nothing.
     """
     return _chosen(file, number, sign=-1.0, one_per_task=one_per_task)
 
 
 def worst(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
-    """As `best`, rising."""
+    """Return the worst talks, in the order of `best` but rising."""
     return _chosen(file, number, sign=1.0, one_per_task=one_per_task)
 
 
@@ -139,10 +140,10 @@ def extremes(file: Path, number: int) -> Extremes:
     worths = {order[:2] for order in _order(file, sign=1.0)}
     if len(worths) == 1:
         return Extremes([], [], good)
-    ranks = {(talk.source, talk.episode): place for place, talk in enumerate(good)}
+    ranks = {(talk.source, talk.episode): rank for rank, talk in enumerate(good)}
     common = {
-        key: place < ranks[key]
-        for place, talk in enumerate(bad)
+        key: rank < ranks[key]
+        for rank, talk in enumerate(bad)
         if (key := (talk.source, talk.episode)) in ranks
     }
     return Extremes(
@@ -167,8 +168,8 @@ def _order(file: Path, *, sign: float) -> list[tuple[float, float, tuple[str, st
     for key, turns in _by_episode(rows).items():
         first = turns[0]
         if first["error"] is None:
-            given = [row["advantage"] for row in turns if row["advantage"] is not None]
-            advantage = fmean(given) if given else 0.0
+            advantages = [row["advantage"] for row in turns if row["advantage"] is not None]
+            advantage = fmean(advantages) if advantages else 0.0
             order.append((sign * _worth(first), sign * advantage, key, first["task"]))
     return sorted(order)
 
@@ -181,8 +182,8 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
     episodes = [episode for _, episode in keys]
     if not episodes:
         return []
-    found = _load(file, [("episode", "in", episodes)])
-    talks = {(talk.source, talk.episode): talk for talk in found}
+    loaded = _load(file, [("episode", "in", episodes)])
+    talks = {(talk.source, talk.episode): talk for talk in loaded}
     return [talks[key] for key in keys]
 
 
@@ -260,9 +261,9 @@ def _coach(info: dict[str, Any]) -> str:
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}
     lines = [
-        f"{told}{part['score']:g} of 10: {part['reasoning']}"
-        for told, part in passes.items()
-        if part
+        f"{label}{score['score']:g} of 10: {score['reasoning']}"
+        for label, score in passes.items()
+        if score
     ]
     if "coach_error" in info:
         lines.append(f"no score: {info['coach_error']}")

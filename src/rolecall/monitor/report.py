@@ -51,15 +51,15 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
     """
     records = folder.read_metrics()
     config: dict[str, Any] = yaml.safe_load(folder.config.read_text())
-    known = colours([*config["team"], *curves.agents_of(records)])
-    pictures = curves.pictures(records, known)
+    palette = colours([*config["team"], *curves.agents_of(records)])
+    pictures = curves.pictures(records, palette)
     (folder.path / "curves.png").write_bytes(pictures.wide)
     path = folder.path / "report.html"
-    template = _environment(known).get_template(TEMPLATE)
+    template = _environment(palette).get_template(TEMPLATE)
     text = template.render(
         name=folder.path.resolve().name,
         config=config,
-        colours=known,
+        colours=palette,
         num_steps=max((record["step"] for record in steps(records)), default=0),
         duration=_duration(records),
         evaluations=evaluations(records),
@@ -67,7 +67,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
         changes=compare(records),
         pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
         untrained=untrained_agents(
-            records, [name for name, said in config["team"].items() if said["trainable"]]
+            records, [name for name, section in config["team"].items() if section["trainable"]]
         ),
         shares=shares_by_policy(records),
         chapters=_chapters(folder, number=number),
@@ -98,7 +98,7 @@ def _environment(known: dict[str, Colour]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    places = {name: place for place, name in enumerate(known)}
+    places = {name: index for index, name in enumerate(known)}
     environment.filters["shorten"] = shorten
     environment.filters["signed"] = signed
     environment.filters["fraction"] = lambda value: "n/a" if value is None else f"{value:.3f}"
@@ -113,12 +113,12 @@ def _chapters(folder: RunFolder, *, number: int) -> list[Chapter]:
 
 
 def _chapter(title: str, file: Path, *, number: int) -> Chapter:
-    found = extremes(file, number)
-    compared = found.worst or found.alike
-    parts = {"Worst conversations": [_beside_group(file, talk) for talk in found.worst]}
-    parts["Best conversations"] = [Shown(talk, []) for talk in found.best]
-    if found.alike:
-        parts = {"All score alike": [_beside_group(file, talk) for talk in found.alike]}
+    chosen = extremes(file, number)
+    compared = chosen.worst or chosen.alike
+    parts = {"Worst conversations": [_beside_group(file, talk) for talk in chosen.worst]}
+    parts["Best conversations"] = [Shown(talk, []) for talk in chosen.best]
+    if chosen.alike:
+        parts = {"All score alike": [_beside_group(file, talk) for talk in chosen.alike]}
     when = f", step {compared[0].step}" if compared else ""
     return Chapter(title + when, parts)
 

@@ -22,7 +22,7 @@ def summarise(
     """
     steps = [r for r in records if r["kind"] == "step"]
     evaluated = {r["when"]: r for r in evaluations(records)}
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "steps": len(steps),
         "updates": sum(_was_updated(r) for r in steps),
         "episodes": sum(int(r.get("rollout/episodes", 0)) for r in steps),
@@ -32,32 +32,32 @@ def summarise(
     }
     for when in ("before", "after"):
         if when in evaluated:
-            found[when] = {
+            summary[when] = {
                 name: value
                 for name, value in evaluated[when].items()
                 if name not in ("kind", "step", "when") and not name.startswith("time/")
             }
     if chosen := best(records):
-        found[best_name(chosen["chosen_on"])] = chosen
+        summary[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
     if untrained := untrained_agents(records, trainable):
-        found["untrained"] = untrained
+        summary["untrained"] = untrained
     if shares := shares_by_policy(records):
-        found["policies"] = shares
-    found["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
-    return found
+        summary["policies"] = shares
+    summary["agents"] = {agent: _of_agent(steps, agent) for agent in agents}
+    return summary
 
 
 def untrained_agents(records: list[dict[str, Any]], trainable: Sequence[str]) -> list[str]:
     """Return the agents that never spoke, or of whose turns none had a signal in any step."""
     steps = [record for record in records if record["kind"] == "step"]
-    found = []
+    untrained = []
     for agent in trainable if steps else ():
         spoke = any(f"agent/{agent}/turns" in record for record in steps)
         shares = [r[key] for r in steps if (key := f"agent/{agent}/zero_signal") in r]
         if not spoke or (shares and all(share == 1.0 for share in shares)):
-            found.append(agent)
-    return found
+            untrained.append(agent)
+    return untrained
 
 
 SHARES = {"truncated": "turns", "invalid": "turns", "zero_signal": "credited_turns"}
@@ -70,9 +70,9 @@ def shares_by_policy(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
     """
     steps = [record for record in records if record["kind"] == "step"]
     policies = sorted({k.split("/")[1] for r in steps for k in r if _is_policys(k, "turns")})
-    found: dict[str, dict[str, Any]] = {}
+    shares: dict[str, dict[str, Any]] = {}
     for policy in policies:
-        found[policy] = {"turns": sum(int(r.get(f"policy/{policy}/turns", 0)) for r in steps)}
+        shares[policy] = {"turns": sum(int(r.get(f"policy/{policy}/turns", 0)) for r in steps)}
         for share, of in SHARES.items():
             pairs = [
                 (r[f"policy/{policy}/{of}"], r[f"policy/{policy}/{share}"])
@@ -81,8 +81,8 @@ def shares_by_policy(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
             ]
             number = sum(weight for weight, _ in pairs)
             mean = sum(weight * value for weight, value in pairs) / number if number else None
-            found[policy][share] = mean
-    return found
+            shares[policy][share] = mean
+    return shares
 
 
 def shares_line(policy: str, found: dict[str, Any]) -> str:
@@ -103,11 +103,11 @@ def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:
     better than every later one.
     """
     validated = evaluations(records, split="validation")
-    found = validated or evaluations(records)
-    if all(record["when"] != "during" for record in found):
+    candidates = validated or evaluations(records)
+    if all(record["when"] != "during" for record in candidates):
         return None
-    name = metrics_of(found[0])[0]
-    first = max(found, key=lambda record: record[name])
+    name = metrics_of(candidates[0])[0]
+    first = max(candidates, key=lambda record: record[name])
     if not first["step"]:
         return None
     chosen_on = "validation" if validated else TEST
@@ -115,12 +115,12 @@ def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def best_name(chosen_on: str) -> str:
-    """What is chosen on the test tasks is called so, because its score on them flatters it."""
+    """Return "best-on-test" for a choice on test tasks, because its score on them flatters it."""
     return "best-on-test" if chosen_on == TEST else "best"
 
 
 def _was_updated(step: dict[str, Any]) -> bool:
-    """Whether a policy was, or a critic beside policies that stay as they are."""
+    """Return whether a policy was updated, or a critic beside policies that stay as they are."""
     skipped = [value for name, value in step.items() if _is_policys(name, "skipped")]
     return any(not value for value in skipped) or bool(step.get("critic/updates"))
 
@@ -164,7 +164,7 @@ def _of_data(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
 def _of_agent(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
     rewards = [r[key] for r in steps if (key := f"agent/{agent}/reward") in r]
     norms = [r[key] for r in steps if (key := f"agent/{agent}/grad_norm") in r]
-    found = {"reward": rewards[-1]} if rewards else _of_data(steps, agent)
+    summary = {"reward": rewards[-1]} if rewards else _of_data(steps, agent)
     if norms:
-        found |= {"grad_norm_max": max(norms), "grad_norm_median": median(norms)}
-    return found
+        summary |= {"grad_norm_max": max(norms), "grad_norm_median": median(norms)}
+    return summary

@@ -63,16 +63,16 @@ def show(
 def show_conversations(file: Path, *, number: int = 3, console: Console | None = None) -> Extremes:
     """Print, and return, the best and the worst conversations of one Parquet file."""
     console = console or PlainConsole()
-    found = extremes(file, number)
+    conversations = extremes(file, number)
     titles = {"best": "Best of {}", "worst": "Worst of {}", "alike": "Some of {}: all score alike"}
-    known = colours(
-        turn.agent for talks in found.named().values() for t in talks for turn in t.turns
+    palette = colours(
+        turn.agent for talks in conversations.named().values() for t in talks for turn in t.turns
     )
-    for name, talks in found.named().items():
+    for name, talks in conversations.named().items():
         console.print(Text(f"\n{titles[name].format(file.stem)}", style="bold"))
         for talk in talks:
-            console.print(talk_panel(talk, known=known))
-    return found
+            console.print(talk_panel(talk, known=palette))
+    return conversations
 
 
 def show_group(
@@ -83,11 +83,11 @@ def show_group(
     talks = attempts(file, task, source=source)
     if talks:
         first = talks[0]
-        known = colours(turn.agent for talk in talks for turn in talk.turns)
+        palette = colours(turn.agent for talk in talks for turn in talk.turns)
         console.print(Text(f"\n{visible(task)}, {file.stem}", style="bold"))
         console.print(Text(visible(first.question)))
         console.print(Text.assemble(("reference: ", "dim"), (visible(first.reference), "bold")))
-        console.print(side_by_side(talks, known=known, width=console.width))
+        console.print(side_by_side(talks, known=palette, width=console.width))
     return talks
 
 
@@ -103,8 +103,8 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
         console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
         parts: dict[str, dict[str, Any]] = record.get(kind) or {}
-        for name, part in sorted(parts.items()) if len(parts) > 1 else []:
-            line = evaluation_line({"when": name, **part})
+        for name, row in sorted(parts.items()) if len(parts) > 1 else []:
+            line = evaluation_line({"when": name, **row})
             console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     _show_costs(record, console)
 
@@ -115,21 +115,21 @@ def _show_costs(record: dict[str, Any], console: Console) -> None:
     agents: dict[str, dict[str, Any]] = cost.get("by_agent") or {}
     if not agents:
         return
-    has_usd = any("usd" in part for part in (cost, *agents.values()))
+    has_usd = any("usd" in costs for costs in (cost, *agents.values()))
     heads = ["turns", "prompt tokens", "sampled tokens", "s per turn", *["USD"] * has_usd]
     rows = []
-    for name, part in [*agents.items(), ("all agents", cost)]:
-        latency = record.get(f"time/latency_s/{name}") if part is not cost else None
-        cells = [f"{part[key]:,}" for key in ("turns", "prompt_tokens", "sampled_tokens")]
+    for name, costs in [*agents.items(), ("all agents", cost)]:
+        latency = record.get(f"time/latency_s/{name}") if costs is not cost else None
+        cells = [f"{costs[key]:,}" for key in ("turns", "prompt_tokens", "sampled_tokens")]
         cells.append("" if latency is None else f"{latency:.3g}")
-        cells += [f"{part['usd']:.4g}" if "usd" in part else ""] if has_usd else []
+        cells += [f"{costs['usd']:.4g}" if "usd" in costs else ""] if has_usd else []
         rows.append([name, *cells])
     columns = zip(heads, *(row[1:] for row in rows), strict=True)
     widths = [max(map(len, column)) for column in columns]
-    left = console.width - 2 - sum(2 + width for width in widths) - 2
+    remaining = console.width - 2 - sum(2 + width for width in widths) - 2
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     # Where a terminal is narrow, long names are cut, and numbers are not.
-    table.add_column("cost", no_wrap=True, overflow="ellipsis", max_width=max(8, left))
+    table.add_column("cost", no_wrap=True, overflow="ellipsis", max_width=max(8, remaining))
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:

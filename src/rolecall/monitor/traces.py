@@ -63,9 +63,9 @@ class Weave:
             )
             for turn in episode.turns:
                 self._turn(turn, parent=call)
-            found = {"answer": episode.answer, "rewards": episode.rewards} | episode.metrics
+            output = {"answer": episode.answer, "rewards": episode.rewards} | episode.metrics
             error = RuntimeError(episode.error) if episode.error else None
-            self._client.finish_call(call, found, error)
+            self._client.finish_call(call, output, error)
 
     def _turn(self, turn: Turn, *, parent: Any) -> None:
         call = self._client.create_call(
@@ -84,8 +84,10 @@ class Weave:
         if used:
             call.summary = {"usage": {turn.policy: {"requests": 1, **used}}}
         advantage = None if turn.advantages is None else float(turn.advantages.mean())
-        said = {"text": turn.text, "finish": turn.finish, "valid": turn.valid}
-        self._client.finish_call(call, said | {"rewards": turn.all_rewards, "advantage": advantage})
+        output = {"text": turn.text, "finish": turn.finish, "valid": turn.valid}
+        self._client.finish_call(
+            call, output | {"rewards": turn.all_rewards, "advantage": advantage}
+        )
 
     def close(self) -> None:
         self._client.finish(use_progress_bar=False)

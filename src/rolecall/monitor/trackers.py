@@ -100,15 +100,17 @@ class MLflow:
         own, resumed = _identity(folder)
         try:
             self._client = mlflow.MlflowClient(uri or f"sqlite:///{folder.resolve()}/mlflow.db")
-            found = self._client.get_experiment_by_name(experiment)
-            place = found.experiment_id if found else self._client.create_experiment(experiment)
-            runs = self._client.search_runs([place], f"tags.rolecall = '{resumed}'")
+            existing = self._client.get_experiment_by_name(experiment)
+            experiment_id = (
+                existing.experiment_id if existing else self._client.create_experiment(experiment)
+            )
+            runs = self._client.search_runs([experiment_id], f"tags.rolecall = '{resumed}'")
             run = runs[0] if runs else self._client.create_run(
-                place, run_name=name or own, tags={**(tags or {}), "rolecall": resumed}
+                experiment_id, run_name=name or own, tags={**(tags or {}), "rolecall": resumed}
             )  # fmt: skip
             params = [Param(key, text[:LONGEST]) for key, text in _flat(_config(folder)).items()]
-            known = set(run.data.params)
-            fresh = [param for param in params if param.key not in known]
+            logged = set(run.data.params)
+            fresh = [param for param in params if param.key not in logged]
             for first in range(0, len(fresh), 100):  # as many as a server takes at once
                 self._client.log_batch(run.info.run_id, params=fresh[first : first + 100])
         except mlflow.MlflowException as error:
@@ -157,23 +159,23 @@ class Trackio:
 def _config(folder: Path) -> dict[str, Any]:
     """Return the run's config as it stands in its folder, where references are not resolved."""
     file = folder / "config.yaml"
-    found: dict[str, Any] = yaml.safe_load(file.read_text()) if file.is_file() else {}
-    return found
+    config: dict[str, Any] = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    return config
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """{"trainer": {"steps": 3}} -> {"trainer.steps": "3"}, in names that MLflow takes."""
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            found |= _flat(value, f"{name}.")
+            flat |= _flat(value, f"{name}.")
         else:
-            found[_FORBIDDEN.sub("_", name)] = str(value)
-    return found
+            flat[_FORBIDDEN.sub("_", name)] = str(value)
+    return flat
 
 
 def _identity(folder: Path) -> tuple[str, str]:
-    """What people call a run, and what tells it from others of that name."""
+    """Return a run's name for people, and what tells it from others of that name."""
     whole = str(folder.resolve())
     return folder.resolve().name, hashlib.sha256(whole.encode()).hexdigest()[:16]

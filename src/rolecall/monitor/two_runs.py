@@ -30,7 +30,7 @@ class Row:
 
     @property
     def difference(self) -> Measure | None:
-        """What b came to in the end, less what a came to."""
+        """The final mean of b less that of a."""
         if self.a is None or self.b is None or self.a.after is None or self.b.after is None:
             return None
         one, other = self.a.after, self.b.after
@@ -66,7 +66,7 @@ def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) 
 
 
 def _rows(a: list[Change], b: list[Change]) -> list[Row]:
-    """Those of a in their order, then those that only b has."""
+    """Return the rows of a in their order, then those that only b has."""
     found_a, found_b = ({(c.metric, c.part): c for c in changes} for changes in (a, b))
     return [
         Row(*key, found_a.get(key), found_b.get(key)) for key in dict.fromkeys([*found_a, *found_b])
