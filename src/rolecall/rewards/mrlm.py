@@ -44,13 +44,13 @@ class Maths:
         self.steps = steps if require_solution else 0.0
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        given = number(extract(episode.answer, fallback=True))
-        wanted = [number(reference) for reference in references(episode.task.answer)]
-        near = given is not None and any(
-            truth is not None and abs(given - truth) < self.tolerance for truth in wanted
+        value = number(extract(episode.answer, fallback=True))
+        truths = [number(reference) for reference in references(episode.task.answer)]
+        near = value is not None and any(
+            truth is not None and abs(value - truth) < self.tolerance for truth in truths
         )
         shown = any(sign in episode.answer.lower() for sign in STEPS)
-        lost = self.unparsable if given is None else 0.0
+        lost = self.unparsable if value is None else 0.0
         return {"team": self.correct * near - lost + self.steps * shown}
 
 
@@ -105,8 +105,8 @@ class Tool:
 
 
 def number(text: str | None) -> float | None:
-    """What a text is worth as a number, if it is one: "1/2" -> .5."""
-    found = None if text is None else read(tidy(text))
-    if not isinstance(found, Number):
+    """Return the value of a text as a number, if it is one: "1/2" -> .5."""
+    value = None if text is None else read(tidy(text))
+    if not isinstance(value, Number):
         return None
-    return float(found.value) if abs(found.value) <= LARGEST else None
+    return float(value.value) if abs(value.value) <= LARGEST else None

@@ -74,9 +74,9 @@ def of_debate(texts: list[str], worth: list[float], points: list[str]) -> float:
     words = [set(text.lower().split()) for text in texts]
     shared = [len(a & b) / len(a | b) for a, b in pairwise(words) if a | b]
     alike = fmean(shared) if shared else 1.0
-    said = " ".join(texts).lower()
+    spoken = " ".join(texts).lower()
     touched = [
-        any(word in said for word in point.lower().split() if len(word) > 3) for point in points
+        any(word in spoken for word in point.lower().split() if len(word) > 3) for point in points
     ]
     covered = fmean(touched) if touched else UNKNOWN
     return 0.6 * fmean(worth) + 0.2 * alike + 0.2 * covered

@@ -68,7 +68,7 @@ class MGrpo:
 
 
 def forms(episode: Episode, planner: str) -> tuple[float, list[float]]:
-    """Of the planner's rollout, and of every call of a worker.
+    """Return the form of the planner's rollout, and of every call of a worker.
 
     Raises ValueError if the planner said nothing.
     """
@@ -89,7 +89,7 @@ def form_of(turns: list[Turn]) -> float:
 
 
 def outcome(episode: Episode) -> float:
-    """How right the team's answer is. Raises ValueError in a world that does not say so."""
+    """Return the score of the team's answer. Raises ValueError in a world that does not say so."""
     if "score" not in episode.metrics:
         raise ValueError(f"{episode.id} has no score of the team")
     return episode.metrics["score"]

@@ -27,10 +27,10 @@ class Proposals:
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         """own .25, a right proposal, a wrong final answer -> proposer .25, aggregator 0."""
         final = outcome(episode)
-        found = {self.aggregator: final}
+        rewards = {self.aggregator: final}
         for turns in group_by((turn for turn in episode.turns if turn.chosen), "agent"):
             name = turns[0].agent
             if name != self.aggregator:
                 worth = [await world.worth(name, turn.visible) for turn in turns]
-                found[name] = self.own * fmean(worth) + (1 - self.own) * final
-        return found
+                rewards[name] = self.own * fmean(worth) + (1 - self.own) * final
+        return rewards

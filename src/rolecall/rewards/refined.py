@@ -8,7 +8,7 @@ from rolecall.rewards.planner_workers import outcome
 
 
 class Refined:
-    """Who wrote first earns the outcome; everybody after it, refined minus first.
+    """Pays the outcome to the first writer, and to everybody after it refined minus first.
 
     The first answer is judged by `World.step`, so the world must have one that judges answers.
 

@@ -66,8 +66,8 @@ class RewardModel:
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         if self.scores == "answer":
-            asked: Chat = [{"role": "user", "content": episode.task.prompt}]
-            [score] = await self._scored([_answered(asked, episode.answer)])
+            question: Chat = [{"role": "user", "content": episode.task.prompt}]
+            [score] = await self._scored([_answered(question, episode.answer)])
             return {"team": score}
         turns = [turn for turn in episode.turns if turn.trained and not turn.candidate_error]
         for turn, score in zip(turns, await self._scored(list(map(_chat, turns))), strict=True):
@@ -78,7 +78,7 @@ class RewardModel:
         return await asyncio.to_thread(self.score, chats) if chats else []
 
     def score(self, chats: list[Chat]) -> list[float]:
-        """What the model says of conversations that each end with what is to be scored."""
+        """Return the model's scores of conversations that each end with what is to be scored."""
         with self._lock, torch.no_grad():
             tokenizer, model = self._loaded
             rows = [self._ids(tokenizer, chat)[-self.max_tokens :] for chat in chats]
@@ -91,17 +91,17 @@ class RewardModel:
                 ids[number, : len(row)] = torch.tensor(row)
                 mask[number, : len(row)] = 1
             logits: Tensor = model(ids.to(self.device), attention_mask=mask.to(self.device)).logits
-            found = logits[:, self.label].double()
+            scores = logits[:, self.label].double()
             if self.squash == "sigmoid":
-                found = found.sigmoid()
-            return [self.times * score for score in found.tolist()]
+                scores = scores.sigmoid()
+            return [self.times * score for score in scores.tolist()]
 
     def _ids(self, tokenizer: Any, chat: Chat) -> list[int]:
         """The prompt, in which no answer and no task can open a message of its own."""
-        known = controls(tokenizer)
+        forbidden = controls(tokenizer)
         chat = [
             message
-            | {"content": known.broken(message["content"], framed=message["role"] == "tool")}
+            | {"content": forbidden.broken(message["content"], framed=message["role"] == "tool")}
             for message in chat
         ]
         if tokenizer.chat_template:
@@ -152,12 +152,12 @@ def _answered(chat: Chat, text: str) -> Chat:
 
 
 def _chat(turn: Turn) -> Chat:
-    told: Chat = [{"role": m.role, "content": m.content} for m in turn.messages]
-    return _answered(told, turn.visible)
+    chat: Chat = [{"role": m.role, "content": m.content} for m in turn.messages]
+    return _answered(chat, turn.visible)
 
 
 def _checked_label(path: str, model: str, label: int | None) -> int:
-    """Which output is the score. Raises ValueError where the weights have no head."""
+    """Return the output that is the score. Raises ValueError where the weights have no head."""
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -176,7 +176,9 @@ def _checked_label(path: str, model: str, label: int | None) -> int:
 
 
 def _has_head(path: str) -> bool:
-    """Whether weights in a folder hold more than the body; of a hub's model its config decides."""
+    """Return whether weights in a folder hold more than the body; of a hub's model its config
+    decides.
+    """
     names: set[str] = set()
     try:
         for file in Path(path).glob("*.safetensors"):

@@ -32,7 +32,7 @@ def steps(text: str) -> list[tuple[str, bool]]:
     plain = text.translate(SIGNS)
     for pattern, replacement in LATEX:
         plain = pattern.sub(replacement, plain)
-    found = []
+    verdicts = []
     for run in RUN.finditer(plain):
         if "=" not in run[0] or len(run[0]) > MAX_RUN:
             continue
@@ -48,12 +48,12 @@ def steps(text: str) -> list[tuple[str, bool]]:
         for left, right in pairwise(sides):
             verdict = _equal(left, right)
             if verdict is not None:
-                found.append((f"{left.strip()} = {right.strip()}", verdict))
-    return found
+                verdicts.append((f"{left.strip()} = {right.strip()}", verdict))
+    return verdicts
 
 
 def _belongs(neighbour: str) -> bool:
-    """Whether a character makes the number beside it part of something else: x, ^, %."""
+    """Return whether a character makes the number beside it part of something else: x, ^, %."""
     return neighbour.isalnum() or (neighbour != "" and neighbour in "_^%:\\")
 
 
@@ -73,14 +73,14 @@ def _equal(left: str, right: str) -> bool | None:
 
 def _value(text: str) -> tuple[Fraction, bool]:
     """Value of an expression, and whether it had an operator. Raises ValueError if it is none."""
-    tokens, place = [], 0
+    tokens, position = [], 0
     text = text.rstrip()
-    while place < len(text):
-        match = TOKEN.match(text, place)
+    while position < len(text):
+        match = TOKEN.match(text, position)
         if match is None:
             raise ValueError(text)
         tokens.append(match[1])
-        place = match.end()
+        position = match.end()
     tokens.reverse()
     value = _sum(tokens, 0)
     if tokens:

@@ -61,8 +61,8 @@ async def ask(
         except FormatError as error:
             num_unreadable += 1
             if num_unreadable > format_retries:
-                told = f"no readable score in {num_unreadable} answers; last: {error}"
-                raise CoachError(told) from None
+                message = f"no readable score in {num_unreadable} answers; last: {error}"
+                raise CoachError(message) from None
             raise RetryableError(f"unreadable answer: {error}", at_once=True) from None
 
     try:
@@ -82,7 +82,9 @@ async def _request(provider: Provider, prompt: Prompt) -> Reply:
 
 
 def _meaning(error: Exception, told: str) -> Exception:
-    """What an SDK's error means; without a status there was no connection, or no answer in it."""
+    """Return the meaning of an SDK's error; without a status there was no connection, or no answer
+    in it.
+    """
     status = _status(error)
     if status is None:
         return RetryableError(told)
@@ -91,14 +93,14 @@ def _meaning(error: Exception, told: str) -> Exception:
     if status in OWN_FAULT:
         return CoachConfigError(f"the coach's provider refuses: {told}")
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    found = failure(status, told, headers=headers)
-    return CoachError(told) if isinstance(found, RefusedError) else found
+    meaning = failure(status, told, headers=headers)
+    return CoachError(told) if isinstance(meaning, RefusedError) else meaning
 
 
 def _status(error: Exception) -> int | None:
     """The HTTP status, which SDKs call status_code or code."""
     for name in ("status_code", "code"):
-        found = getattr(error, name, None)
-        if isinstance(found, int):
-            return found
+        status = getattr(error, name, None)
+        if isinstance(status, int):
+            return status
     return None

@@ -182,7 +182,7 @@ class Coach:
 
     @property
     def account(self) -> Account:
-        """What was spent; a run keeps it in its folder."""
+        """The account of what was spent; a run keeps it in its folder."""
         return self.ledger.account
 
     def follow(self, episode: Episode, world: World) -> Following:

@@ -26,7 +26,7 @@ When = Literal["after_episode", "after_action"]
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a coach goes about an episode."""
+    """Options that say when and with what a coach scores an episode."""
 
     mixing: Mixing
     when: When = "after_episode"
@@ -180,7 +180,9 @@ def _is_judged(turn: Turn) -> bool:
 
 
 def _is_same(turn: Turn, before: Turn) -> bool:
-    """Whether it is the same action: words, calls with what they came to, and files beside it."""
+    """Return whether two actions are the same: words, calls and their results, and files beside
+    them.
+    """
     shown = [[(m.role, m.content) for m in one.messages] for one in (turn, before)]
     return (
         shown[0] == shown[1]

@@ -30,12 +30,12 @@ class GoogleCoach:
     def __init__(self, access: Access) -> None:
         self.access = access
         project = os.environ["GOOGLE_CLOUD_PROJECT"] if access.key is None else None
-        place = os.environ.get("GOOGLE_CLOUD_LOCATION", "global")
+        location = os.environ.get("GOOGLE_CLOUD_LOCATION", "global")
         self.client = genai.Client(
             vertexai=access.provider == "vertex",
             api_key=access.key,
             project=project,  # named, or the SDK sends no credentials to a base_url
-            location=place if project else None,
+            location=location if project else None,
             http_options=types.HttpOptions(
                 base_url=access.base_url, retry_options=types.HttpRetryOptions(attempts=1)
             ),
@@ -50,7 +50,7 @@ class GoogleCoach:
         counts = "usage_metadata"
         thoughts = count_of(answer, counts, "thoughts_token_count")
         return Reply(
-            text="".join(text_of(part, "text") for part in parts if not dig(part, "thought")),
+            text="".join(text_of(item, "text") for item in parts if not dig(item, "thought")),
             truncated=text_of(answer, "candidates", 0, "finish_reason") == "MAX_TOKENS",
             prompt_tokens=count_of(answer, counts, "prompt_token_count"),
             cached_tokens=count_of(answer, counts, "cached_content_token_count"),

@@ -12,7 +12,7 @@ from rolecall.runtime.spending import Account, Budget, Prices
 
 @dataclass(slots=True)
 class Totals:
-    """Of one agent's actions, since this process began."""
+    """The totals of one agent's actions, since this process began."""
 
     requests: int = 0
     scores: int = 0  # cached ones included
@@ -30,7 +30,7 @@ class Totals:
 
 
 class Ledger:
-    """What a coach's scores cost and how many failed; it says when to stop."""
+    """Counts what a coach's scores cost and how many failed; it says when to stop."""
 
     def __init__(
         self,

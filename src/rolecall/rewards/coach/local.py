@@ -34,7 +34,7 @@ class LocalCoach:
         checks = [*steps(turn.visible), *await self._code(turn)]
         if not checks:
             raise CoachError("nothing to check: the action has no arithmetic step and no code")
-        wrong = [told for told, right in checks if not right]
+        wrong = [problem for problem, right in checks if not right]
         reasoning = f"{len(checks) - len(wrong)} of {len(checks)} checks are right"
         return Verdict(
             10.0 * (1 - len(wrong) / len(checks)),

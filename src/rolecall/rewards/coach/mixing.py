@@ -63,14 +63,14 @@ class Mixing:
                 turn.trained = False  # credit leaves it out, also of means and spreads
             else:
                 raise error
-        for agent, found in scores.items():
-            episode.metrics[f"coach/{agent}"] = fmean(found)
+        for agent, values in scores.items():
+            episode.metrics[f"coach/{agent}"] = fmean(values)
 
     def _outcome(self, episode: Episode, turn: Turn) -> float:
         metrics = episode.metrics
-        found = metrics.get(f"score/{turn.agent}", metrics.get("score"))
-        if found is None or not 0 <= found <= 1:
+        score = metrics.get(f"score/{turn.agent}", metrics.get("score"))
+        if score is None or not 0 <= score <= 1:
             raise ValueError(
-                f"w_outcome needs an outcome of {turn.agent!r} in 0..1; {episode.id} has {found}"
+                f"w_outcome needs an outcome of {turn.agent!r} in 0..1; {episode.id} has {score}"
             )
-        return found
+        return score

@@ -37,7 +37,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a provider is reached."""
+    """The model, key and options with which a provider is asked."""
 
     provider: str
     model: str
@@ -97,7 +97,7 @@ def connect(access: Access) -> Provider:
 
 
 def dig(value: Any, *steps: str | int) -> Any:
-    """What stands at a path of attributes and indices; None where an answer lacks a part."""
+    """Return the value at a path of attributes and indices; None where an answer lacks a part."""
     for step in steps:
         try:
             value = value[step] if isinstance(step, int) else getattr(value, step)
@@ -107,10 +107,10 @@ def dig(value: Any, *steps: str | int) -> Any:
 
 
 def text_of(value: Any, *steps: str | int) -> str:
-    found = dig(value, *steps)
-    return found if isinstance(found, str) else ""
+    text = dig(value, *steps)
+    return text if isinstance(text, str) else ""
 
 
 def count_of(value: Any, *steps: str | int) -> int:
-    found = dig(value, *steps)
-    return max(found, 0) if isinstance(found, int) else 0
+    count = dig(value, *steps)
+    return max(count, 0) if isinstance(count, int) else 0

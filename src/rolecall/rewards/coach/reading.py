@@ -41,7 +41,7 @@ def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
 
 
 def _unfenced(text: str) -> str:
-    """What stands between "```json" and "```", if that is all."""
+    """Return the text between "```json" and "```", if that is all."""
     first, _, rest = text.partition("\n")
     if first.rstrip() in ("```", "```json") and rest.endswith("\n```"):
         return rest.removesuffix("```").strip()
@@ -71,19 +71,19 @@ def read_json(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
 
 def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
     """Only the last five lines count, without quotes and fenced blocks. Raises FormatError."""
-    found: dict[str, list[str]] = {key: [] for key in KEYS}
+    values: dict[str, list[str]] = {key: [] for key in KEYS}
     for line in _own_lines(text):
         match = KEY_LINE.fullmatch(line)
         if match:
-            found[match[1].upper()].append(match[2])
-    requests = {value.strip("*_`[]. \t") for value in found["REQUEST"]}
+            values[match[1].upper()].append(match[2])
+    requests = {value.strip("*_`[]. \t") for value in values["REQUEST"]}
     if len(requests) > 1:
         raise FormatError("several REQUEST lines differ")
     _check_request(next(iter(requests), None), nonce)
-    score = _decide("PROCESS_SCORE", found["PROCESS_SCORE"])
+    score = _decide("PROCESS_SCORE", values["PROCESS_SCORE"])
     correct = None
     if ground_truth:
-        correct = _decide("ANSWER_CORRECT", found["ANSWER_CORRECT"])
+        correct = _decide("ANSWER_CORRECT", values["ANSWER_CORRECT"])
         if correct not in (0, 1):
             raise FormatError(f"ANSWER_CORRECT is {correct}, not 0 or 1")
     return Verdict(_in_range(score), text.strip(), None if correct is None else bool(correct))
@@ -112,17 +112,17 @@ def _decide(key: str, values: list[str]) -> float:
     numbers = [NUMBER.fullmatch(value) for value in values]
     if numbers[-1] is None:
         raise FormatError(f"{key} is no number: {excerpt(values[-1].strip(), 40)!r}")
-    said = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= 10}
-    if len(said | {float(numbers[-1][1])}) > 1:
-        raise FormatError(f"several {key} lines differ: {sorted(said)}")
+    scores = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= 10}
+    if len(scores | {float(numbers[-1][1])}) > 1:
+        raise FormatError(f"several {key} lines differ: {sorted(scores)}")
     return float(numbers[-1][1])
 
 
 def _check_request(given: object, nonce: str | None) -> None:
     """An answer that names a request must name this one."""
     if (nonce is not None or given is not None) and given != nonce:
-        wanted = "none was asked for" if nonce is None else "it must be this request's"
-        raise FormatError(f"the request code is {excerpt(given, 40)!r}; {wanted}")
+        expected = "none was asked for" if nonce is None else "it must be this request's"
+        raise FormatError(f"the request code is {excerpt(given, 40)!r}; {expected}")
 
 
 def _in_range(score: float) -> float:

@@ -32,7 +32,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How much of an action a coach is shown."""
+    """Limits on how much of an action a coach is shown."""
 
     transcript_chars: int = 24_000
     """Longest transcript; of a longer one the middle is left out."""
@@ -90,7 +90,9 @@ def render(
 
 
 def schema(*, ground_truth: bool) -> dict[str, Any]:
-    """Of the answer. Bounds are not in it: the strict modes of some providers refuse them."""
+    """Return the schema of the answer. Bounds are not in it: the strict modes of some providers
+    refuse them.
+    """
     properties: dict[str, Any] = {
         "reasoning": {"type": "string"},
         "process_score": {"type": "number", "description": "0 to 10"},

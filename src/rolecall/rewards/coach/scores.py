@@ -29,7 +29,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was read from an answer."""
+    """The contents of a coach's answer."""
 
     score: float  # 0..10
     reasoning: str
@@ -38,7 +38,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Usage:
-    """What a score cost: all requests for it, failed ones included."""
+    """The cost of a score: all requests for it, failed ones included."""
 
     provider: str
     model: str
