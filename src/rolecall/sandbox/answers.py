@@ -20,7 +20,7 @@ from rolecall.sandbox.verdict import SCRIPT, begun
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one call: a plain value, or why there is none."""
+    """The answer of one call: a plain value, or why there is none."""
 
     value: Any = None
     missing: str = ""  # "raises ValueError", "does not return", ...
@@ -39,10 +39,10 @@ async def answers(
     Raises Strange (a TypeError) for arguments that are not plain values, SandboxError if the
     sandbox fails.
     """
-    said = [_said(arguments) for arguments in calls]
+    encoded = [_said(arguments) for arguments in calls]
     limits = limits or Limits()
     job = {"program": program, "entry_point": entry_point}
-    return await sandbox.work(lambda boxes: _answers(boxes, job, said, limits))
+    return await sandbox.work(lambda boxes: _answers(boxes, job, encoded, limits))
 
 
 def _said(arguments: Sequence[object]) -> bytes:
@@ -55,23 +55,23 @@ def _answers(
     deadline = time.monotonic() + limits.wall_s
     program = boxes.open(Run(SCRIPT, limits=limits), talks=True)
     trouble = begun(program, job, deadline)
-    found: list[Answer] = []
-    while not trouble and len(found) < len(calls):
-        program.say(calls[len(found)])
+    results: list[Answer] = []
+    while not trouble and len(results) < len(calls):
+        program.say(calls[len(results)])
         reply = program.hear(deadline)
         if reply is None:
             trouble = "does not return"
         else:
-            found.append(_read(reply))
-    return found + [Answer(missing=trouble)] * (len(calls) - len(found))
+            results.append(_read(reply))
+    return results + [Answer(missing=trouble)] * (len(calls) - len(results))
 
 
 def _read(reply: bytes) -> Answer:
     """The program's word, which may be anything."""
     try:
-        told = json.loads(reply)
-        if "raised" in told:
-            return Answer(missing=f"raises {told['raised']}")
-        return Answer(decode(told["value"]))
+        message = json.loads(reply)
+        if "raised" in message:
+            return Answer(missing=f"raises {message['raised']}")
+        return Answer(decode(message["value"]))
     except Exception as error:
         return Answer(missing=f"gives what cannot be read ({type(error).__name__})")

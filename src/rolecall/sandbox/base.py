@@ -23,7 +23,7 @@ class SandboxRefusedError(SandboxError, RunEndingError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use. Raises ValueError for a value that is not above 0."""
+    """Limits of one run. Raises ValueError for a value that is not above 0."""
 
     wall_s: float = 10.0  # from the program's start to its end
     cpu_s: int = 60  # of one process; all together cannot use more than wall_s on every core
@@ -77,7 +77,7 @@ class Ran:
 
 
 class Sandbox(Protocol):
-    """Where programs that nobody has read are run."""
+    """Runs programs that nobody has read."""
 
     async def run(self, run: Run) -> Ran:
         """Raises ValueError for a run that cannot be, SandboxError if the sandbox fails."""
@@ -96,7 +96,7 @@ def check_path(path: str) -> None:
 
 
 def can_be_placed(path: str) -> bool:
-    """Whether a file that one run left may be a file of the next one."""
+    """Return whether a file that one run left may be a file of the next one."""
     try:
         check_path(path)
         path.encode()

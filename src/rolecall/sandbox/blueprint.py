@@ -92,7 +92,9 @@ class Blueprint:
 
     @property
     def isolation(self) -> str:
-        """For a reader: the walls, and which limits are weaker than they should be."""
+        """Return a description of the walls, and of the limits that are weaker than they should
+        be.
+        """
         weak = [] if self.groups else ["memory is limited for each process only (RLIMIT_AS)"]
         weak += [] if self.filter else ["system calls are not filtered"]
         return "; ".join(["bubblewrap", *weak])
@@ -125,14 +127,14 @@ def draw(
                 "control groups (systemd-run --user --scope), or accept a limit for each process "
                 'instead: unenforced=["memory"]'
             ) from error
-    known = syscall_filter(platform.machine())
-    if known is None and "syscalls" not in unenforced:
+    program = syscall_filter(platform.machine())
+    if program is None and "syscalls" not in unenforced:
         raise SandboxError(
             f"there is no system call filter for {platform.machine()}; "
             'accept sandboxes without one: unenforced=["syscalls"]'
         )
     interpreter = find_interpreter(python, packages=packages)
-    return Blueprint(bwrap, interpreter, groups, known, change_user=os.getuid() == 0)
+    return Blueprint(bwrap, interpreter, groups, program, change_user=os.getuid() == 0)
 
 
 def _system() -> list[str]:

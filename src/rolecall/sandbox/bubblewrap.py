@@ -69,7 +69,9 @@ class Bubblewrap:
         return await self.work(lambda boxes: boxes.open(run).finish())
 
     async def work(self, work: Callable[[Boxes], Result]) -> Result:
-        """What `work` returns, which may block: it has a thread, and its boxes end with it."""
+        """Return the result of `work`, which may block: it has a thread, and its boxes end with
+        it.
+        """
         boxes = Boxes(self._pool, self.command)
         self._calls.add(boxes)
         try:
@@ -79,7 +81,7 @@ class Bubblewrap:
             boxes.stop()
 
     def command(self, run: Run) -> list[str]:
-        """What a sandbox is to execute; nothing for the Python that waits in it.
+        """Return the command that a sandbox executes; nothing for the Python that waits in it.
 
         Raises ValueError for a language that is not offered and a file's name that is taken.
         """
@@ -99,7 +101,7 @@ class Bubblewrap:
         await asyncio.to_thread(self.shut)
 
     def shut(self) -> None:
-        """As `close`, and blocks."""
+        """Close as `close` does, and block."""
         for boxes in list(self._calls):
             boxes.stop()
         self._threads.shutdown()

@@ -52,8 +52,8 @@ def _play(boxes: Boxes, sources: Sequence[str], run: Run, cell_s: float) -> tupl
     for source in sources:
         box.say(json.dumps(source).encode())
         own = min(deadline, time.monotonic() + cell_s) if cell_s else deadline
-        told = box.hear(own)
-        cell = None if told is None else _cell(told)
+        reply = box.hear(own)
+        cell = None if reply is None else _cell(reply)
         if cell is None:
             return played, box.finish(stop=True)
         played.append(cell)

@@ -51,10 +51,10 @@ class MemoryGroup:
             (self.path / "memory.memsw.limit_in_bytes").write_text(str(num_bytes))
 
     def kills(self) -> int:
-        """How many processes the kernel ended because of the limit."""
+        """Return how many processes the kernel ended because of the limit."""
         new = self.path / "memory.events"
-        told = (new if new.exists() else self.path / "memory.oom_control").read_text()
-        counts = dict(line.split() for line in told.splitlines())
+        text = (new if new.exists() else self.path / "memory.oom_control").read_text()
+        counts = dict(line.split() for line in text.splitlines())
         return int(counts.get("oom_kill", 0))
 
     def remove(self) -> None:
@@ -89,14 +89,14 @@ class MemoryGroups:
 
 
 def memory_groups(parent: Path | None = None) -> MemoryGroups:
-    """Where groups can be made: in `parent`, or where this process is.
+    """Return the groups that can be made in `parent`, or where this process is.
 
     Raises OSError saying why if there is no such place.
     """
     failure: OSError = FileNotFoundError("no control group of this process accounts for memory")
-    for place in [parent] if parent else _own_places():
+    for folder in [parent] if parent else _own_places():
         try:
-            return _checked(MemoryGroups(place))
+            return _checked(MemoryGroups(folder))
         except OSError as error:
             failure = error
     raise failure
@@ -128,9 +128,13 @@ def _own_places() -> list[Path]:
             if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
                 return [folder]
             if kind == "cgroup2" and number == "0":
-                found = [place for place in (folder, folder.parent) if _accounts_for_memory(place)]
-                if found:
-                    return found
+                folders = [
+                    candidate
+                    for candidate in (folder, folder.parent)
+                    if _accounts_for_memory(candidate)
+                ]
+                if folders:
+                    return folders
     return []
 
 

@@ -33,7 +33,7 @@ class Confined:
         self._admitted = False
         self.group: MemoryGroup | None = None
         self.control, control = socket.socketpair()
-        told, info = os.pipe()
+        report, info = os.pipe()
         wait, go = os.pipe()
         syscalls = os.memfd_create("syscalls")
         os.write(syscalls, blueprint.filter or b"")
@@ -56,7 +56,7 @@ class Confined:
                 control.close()
                 for fd in (info, wait, syscalls):
                     os.close(fd)
-            self._admit(told, go, maps=blueprint.user_maps())
+            self._admit(report, go, maps=blueprint.user_maps())
         except OSError as error:
             self.close()
             raise SandboxError(f"a sandbox cannot be started: {error}") from error
@@ -64,7 +64,7 @@ class Confined:
             self.close()
             raise
         finally:
-            os.close(told)
+            os.close(report)
             os.close(go)
 
     @property

@@ -28,7 +28,7 @@ class Drain:
         return self._total - len(self._head) - len(self._tail)
 
     def text(self) -> str:
-        """What was kept; bytes that are not UTF-8 are replaced, a gap is named."""
+        """Return what was kept; bytes that are not UTF-8 are replaced, a gap is named."""
         if not self.omitted:
             return (self._head + self._tail).decode(errors="replace")
         head, tail = self._head.decode(errors="replace"), self._tail.decode(errors="replace")
@@ -36,5 +36,5 @@ class Drain:
 
 
 def gap(num_bytes: int) -> str:
-    """What stands in the place of bytes that were cut out."""
+    """Return the notice in the place of bytes that were cut out."""
     return f"\n... {num_bytes} bytes omitted ...\n"

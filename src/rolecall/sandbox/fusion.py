@@ -73,10 +73,10 @@ class Fusion:
         return _ran(await self._ask("POST", "/run_code", body=body, most=most), run, bundles)
 
     async def _globs(self) -> bool:
-        """Whether the server expands patterns; the public one does not know the question."""
+        """Return whether the server expands patterns; the public one does not know the question."""
         if self._capabilities is None:
-            told = await self._ask("GET", "/v1/capabilities", most=SLACK, optional=True)
-            self._capabilities = told or {}
+            capabilities = await self._ask("GET", "/v1/capabilities", most=SLACK, optional=True)
+            self._capabilities = capabilities or {}
         return bool(self._capabilities.get("globs"))
 
     async def _ask(
@@ -89,18 +89,18 @@ class Fusion:
         optional: bool = False,
     ) -> dict[str, Any]:
         """The server's answer; {} where something optional is missing."""
-        url, told = f"{self._url}{path}", scrub(f"{self._url}{path}")
+        url, address = f"{self._url}{path}", scrub(f"{self._url}{path}")
         try:
             content = await self._http.ask(method, url, body=body, most_bytes=most)
         except RefusedError as error:
             if optional and error.status == 404:
                 return {}
             if error.status in REFUSED:
-                raise SandboxRefusedError(f"{told} refuses any request, {error}") from error
+                raise SandboxRefusedError(f"{address} refuses any request, {error}") from error
             if 400 <= error.status < 500:
-                raise ValueError(f"{told} refuses the request, {error}") from error
-            raise SandboxError(f"{told} fails, {error}") from error
-        return _parsed(told, content)
+                raise ValueError(f"{address} refuses the request, {error}") from error
+            raise SandboxError(f"{address} fails, {error}") from error
+        return _parsed(address, content)
 
 
 def _parsed(url: str, content: bytes) -> dict[str, Any]:

@@ -58,21 +58,21 @@ def find_interpreter(python: str, *, packages: bool) -> Interpreter:
         return str(Path(HOME, Path(path).relative_to(base["prefix"]))) if moved else path
 
     mounts: dict[str, str | None] = {HOME: base["prefix"]} if moved else {}
-    for number, place in enumerate(base["packages"]):
+    for number, folder in enumerate(base["packages"]):
         if not packages:
-            mounts[inside(place)] = None
+            mounts[inside(folder)] = None
         elif facts["prefix"] != base["prefix"]:
-            mounts[inside(place)] = facts["packages"][number]
+            mounts[inside(folder)] = facts["packages"][number]
     environment = {"LD_LIBRARY_PATH": f"{HOME}/lib"} if moved and base["shared"] else {}
     return Interpreter(inside(base["program"]), mounts, environment, packages and facts["pytest"])
 
 
 def _ask(python: str) -> Facts:
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [python, "-I", "-c", QUESTIONS], capture_output=True, check=True, timeout=60
         )
-        facts: Facts = json.loads(asked.stdout)
+        facts: Facts = json.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise SandboxError(f"the sandbox's Python {python} cannot be started: {error}") from error
     return facts

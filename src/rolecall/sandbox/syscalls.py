@@ -60,23 +60,23 @@ def syscall_filter(machine: str) -> bytes | None:
 
 
 def _families(allow: bytes, refuse: bytes) -> list[bytes]:
-    """What becomes of `socket`, by its first argument."""
+    """Return the filter steps of `socket`, by its first argument."""
     steps = [_step(LOAD, ARGUMENT_AT)]
-    for known in FAMILIES:
-        steps += _when(EQUAL, known, [allow])
+    for family in FAMILIES:
+        steps += _when(EQUAL, family, [allow])
     route = [_step(LOAD, THIRD_AT), *_when(EQUAL, NETLINK_ROUTE, [allow]), refuse]
     return [*steps, *_when(EQUAL, socket.AF_NETLINK, route), refuse]
 
 
 def _ranges(numbers: Iterable[int | None]) -> list[tuple[int, int]]:
     """First and last of each run: 0, 1, 2, 5, None -> (0, 2), (5, 5)."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(number for number in numbers if number is not None):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            ranges.append((number, number))
+    return ranges
 
 
 def _step(code: int, operand: int, *, yes: int = 0, no: int = 0) -> bytes:

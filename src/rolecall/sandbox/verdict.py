@@ -43,7 +43,8 @@ class Examination:
 async def examine(
     sandbox: Bubblewrap, examination: Examination, *, limits: Limits | None = None
 ) -> Verdict:
-    """Whether the test ends without an error, within the wall time for all its calls together.
+    """Return whether the test ends without an error, within the wall time for all its calls
+    together.
 
     Arguments and results are plain values (numbers, text, bytes, None and collections of these),
     and errors cross by name; a function that changes its arguments changes copies.
@@ -62,11 +63,11 @@ def _examine(boxes: Boxes, examination: Examination, limits: Limits) -> Verdict:
         return Verdict(False, trouble)
     test = boxes.open(run, talks=True)
     test.say(json.dumps(job | {"test": examination.test, "prelude": examination.prelude}).encode())
-    while (said := test.hear(deadline)) is not None:
-        message = json.loads(said)
+    while (line := test.hear(deadline)) is not None:
+        message = json.loads(line)
         if "passed" in message:
             return _verdict(message)
-        program.say(said)
+        program.say(line)
         reply = program.hear(deadline)
         if reply is None:
             return Verdict(False, "a call of the program does not return")
@@ -86,12 +87,14 @@ def begun(program: Box, job: dict[str, str], deadline: float) -> str:
     if loaded == LOADED:
         return ""
     # Not looked into: it is the program's word.
-    told = "it ends or takes too long" if loaded is None else loaded[:2000].decode(errors="replace")
-    return f"the program does not load: {told}"
+    reason = (
+        "it ends or takes too long" if loaded is None else loaded[:2000].decode(errors="replace")
+    )
+    return f"the program does not load: {reason}"
 
 
 def _verdict(message: dict[str, Any]) -> Verdict:
-    """What the test's side said; the program has no part in it."""
+    """Return the verdict of the test's side; the program has no part in it."""
     if message["strange"]:
         raise ValueError(f"the test's arguments are not plain values: {message['strange']}")
     if message["passed"] and not message["calls"]:
@@ -124,7 +127,7 @@ async def stdin_tests(
         return is_whole and same_output(ran.stdout, expected)
 
     pairs = zip(inputs, outputs, strict=True)
-    return list(await asyncio.gather(*(passes(given, expected) for given, expected in pairs)))
+    return list(await asyncio.gather(*(passes(stdin, expected) for stdin, expected in pairs)))
 
 
 def same_output(printed: str, expected: str) -> bool:

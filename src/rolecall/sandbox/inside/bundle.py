@@ -23,12 +23,14 @@ def main() -> None:
         job = json.load(file)
     program = sys.executable if job["language"] == "python" else job["language"]
     code = subprocess.run([program, job["program"]]).returncode
-    patterns = [[part for part in text.split("/") if part != "."] for text in job["fetch"]]
+    patterns = [[step for step in text.split("/") if step != "."] for text in job["fetch"]]
     bundle: dict[str, str] = {}
     room = job["num_bytes"]
     for path in regular_files():
-        wanted = is_text(path) and any(matches(path.split("/"), pattern) for pattern in patterns)
-        if wanted and len(bundle) < job["num_files"] and os.path.getsize(path) <= room:
+        is_fetched = is_text(path) and any(
+            matches(path.split("/"), pattern) for pattern in patterns
+        )
+        if is_fetched and len(bundle) < job["num_files"] and os.path.getsize(path) <= room:
             room -= os.path.getsize(path)
             with open(path, "rb") as content:
                 bundle[path] = base64.b64encode(content.read()).decode()

@@ -126,10 +126,10 @@ def ask(
 
 def error_named(name: str, text: str, names: dict[str, Any]) -> BaseException:
     """An error of that name: a built-in one, one that the test knows, or a new one."""
-    known: Any = getattr(builtins, name, names.get(name))
-    if not (isinstance(known, type) and issubclass(known, BaseException)):
-        known = type(name, (Exception,), {})
-    error: BaseException = known.__new__(known, text)
+    kind: Any = getattr(builtins, name, names.get(name))
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        kind = type(name, (Exception,), {})
+    error: BaseException = kind.__new__(kind, text)
     return error
 
 
@@ -162,7 +162,7 @@ def decode(value: Any) -> Any:
 
 
 class Comparisons:
-    """How many values may still be compared while sets and dictionaries are built.
+    """Counts how many values may still be compared while sets and dictionaries are built.
 
     Values of one hash are compared with one another, sets in them element by element, and so on:
     a few nested sets of a megabyte take seconds, in which no other thread of the process runs.
@@ -187,7 +187,7 @@ class Comparisons:
                 self.spend(most * len(group) * (len(group) - 1) // 2)
 
     def cost(self, value: Any) -> int:
-        """Of comparing a value with another one of its hash, at the worst."""
+        """Return the cost of comparing a value with another one of its hash, at the worst."""
         self.spend(1)
         if isinstance(value, tuple):
             return 1 + sum(map(self.cost, value))

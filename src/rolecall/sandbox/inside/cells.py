@@ -56,10 +56,10 @@ def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, 
         error.append({"ename": kind, "evalue": text, "traceback": lines})
     sys.stdout.flush()
     sys.stderr.flush()
-    said = {name: both_ends(files[name], most) for name in STREAMS}
+    streams = {name: both_ends(files[name], most) for name in STREAMS}
     for file in files.values():
         os.close(file)
-    return {**said, "display": shown, "error": error}
+    return {**streams, "display": shown, "error": error}
 
 
 def run(code: str, name: str, names: dict[str, Any]) -> Any:
@@ -83,16 +83,16 @@ def finish(code: types.CodeType, names: dict[str, Any]) -> Any:
 
 def bundle(value: Any, most: int) -> dict[str, str]:
     """MIME type -> what a value says of itself; forms longer than `most` are left out."""
-    found = {"text/plain": repr(value)[:most]}
+    formats = {"text/plain": repr(value)[:most]}
     for kind, name in FORMS.items():
         try:
-            said = getattr(type(value), name)(value)
+            content = getattr(type(value), name)(value)
         except Exception:  # it has no such form, or cannot say it
             continue
-        said = base64.b64encode(said).decode() if isinstance(said, bytes) else said
-        if isinstance(said, str) and len(said) <= most:
-            found[kind] = said
-    return found
+        content = base64.b64encode(content).decode() if isinstance(content, bytes) else content
+        if isinstance(content, str) and len(content) <= most:
+            formats[kind] = content
+    return formats
 
 
 def figures(most: int) -> list[dict[str, str]]:
@@ -100,17 +100,17 @@ def figures(most: int) -> list[dict[str, str]]:
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []
-    found = []
+    pictures = []
     for number in pyplot.get_fignums():
         held = io.BytesIO()
         figure = pyplot.figure(number)
         figure.savefig(held, format="png")
-        found.append({"text/plain": repr(figure)})
+        pictures.append({"text/plain": repr(figure)})
         picture = base64.b64encode(held.getvalue()).decode()
         if len(picture) <= most:
-            found[-1]["image/png"] = picture
+            pictures[-1]["image/png"] = picture
     pyplot.close("all")
-    return found
+    return pictures
 
 
 def own_part(raised: BaseException) -> types.TracebackType | None:

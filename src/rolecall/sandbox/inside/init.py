@@ -196,7 +196,7 @@ def hand_over(ready: Callable[[], None]) -> None:
 
 
 def watch(control: int, program: int, releaser: int = 0) -> str:
-    """What happened, a number (return code or error number), and the program's CPU seconds."""
+    """Return an event, its number (return code or error number), and the program's CPU seconds."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -231,10 +231,10 @@ def end_all() -> None:
 
 def collect(control: int, patterns: list[str], num_files: int, num_bytes: int) -> None:
     """Send each file that matches: b"file", path, content; or b"left out", path."""
-    wanted = [[part for part in text.split("/") if part not in ("", ".")] for text in patterns]
+    split = [[step for step in text.split("/") if step not in ("", ".")] for text in patterns]
     for path in regular_files():
         parts = path.split("/")
-        if not any(parts == pattern or matches(parts, pattern) for pattern in wanted):
+        if not any(parts == pattern or matches(parts, pattern) for pattern in split):
             continue
         try:
             file = os.open(path, os.O_RDONLY)
@@ -253,7 +253,7 @@ def collect(control: int, patterns: list[str], num_files: int, num_bytes: int) -
 
 
 def is_text(path: str) -> bool:
-    """Whether a path can be said in UTF-8, as where the file is placed again it must be."""
+    """Return whether a path can be written in UTF-8, as it must be to place the file again."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -284,15 +284,15 @@ def regular_files() -> Iterator[str]:
 
 
 def matches(parts: list[str], pattern: list[str]) -> bool:
-    """As globs do: * stays within one part of a path, ** is any number of parts."""
+    """Match like a glob: * stays within one part of a path, ** is any number of parts."""
     from fnmatch import fnmatchcase
 
     reached = {0}  # how many parts what is behind us of the pattern may have taken
-    for wanted in pattern:
-        if wanted == "**":
+    for step in pattern:
+        if step == "**":
             reached = set(range(min(reached), len(parts) + 1))
         else:
-            reached = {n + 1 for n in reached if n < len(parts) and fnmatchcase(parts[n], wanted)}
+            reached = {n + 1 for n in reached if n < len(parts) and fnmatchcase(parts[n], step)}
         if not reached:
             return False
     return len(parts) in reached
