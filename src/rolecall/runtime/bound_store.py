@@ -45,8 +45,8 @@ def set_signed(store: Store, key: str, value: str, *, secret: str) -> None:
 
 def get_signed(store: Store, key: str, *, secret: str) -> str:
     """Read a value of `set_signed`. Raises ForgedValueError where somebody else wrote it."""
-    found = store.get(key).decode(errors="replace")
-    signature, value = found[:SIGNATURE], found[SIGNATURE:]
+    signed = store.get(key).decode(errors="replace")
+    signature, value = signed[:SIGNATURE], signed[SIGNATURE:]
     if not hmac.compare_digest(signature.encode(), _signature(key, value, secret).encode()):
         raise ForgedValueError(f"{key!r} in the store was not written by this run")
     return value

@@ -60,15 +60,15 @@ class IdleBarrier:
                 async with asyncio.timeout(STILL_S):
                     await self._zero.wait()
             except TimeoutError:
-                if before == self._live and (place := self._circle()):
+                if before == self._live and (location := self._circle()):
                     raise RunEndingError(
-                        f"no episode can go on: {place} waits for an episode that itself waits "
+                        f"no episode can go on: {location} waits for an episode that itself waits "
                         "for an agent's answer, which comes when all episodes wait for one. Use "
                         "rolecall.Lock and rolecall.Semaphore there, which say that they wait"
                     ) from None
 
     def _circle(self) -> str:
-        """Where user code waits for other coroutines, if all that run do; "" otherwise."""
+        """Return where user code waits for other coroutines, if all that run do; "" otherwise."""
         places = [
             waits_for_another(scope.task) if scope.task is not None else "" for scope in self._live
         ]
@@ -163,9 +163,9 @@ def task_factory(
     coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
     **options: Any,
 ) -> asyncio.Task[Any]:
-    """For `loop.set_task_factory`: tasks started inside a scope become scopes of their own."""
-    given = options.pop("context", None)
-    context = copy_context() if given is None else given
+    """Start tasks inside a scope as scopes of their own, for `loop.set_task_factory`."""
+    own_context = options.pop("context", None)
+    context = copy_context() if own_context is None else own_context
     parent = context.get(_current)
     if parent is None:
         return asyncio.Task(coroutine, loop=loop, context=context, **options)
@@ -211,7 +211,7 @@ class Lock(asyncio.Lock):
 
 
 class Semaphore(asyncio.Semaphore):
-    """The same for `asyncio.Semaphore`."""
+    """An `asyncio.Semaphore` for workflows, worlds and tools: who waits for it is known to wait."""
 
     async def acquire(self) -> Literal[True]:
         with waiting():

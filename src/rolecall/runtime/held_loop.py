@@ -60,11 +60,11 @@ class _Watch(threading.Thread):
             if outer.f_code.co_filename == training:
                 return
             outer = outer.f_back
-        place = place_in(frame, ours=FOR_EPISODES)
-        if place and place not in self.named:
-            self.named.add(place)
+        location = place_in(frame, ours=FOR_EPISODES)
+        if location and location not in self.named:
+            self.named.add(location)
             notices.warning(
                 "%s has held the event loop for more than %g s, and every episode waits for it: "
                 "await what waits, and compute in asyncio.to_thread",
-                place, LONGEST_S,
+                location, LONGEST_S,
             )  # fmt: skip

@@ -67,7 +67,7 @@ class Http:
         sent = None if body is None else json.dumps(body)  # in ASCII: it takes half surrogates
         try:
             async with self._clients.get().stream(method, url, content=sent) as response:
-                parts = [part async for part in bounded(response.aiter_bytes(), most_bytes)]
+                parts = [chunk async for chunk in bounded(response.aiter_bytes(), most_bytes)]
         except httpx.RequestError as error:
             raise UnreachableError(in_words(error)) from error
         except TooLongError as error:
@@ -75,8 +75,10 @@ class Http:
         content = b"".join(parts)
         if response.status_code == 200:
             return content
-        told = f"HTTP {response.status_code}: {excerpt(content, MOST_TOLD)}"
-        raise failure(response.status_code, told, headers=response.headers, passing=self._passing)
+        message = f"HTTP {response.status_code}: {excerpt(content, MOST_TOLD)}"
+        raise failure(
+            response.status_code, message, headers=response.headers, passing=self._passing
+        )
 
     async def close(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
@@ -88,8 +90,8 @@ class Http:
 async def bounded(parts: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[bytes]:
     """The parts of a body as they come. Raises TooLongError once they are too many bytes."""
     size = 0
-    async for part in parts:
-        size += len(part)
+    async for chunk in parts:
+        size += len(chunk)
         if size > most_bytes:
             raise TooLongError(f"an answer of more than {most_bytes} bytes")
-        yield part
+        yield chunk

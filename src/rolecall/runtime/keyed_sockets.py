@@ -143,10 +143,10 @@ def _proof(key: bytes, who: bytes, own_nonce: bytes, other_nonce: bytes) -> byte
 def _exactly(called: socket.socket, size: int) -> bytes:
     parts = b""
     while len(parts) < size:
-        part = called.recv(size - len(parts))
-        if not part:
+        chunk = called.recv(size - len(parts))
+        if not chunk:
             raise ConnectionError("the other side has hung up")
-        parts += part
+        parts += chunk
     return parts
 
 

@@ -15,8 +15,8 @@ def last_lines(log: Path) -> list[str]:
 
 def lines_of(log: Path, *, begins: int = 0) -> list[str]:
     """The lines near its end that say something, of those after byte `begins`."""
-    found = tail(log, begins=begins).splitlines()
-    return [line.rstrip() for line in found if line.strip(" ^~")]
+    lines = tail(log, begins=begins).splitlines()
+    return [line.rstrip() for line in lines if line.strip(" ^~")]
 
 
 def tail(log: Path, *, begins: int = 0) -> str:

@@ -24,17 +24,17 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ForeignFileError(f"{path} is no regular file; remove it") from error
         raise
-    found = os.fstat(number)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(number)
         raise ForeignFileError(f"{path} is no regular file of this user; remove it")
     return number
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether a path is a folder of this user, and no link to one."""
+    """Return whether a path is a folder of this user, and no link to one."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

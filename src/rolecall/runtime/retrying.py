@@ -65,7 +65,7 @@ class GaveUpError(InfrastructureError):
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """For how long and how often a call is tried."""
+    """Limits on how long and how often a call is tried."""
 
     deadline_s: float
     """For one call in all: tries and pauses. No try begins in the last tenth of it."""
@@ -111,7 +111,8 @@ class Retrying:
     async def call(
         self, request: Callable[[], Awaitable[Result]], *, deadline_s: float | None = None
     ) -> Result:
-        """What the first try of `request` that succeeds returns; it runs outside of any episode.
+        """Return the result of the first try of `request` that succeeds; it runs outside of any
+        episode.
 
         `request` raises RetryableError where another try may help; all else that it raises ends
         the call. `deadline_s`: of this call, in place of the limit. Raises GaveUpError when the
@@ -193,7 +194,7 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
 def failure(
     status: int, told: str, *, headers: Mapping[str, str], passing: Container[int] = PASSING
 ) -> RetryableError | RefusedError:
-    """What an answer with this status means for the call: another try, or its end."""
+    """Return the error for an answer with this status: another try, or the end of the call."""
     if status in passing:
         return RetryableError(told, after_s=retry_after_s(headers))
     return RefusedError(told, status=status)
@@ -215,5 +216,5 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def in_words(error: BaseException) -> str:
     """An error with its type, without keys, which a server may repeat in what it answers."""
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return excerpt(told, MOST_TOLD)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return excerpt(text, MOST_TOLD)

@@ -35,9 +35,9 @@ def open_scratch_file(file: Path, *, size: int) -> BinaryIO:
     if not is_own_folder(folder):
         raise ForeignFileError(f"{folder} is no folder of this user")
     opened = os.fdopen(open_own(file, os.O_RDWR), "r+b")
-    if (found := os.fstat(opened.fileno()).st_size) != size:
+    if (actual := os.fstat(opened.fileno()).st_size) != size:
         opened.close()
-        raise OSError(f"{file} has {found} bytes and not {size}")
+        raise OSError(f"{file} has {actual} bytes and not {size}")
     return opened
 
 
@@ -55,9 +55,9 @@ def shared_folder(name: str, part: str, *, room: int) -> Path:
 
 def remove_shared(name: str, part: str = "") -> None:
     """All of it, or a part."""
-    for place in _places():
-        if is_own_folder(place / name):
-            shutil.rmtree(place / name / part, ignore_errors=True)
+    for folder in _places():
+        if is_own_folder(folder / name):
+            shutil.rmtree(folder / name / part, ignore_errors=True)
 
 
 def _places() -> list[Path]:
@@ -66,11 +66,11 @@ def _places() -> list[Path]:
 
 
 def _place_with(room: int) -> Path:
-    for place in _places():
-        sweep(place)
-        if (free := shutil.disk_usage(place).free) > room:
-            return place
+    for folder in _places():
+        sweep(folder)
+        if (free := shutil.disk_usage(folder).free) > room:
+            return folder
     raise OSError(
-        f"{place} has {free / 1e9:.1f} GB free and weights of {room / 1e9:.1f} GB are to be "
+        f"{folder} has {free / 1e9:.1f} GB free and weights of {room / 1e9:.1f} GB are to be "
         "handed over there; free some, or point TMPDIR at another disk"
     )

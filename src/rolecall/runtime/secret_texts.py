@@ -24,7 +24,7 @@ def remember_secret(secret: str | None) -> None:
 
 
 def remember_secrets_of_url(url: str) -> None:
-    """The same for the password of an address: http://any:TOKEN@host."""
+    """Remember the password of an address as a secret: http://any:TOKEN@host."""
     password = urlsplit(url).password
     if password:
         remember_secret(unquote(password))

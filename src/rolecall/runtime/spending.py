@@ -24,17 +24,17 @@ class Counted(Protocol):
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompt, cached ones included."""
+        """Tokens of the prompt, cached ones included."""
         ...
 
     @property
     def cached_tokens(self) -> int:
-        """Those of the prompt that the server had cached."""
+        """Tokens of the prompt that the server had cached."""
         ...
 
     @property
     def completion_tokens(self) -> int:
-        """Of the answer, reasoning included."""
+        """Tokens of the answer, reasoning included."""
         ...
 
 
@@ -60,7 +60,9 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent. None: no bound. Raises ValueError for a bound that is not above 0."""
+    """The most that may be spent. None: no bound. Raises ValueError for a bound that is not above
+    0.
+    """
 
     usd: float | None
     tokens: int | None  # prompt and completion
@@ -76,7 +78,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Spent:
-    """What was spent so far."""
+    """The money and tokens spent so far."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -95,7 +97,7 @@ class Spent:
 
 
 class Account:
-    """What one server's answers cost over a run, in a file once the run has a folder.
+    """Counts what one server's answers cost over a run, in a file once the run has a folder.
 
     What is spent for a part of the run, such as a step, is counted beside the whole.
     """
@@ -112,7 +114,7 @@ class Account:
         if file.exists():
             try:
                 record = json.loads(file.read_text(encoding="utf-8"))
-                parts = {part: Spent(**spent) for part, spent in record.pop("parts", {}).items()}
+                parts = {name: Spent(**spent) for name, spent in record.pop("parts", {}).items()}
                 before = Spent(**record)
                 before.add(0.0, 0)  # raises where these are no numbers
             except (ValueError, TypeError, AttributeError):
@@ -122,8 +124,8 @@ class Account:
                 )  # fmt: skip
             else:
                 self.spent.add(**asdict(before))
-                for part, spent in parts.items():
-                    self.of(part).add(**asdict(spent))
+                for name, spent in parts.items():
+                    self.of(name).add(**asdict(spent))
         self._file = file
         if self.spent.tokens:
             self._write()
@@ -142,14 +144,14 @@ class Account:
         return cost
 
     def of(self, part: str) -> Spent:
-        """What was spent for a part."""
+        """Return what was spent for a part."""
         return self.parts.setdefault(part, Spent())
 
     def _write(self) -> None:
         if self._file is not None:
             record = asdict(self.spent)
             if self.parts:
-                record["parts"] = {part: asdict(spent) for part, spent in self.parts.items()}
+                record["parts"] = {name: asdict(spent) for name, spent in self.parts.items()}
             aside = self._file.with_suffix(".tmp")
             with aside.open("w", encoding="utf-8") as file:
                 file.write(json.dumps(record))

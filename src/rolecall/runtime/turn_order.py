@@ -41,27 +41,27 @@ def _grouped(episode: Episode, *, after_others: int) -> list[list[Turn]]:
     """
     number: dict[str, int] = {}
     newest: dict[str, Turn] = {}  # by agent
-    shown: dict[tuple[int, ...], list[tuple[str | None, int]]] = defaultdict(list)  # by place
+    shown: dict[tuple[int, ...], list[tuple[str | None, int]]] = defaultdict(list)  # by call
     for turn in _parents_first(episode.turns):
-        place = turn.path[:-1]  # tasks that run at once have their own
-        known = [number[name] for name in turn.parents if name in number]
+        call = turn.path[:-1]  # tasks that run at once have their own
+        positions = [number[name] for name in turn.parents if name in number]
         if turn.observation is not None:
-            known += [old for seen, old in shown[place] if seen != turn.observation]
-        after = max(known, default=-after_others)
+            positions += [old for seen, old in shown[call] if seen != turn.observation]
+        after = max(positions, default=-after_others)
         if turn.chosen:
             after += after_others
             if (before := newest.get(turn.agent)) is not None:
                 goes_on = not after_others and continues(turn, before)
                 after = max(after, number[before.id] + (not goes_on))
             newest[turn.agent] = turn
-            shown[place].append((turn.observation, after))
+            shown[call].append((turn.observation, after))
         number[turn.id] = after
     played = [turn for turn in episode.turns if turn.chosen]
     last = max((number[turn.id] for turn in played), default=-1)
-    found: list[list[Turn]] = [[] for _ in range(1 + last)]
+    groups: list[list[Turn]] = [[] for _ in range(1 + last)]
     for turn in played:
-        found[number[turn.id]].append(turn)
-    return found
+        groups[number[turn.id]].append(turn)
+    return groups
 
 
 def known_before(turn: Turn, episode: Episode) -> list[Turn]:
@@ -71,12 +71,12 @@ def known_before(turn: Turn, episode: Episode) -> list[Turn]:
     What others say at the same time is left out: it depends on who is faster.
     """
     earlier = sorted((t for t in episode.turns if t.path < turn.path), key=lambda t: t.path)
-    told = set(turn.parents)
+    ids = set(turn.parents)
     for other in reversed(earlier):
-        if other.id in told:
-            told.update(other.parents)
+        if other.id in ids:
+            ids.update(other.parents)
     line = [t.id for t in earlier if turn.path[: len(t.path) - 1] == t.path[:-1]]
-    return [t for t in earlier if t.chosen and (t.id in told or t.id in line)]
+    return [t for t in earlier if t.chosen and (t.id in ids or t.id in line)]
 
 
 def continues(turn: Turn, before: Turn) -> bool:

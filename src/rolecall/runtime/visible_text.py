@@ -17,7 +17,7 @@ SELECTORS = (*range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0))  # of variants; n
 
 
 class Signs(dict[int, int]):
-    """What each character is shown as, found when it is first met."""
+    """Maps each character to the one it is shown as, found when it is first met."""
 
     def __missing__(self, code: int) -> int:
         unseen = unicodedata.category(chr(code)) in UNSEEN_KINDS and chr(code) not in "\n\t"

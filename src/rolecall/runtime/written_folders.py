@@ -50,8 +50,8 @@ def put(aside: Path, folder: Path) -> None:
 
 
 def is_partial(path: PurePath) -> bool:
-    """Whether a path, relative to where it is looked for, lies in what is being written."""
-    return any(part.startswith(".") or LEFT_INSIDE.fullmatch(part) for part in path.parts[:-1]) or (
+    """Return whether a path, relative to where it is looked for, lies in what is being written."""
+    return any(name.startswith(".") or LEFT_INSIDE.fullmatch(name) for name in path.parts[:-1]) or (
         path.name.startswith(".")
     )
 
