@@ -39,24 +39,24 @@ def rows_of(
 
     `tokenizers`: the fingerprint of each policy's.
     """
-    found = [one for episode in episodes if episode.error is None for one in _said(episode)]
+    turns = [one for episode in episodes if episode.error is None for one in _said(episode)]
     if options.agents:
-        found = [(episode, turn) for episode, turn in found if turn.agent in options.agents]
+        turns = [(episode, turn) for episode, turn in turns if turn.agent in options.agents]
     if options.pairs:
-        return _pairs(found, options, tokenizers)
-    found = [(episode, turn) for episode, turn in found if turn.chosen]
+        return _pairs(turns, options, tokenizers)
+    turns = [(episode, turn) for episode, turn in turns if turn.chosen]
     rows: list[Row] = []
     if options.imitate != "world":
-        rows += _imitated(found, options, tokenizers)
+        rows += _imitated(turns, options, tokenizers)
     if options.imitate != "agent":
-        rows += _next_states(found)
+        rows += _next_states(turns)
     return rows
 
 
 def _imitated(
     found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
 ) -> list[Row]:
-    """What agents said, where it was worth it."""
+    """Return the turns that agents said, where it was worth it, as rows."""
     best = found if options.best_of is None else best_attempts(found, options.best_of)
     return [
         _shared(turn)
@@ -81,20 +81,22 @@ def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
 
 
 def _next_states(found: list[CreditedTurn]) -> list[Row]:
-    """What the world showed after an agent's words: the agent answers with that.
+    """Return rows in which an agent answers with what the world showed after its words.
 
     The world is right whatever an agent did, so these are of all turns after which somebody, the
     agent itself or a teammate, was told of the turn and of what came of it.
     """
-    told = {name: turn for _, turn in reversed(found) for name in turn.parents}  # the first one
+    successors = {
+        name: turn for _, turn in reversed(found) for name in turn.parents
+    }  # the first one
     rows = []
     for _, turn in found:
-        later = told.get(turn.id)
+        later = successors.get(turn.id)
         if later is None or not _was_shown_after(later, turn):
             continue
         row = _shared(turn)
-        said = {"role": "assistant", "content": turn.text}
-        row["prompt"] = [*row["prompt"], said, {"role": "user", "content": WHAT_NEXT}]
+        spoken = {"role": "assistant", "content": turn.text}
+        row["prompt"] = [*row["prompt"], spoken, {"role": "user", "content": WHAT_NEXT}]
         rows.append(row | {"id": f"{turn.id}/next", "completion": later.observation})
     return rows
 
@@ -110,10 +112,10 @@ def _said(episode: Episode) -> list[CreditedTurn]:
 
 
 def _was_shown_after(later: Turn, turn: Turn) -> bool:
-    """Whether a turn was told what the world showed after another one, and not only before."""
-    told = "\n".join(message.content for message in later.messages)
-    words = told.rfind(turn.visible) + len(turn.visible)
-    return bool(later.observation) and told.find(str(later.observation), words) >= 0
+    """Return whether a turn was told what the world showed after another, and not only before."""
+    text = "\n".join(message.content for message in later.messages)
+    words = text.rfind(turn.visible) + len(turn.visible)
+    return bool(later.observation) and text.find(str(later.observation), words) >= 0
 
 
 def _pairs(

@@ -67,7 +67,7 @@ class Said:
 
 @lru_cache(maxsize=16)
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """The same for tokenizers that have the same vocabulary."""
+    """Return a digest that is the same for tokenizers that have the same vocabulary."""
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
     return hashlib.sha256(vocabulary.encode()).hexdigest()[:16]
 
@@ -87,11 +87,11 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
     Raises ValueError that names file and row of one without a pair.
     """
     groups = []
-    for name, row, agent, place in _rows(path, agents):
-        answers = _pair(row, place, agent)
+    for name, row, agent, where in _rows(path, agents):
+        answers = _pair(row, where, agent)
         groups.append(
             [
-                _episode([answer], agent, place=place, name=name, attempt=attempt, reward=reward)
+                _episode([answer], agent, place=where, name=name, attempt=attempt, reward=reward)
                 for attempt, ((_, reward), answer) in enumerate(zip(SIDES, answers, strict=True))
             ]
         )
@@ -107,28 +107,28 @@ def demonstrations(
     `in_parts`, also of one of which only parts are imitated.
     """
     groups = []
-    for name, row, agent, place in _rows(path, agents):
-        said = _imitated(row, place, agent)
-        if not in_parts and any(one.parts for one in said):
+    for name, row, agent, where in _rows(path, agents):
+        answers = _imitated(row, where, agent)
+        if not in_parts and any(one.parts for one in answers):
             raise ValueError(
-                f"{place}: only sft imitates parts of an answer; write a text, or remove the row"
+                f"{where}: only sft imitates parts of an answer; write a text, or remove the row"
             )
-        groups.append([_episode(said, agent, place=place, name=name, attempt=0, reward=1.0)])
+        groups.append([_episode(answers, agent, place=where, name=name, attempt=0, reward=1.0)])
     return groups
 
 
 def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]:
-    """What each trained agent should say, at the temperature at which it speaks.
+    """Read what each trained agent should say, at the temperature at which it speaks.
 
     Raises ValueError as `demonstrations` does.
     """
-    found: dict[str, list[Turn]] = {}
+    turns: dict[str, list[Turn]] = {}
     for [episode] in demonstrations(path, agents, in_parts=False):
         for turn in episode.turns:
             if turn.trained:
                 turn.temperature = agents[turn.agent].sampling.temperature
-                found.setdefault(turn.agent, []).append(turn)
-    return found
+                turns.setdefault(turn.agent, []).append(turn)
+    return turns
 
 
 def check_shown(path: str | Path, agents: Collection[str], *, alone: str | None) -> None:
@@ -153,15 +153,15 @@ def _rows(
     check_readable(path)
     file = Path(path).expanduser()
     trained = [agent for agent in agents.values() if agent.trainable]
-    for name, place, row in named_rows(file):
+    for name, where, row in named_rows(file):
         agent = row.get("agent") or (trained[0].name if len(trained) == 1 else None)
         if agent not in agents:
-            known = ", ".join(agents)
-            raise ValueError(f"{place}: no agent {agent!r}; set `agent` to one of: {known}")
+            names = ", ".join(agents)
+            raise ValueError(f"{where}: no agent {agent!r}; set `agent` to one of: {names}")
         if agents[agent].policy.tokenizer is None:
-            raise ValueError(f"{place}: nobody trains agent {agent!r}; leave the row out")
-        _check_call_form(row, agents[agent], place)
-        yield name, row, agents[agent], place
+            raise ValueError(f"{where}: nobody trains agent {agent!r}; leave the row out")
+        _check_call_form(row, agents[agent], where)
+        yield name, row, agents[agent], where
 
 
 def _check_call_form(row: dict[str, Any], agent: Agent, place: str) -> None:
@@ -244,9 +244,9 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
             said_in(message, f"{place}: messages[{number}]") if number in spoken else None
             for number, message in enumerate(row["messages"])
         ]
-        said = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
+        answers = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
-        said = [
+        answers = [
             _said(messages_of(row["prompt"], place), answer_of(row["completion"], place), place)
         ]
     else:
@@ -254,24 +254,24 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
             f"{place}: no demonstration: the row has neither `messages` nor `prompt` and "
             "`completion`"
         )
-    if not said or not all(one.text for one in said):
+    if not answers or not all(one.text for one in answers):
         raise ValueError(f"{place}: no demonstration: the assistant says nothing")
-    if not any(one.imitated for one in said):
+    if not any(one.imitated for one in answers):
         raise ValueError(f"{place}: no demonstration: all that the assistant says has weight 0")
-    for one in said:
+    for one in answers:
         check_asked(one.shown, place)
-    return said
+    return answers
 
 
 def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = True) -> Said:
-    """Of parts that are all right, or all wrong, nothing is left to be told apart."""
+    """Join an answer's parts; where all are right, or all wrong, they need not be told apart."""
     if not is_parts(content):
         return Said(shown, str(content), imitated=imitated)
     parts = parts_of(content, place)
-    right = [part.imitated for part in parts]
+    right = [span.imitated for span in parts]
     return Said(
         shown,
-        "".join(part.text for part in parts),
+        "".join(span.text for span in parts),
         imitated=imitated and any(right),
         parts=() if all(right) or not any(right) else tuple(parts),
     )
@@ -301,7 +301,9 @@ def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
 
 
 def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Agent) -> bool:
-    """Whether a row holds tokens. Raises ValueError where the agent's model cannot read them."""
+    """Return whether a row holds tokens. Raises ValueError where the agent's model cannot read
+    them.
+    """
     names = ("prompt_ids", *(f"{side}_ids" for side in sides))
     if any(row.get(name) is None for name in names):
         return False
@@ -314,8 +316,8 @@ def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Ag
         )
     for name in names:
         ids = row[name]
-        known = isinstance(ids, list) and all(type(i) is int for i in ids)
-        if not known or not ids or not 0 <= min(ids) <= max(ids) < len(tokenizer):
+        is_valid = isinstance(ids, list) and all(type(i) is int for i in ids)
+        if not is_valid or not ids or not 0 <= min(ids) <= max(ids) < len(tokenizer):
             raise ValueError(f"{place}: {name} is no list of tokens below {len(tokenizer)}")
     return True
 

@@ -55,10 +55,10 @@ def said_in(message: dict[str, Any], place: str) -> Any:
     text = "" if content is None else content
     if not isinstance(text, str):
         raise ValueError(f"{place}: content: write a text (it is {content!r})")
-    said = "\n".join([part for part in (text, *(_call(call, place) for call in calls)) if part])
-    if not said:
+    whole = "\n".join([piece for piece in (text, *(_call(call, place) for call in calls)) if piece])
+    if not whole:
         raise ValueError(f"{place}: the assistant says nothing: content and tool_calls are empty")
-    return said
+    return whole
 
 
 def has_tool_calls(row: dict[str, Any]) -> bool:
@@ -89,8 +89,8 @@ def _call(call: Any, place: str) -> str:
 def _text_of(message: dict[str, Any], place: str) -> str:
     """Return what a message holds as one text. Raises ValueError where it holds none."""
     if message["role"] == "assistant":
-        said = said_in(message, place)
-        return "".join(part.text for part in parts_of(said, place)) if is_parts(said) else said
+        body = said_in(message, place)
+        return "".join(span.text for span in parts_of(body, place)) if is_parts(body) else body
     content = message["content"]
     if is_parts(content):
         raise ValueError(f"{place}: only what an assistant says has parts; write a text")
@@ -105,7 +105,7 @@ def check_asked(shown: list[Message], place: str) -> None:
 
 
 def is_imitated(message: dict[str, Any], place: str) -> bool:
-    """Whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
+    """Return whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
     weight = message.get("weight")
     if weight not in (None, 0, 1):
         raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")

@@ -33,7 +33,9 @@ class Part:
 
 
 def is_parts(given: Any) -> bool:
-    """Whether it is meant for a list of parts, and not for a text or a list of chat messages."""
+    """Return whether it is meant for a list of parts, and not for a text or a list of chat
+    messages.
+    """
     return isinstance(given, list) and not any(
         isinstance(entry, dict) and "role" in entry for entry in given
     )
@@ -41,19 +43,19 @@ def is_parts(given: Any) -> bool:
 
 def parts_of(given: list[Any], place: str) -> list[Part]:
     """Raises ValueError that names the first part which is none."""
-    for number, part in enumerate(given, start=1):
-        known = isinstance(part, dict) and set(part) <= KEYS
-        if not known or part.get("type") not in (None, "text") or not _is_text(part.get("text")):
+    for number, span in enumerate(given, start=1):
+        is_valid = isinstance(span, dict) and set(span) <= KEYS
+        if not is_valid or span.get("type") not in (None, "text") or not _is_text(span.get("text")):
             raise ValueError(
                 f"{place}: part {number} of an answer: write a text and its weight, "
-                f'{{"text": .., "weight": 0 or 1}} (it is {part!r})'
+                f'{{"text": .., "weight": 0 or 1}} (it is {span!r})'
             )
-        if part.get("weight") not in (None, 0, 1):
+        if span.get("weight") not in (None, 0, 1):
             raise ValueError(
                 f"{place}: part {number} of an answer: weight: write 0 or 1 "
-                f"(it is {part['weight']!r})"
+                f"(it is {span['weight']!r})"
             )
-    return [Part(part["text"], part.get("weight") != 0) for part in given]
+    return [Part(span["text"], span.get("weight") != 0) for span in given]
 
 
 def _is_text(given: Any) -> bool:
@@ -62,9 +64,9 @@ def _is_text(given: Any) -> bool:
 
 def join_parts(tokenizer: Tokenizer, parts: Sequence[Part], place: str) -> str:
     """Return the words of an answer. Raises ValueError where two parts forge a control token."""
-    known = controls(tokenizer)
-    whole = "".join(known.broken(part.text, own=OWN) for part in parts)
-    if known.broken(whole, own=OWN) != whole:
+    forbidden = controls(tokenizer)
+    whole = "".join(forbidden.broken(span.text, own=OWN) for span in parts)
+    if forbidden.broken(whole, own=OWN) != whole:
         raise ValueError(f"{place}: two parts of an answer meet within a control token: {whole!r}")
     return whole
 
@@ -82,22 +84,24 @@ def tokenise_parts(
         raise ValueError(
             f"{place}: answers with weights need a fast tokenizer (one with offset mapping)"
         )
-    known = controls(tokenizer)
-    texts = [known.broken(part.text, own=OWN) for part in parts]
+    forbidden = controls(tokenizer)
+    texts = [forbidden.broken(span.text, own=OWN) for span in parts]
     if "".join(texts) != written.words:
         raise ValueError(
             f"{place}: the chat template changes the words of this answer; write it without parts"
         )
     anchor = turn_form(tokenizer).end
     skipped = len(tokenizer(anchor, add_special_tokens=False)["input_ids"])
-    found = tokenizer(anchor + written.text, add_special_tokens=False, return_offsets_mapping=True)
+    encoding = tokenizer(
+        anchor + written.text, add_special_tokens=False, return_offsets_mapping=True
+    )
     lengths = [len(anchor) + len(written.before), *map(len, texts), len(written.after)]
     weighted = [parts[0], *parts, parts[-1]]
     imitated = np.concatenate(
-        [np.full(size, part.imitated) for size, part in zip(lengths, weighted, strict=True)]
+        [np.full(size, span.imitated) for size, span in zip(lengths, weighted, strict=True)]
     )
     weights, before = [], 0
-    for token, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
+    for token, (start, end) in zip(encoding["input_ids"], encoding["offset_mapping"], strict=True):
         # Some tokenizers leave a word's space out of its token's place: it is between two places.
         # That of a token of spaces alone is empty; at the beginning it does not say where they end.
         if start == end <= before:
@@ -105,7 +109,7 @@ def tokenise_parts(
         start = min(start, before)
         weights.append(float(imitated[start:end].all()))
         before = max(before, end)
-    ids = np.array(found["input_ids"][skipped:], dtype=np.int32)
+    ids = np.array(encoding["input_ids"][skipped:], dtype=np.int32)
     if not any(weights[skipped:]):
         raise ValueError(f"{place}: no token of the answer lies wholly in parts of weight 1")
     return ids, np.array(weights[skipped:], dtype=np.float32)
