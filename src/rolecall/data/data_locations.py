@@ -60,11 +60,11 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
         files = _hub_files(repo, cache_dir=cache_dir)
         file = choose(files, name=name, split=split)
         return _download(repo, file, name=name, cache_dir=cache_dir)
-    known = [*KNOWN, *HUBS]
-    near = difflib.get_close_matches(short, known, n=3, cutoff=0.5)
+    names = [*KNOWN, *HUBS]
+    near = difflib.get_close_matches(short, names, n=3, cutoff=0.5)
     raise ValueError(
         f"no data set {name!r}: no such file or folder, no hub id org/name, and not a known name"
-        f" ({'nearest: ' + ', '.join(near) if near else 'known: ' + ', '.join(known)})"
+        f" ({'nearest: ' + ', '.join(near) if near else 'known: ' + ', '.join(names)})"
     )
 
 
@@ -85,15 +85,17 @@ def choose(files: Sequence[str], *, name: str, split: str) -> str:
     if len(named) > 1:  # a hub data set may hold several configurations
         named = [file for file in named if file.startswith(("main/", "default/"))] or named
     if len(named) != 1:
-        found = f"several: {', '.join(named[:5])}" if named else f"files: {', '.join(files[:5])}"
-        raise ValueError(f"{name!r} has no single data file for split {split!r} ({found})")
+        candidates = (
+            f"several: {', '.join(named[:5])}" if named else f"files: {', '.join(files[:5])}"
+        )
+        raise ValueError(f"{name!r} has no single data file for split {split!r} ({candidates})")
     return named[0]
 
 
 def _split_of(file: str) -> str | None:
     """The split that a file's own name, or else its folder, speaks of."""
-    for part in reversed(PurePosixPath(file).parts):
-        words = re.split(r"[^a-z]+", part.casefold())
+    for folder in reversed(PurePosixPath(file).parts):
+        words = re.split(r"[^a-z]+", folder.casefold())
         for split, names in SPLIT_WORDS.items():
             if any(word in names for word in words):
                 return split

@@ -71,7 +71,7 @@ class FileCheck:
 
 
 def _is_used(kind: str, value: Any, task: Task) -> bool:
-    """Whether all that a column says stands in the question, or, of a label, in the truth."""
+    """Return whether all that a column says is in the question, or, for a label, in the truth."""
     if kind in IMAGES:
         return not value
     texts = [text for text in map(_squeezed, _texts(value)) if text]

@@ -85,8 +85,8 @@ def _array(text: bytes, path: Path) -> Iterator[tuple[int, Row]]:
 
 def _parse(text: bytes, path: Path, *, line: int) -> Any:
     try:
-        found = json.loads(text)
-        return _repaired(found) if HALF.search(text) else found
+        value = json.loads(text)
+        return _repaired(value) if HALF.search(text) else value
     except json.JSONDecodeError as error:
         at = line + error.lineno - 1
         raise ValueError(f"{path}:{at}: not JSON: {error.msg}, column {error.colno}") from error

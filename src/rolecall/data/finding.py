@@ -41,20 +41,21 @@ def fetch(data_set: DataSet, *, cache_dir: Path | None = None) -> Files:
             f"cannot fetch {data_set.name} ({data_set.hub}): {first_line(error)}; with files of "
             f"your own: rolecall data {data_set.name} --from FILE..."
         ) from error
-    found = _by_pattern(data_set, Path(folder))
-    missing = [split for split in data_set.files if split not in found]
+    files = _by_pattern(data_set, Path(folder))
+    missing = [split for split in data_set.files if split not in files]
     if missing:
         raise ValueError(f"{data_set.hub} has no files of {data_set.name}: {', '.join(missing)}")
-    return found
+    return files
 
 
 def given(data_set: DataSet, sources: Sequence[str]) -> Files:
-    """Of files, of folders laid out as the repository, and of SPLIT=FILE.
+    """Collect files, folders laid out as the repository, and SPLIT=FILE into the files of each
+    split.
 
     A file whose name tells no split is of the only split that the data set has. Raises ValueError
     for a path that is not there, and where a split cannot be told.
     """
-    found: Files = {}
+    by_split: Files = {}
     for source in sources:
         split, equals, rest = source.partition("=")
         if not equals or split not in data_set.files:
@@ -65,33 +66,37 @@ def given(data_set: DataSet, sources: Sequence[str]) -> Files:
         elif path.is_file():
             parts = {split or _split_of(data_set, path): [path]}
         else:
-            known = f"; SPLIT=FILE takes {', '.join(data_set.files)}" if "=" in source else ""
-            raise ValueError(f"--from: there is no file or folder {rest}{known}")
+            hint = f"; SPLIT=FILE takes {', '.join(data_set.files)}" if "=" in source else ""
+            raise ValueError(f"--from: there is no file or folder {rest}{hint}")
         for name, files in parts.items():
-            found.setdefault(name, []).extend(files)
-    return found
+            by_split.setdefault(name, []).extend(files)
+    return by_split
 
 
 def in_folder(data_set: DataSet, folder: Path) -> Files:
-    """By the patterns of the repository, else by the names of splits in those of files."""
-    found = _by_pattern(data_set, folder)
-    if not found:
+    """Find files by the patterns of the repository, else by the names of splits in those of
+    files.
+    """
+    files_by_split = _by_pattern(data_set, folder)
+    if not files_by_split:
         there = _there(folder)
         by_name = {split: [n for n in there if split in Path(n).name] for split in data_set.files}
-        found = {split: [folder / n for n in names] for split, names in by_name.items() if names}
-    if not found:
+        files_by_split = {
+            split: [folder / n for n in names] for split, names in by_name.items() if names
+        }
+    if not files_by_split:
         patterns = ", ".join(data_set.files.values())
         raise ValueError(f"{folder} holds no files of {data_set.name} ({patterns})")
-    return found
+    return files_by_split
 
 
 def _by_pattern(data_set: DataSet, folder: Path) -> Files:
     there = _there(folder)
-    found = {
+    by_split = {
         split: [folder / name for name in there if fnmatch(name, pattern)]
         for split, pattern in data_set.files.items()
     }
-    return {split: files for split, files in found.items() if files}
+    return {split: files for split, files in by_split.items() if files}
 
 
 def _there(folder: Path) -> list[str]:
@@ -107,6 +112,6 @@ def _split_of(data_set: DataSet, path: Path) -> str:
         if split in path.name or fnmatch(path.name, pattern)
     ]
     if len(data_set.files) > 1 and len(named) != 1:
-        told = " or ".join(f"{split}={path}" for split in data_set.files)
-        raise ValueError(f"--from: {path.name} tells no split; write {told}")
+        choices = " or ".join(f"{split}={path}" for split in data_set.files)
+        raise ValueError(f"--from: {path.name} tells no split; write {choices}")
     return named[0] if named else next(iter(data_set.files))

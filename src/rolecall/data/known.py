@@ -68,13 +68,15 @@ DATA_SETS = {data_set.name: data_set for data_set in LISTED}
 
 
 def named(name: str) -> DataSet:
-    """By its name, however it is spelt. Raises ValueError with the nearest ones."""
-    plain = {re.sub(r"[-_ ]", "", known): known for known in DATA_SETS}
+    """Return the data set of a name, however it is spelt. Raises ValueError with the nearest
+    ones.
+    """
+    plain = {re.sub(r"[-_ ]", "", spelt): spelt for spelt in DATA_SETS}
     short = re.sub(r"[-_ ]", "", name.casefold())
     if short not in plain:
         near = difflib.get_close_matches(short, plain, n=3, cutoff=0.5)
-        told = [plain[one] for one in near] or list(DATA_SETS)
+        choices = [plain[one] for one in near] or list(DATA_SETS)
         raise ValueError(
-            f"no data set {name!r}; {'nearest' if near else 'there are'}: {', '.join(told)}"
+            f"no data set {name!r}; {'nearest' if near else 'there are'}: {', '.join(choices)}"
         )
     return DATA_SETS[plain[short]]

@@ -43,23 +43,23 @@ class LazyTasks(Sequence[Task], ABC):
 
 def listed(sources: str | list[str]) -> list[str]:
     """Raises ValueError for an empty list."""
-    found = [sources] if isinstance(sources, str) else list(sources)
-    if not found:
+    names = [sources] if isinstance(sources, str) else list(sources)
+    if not names:
         raise ValueError("the list of sources is empty; name at least one")
-    return found
+    return names
 
 
 def generates(sources: dict[str, list[str]], *, test_size: int | None, **options: object) -> bool:
-    """Whether any of the tasks are generated.
+    """Return whether any of the tasks are generated.
 
     `options` are those of generated tasks, None where they are not given. Raises ValueError for one
     that would have no effect, as `test_size` has none where the test tasks are not generated.
     """
-    found = any(GENERATED in named for named in sources.values())
-    given = [name for name, value in options.items() if value is not None]
-    if given and not found:
+    has_generated = any(GENERATED in named for named in sources.values())
+    set_options = [name for name, value in options.items() if value is not None]
+    if set_options and not has_generated:
         raise ValueError(
-            f"{given[0]} has no effect, because no tasks are generated; remove it, or write "
+            f"{set_options[0]} has no effect, because no tasks are generated; remove it, or write "
             f"`{GENERATED}` in train or test"
         )
     if test_size is not None and GENERATED not in sources["test"]:
@@ -67,7 +67,7 @@ def generates(sources: dict[str, list[str]], *, test_size: int | None, **options
             "test_size has no effect, because the test tasks are not generated; remove it, or "
             f"write `{GENERATED}` in test"
         )
-    return found
+    return has_generated
 
 
 def ended(tasks: Sequence[Task]) -> Sequence[Task]:

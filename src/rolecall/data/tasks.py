@@ -33,14 +33,14 @@ def read_tasks(
     tasks: list[Task] = []
     first, num_incomplete = "", 0
     check = FileCheck(path, unseen=unseen)
-    for name, place, row in named_rows(path, ids=ids):
+    for name, where, row in named_rows(path, ids=ids):
         try:
             task = make(row, name)
         except IncompleteRowError as error:
-            first, num_incomplete = first or f"{place}: {error}", num_incomplete + 1
+            first, num_incomplete = first or f"{where}: {error}", num_incomplete + 1
             continue
         except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"{where}: {error}") from error
         tasks.append(task)
         check.add(row, task)
     total = len(tasks) + num_incomplete
@@ -59,7 +59,7 @@ def read_tasks(
 
 
 def is_blank(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, white space, or a list of these alone."""
+    """Return whether a cell holds nothing: None, NaN, white space, or a list of these alone."""
     if isinstance(value, (list, tuple)):
         return all(map(is_blank, value))
     return value is None or value != value or (isinstance(value, str) and not value.strip())
@@ -75,17 +75,17 @@ def named_rows(path: Path, *, ids: Sequence[str] = ("id",)) -> Iterator[tuple[st
     {"id": "a"}, {}, {"id": "a"}, {"id": 4} in sums.jsonl ->
     ("a", "sums.jsonl:1", ...), ("sums-2", ":2"), ("a-3", ":3"), ("4", ":4")
     """
-    taken: set[str] = set()
+    names: set[str] = set()
     repeated: list[str] = []
     stem = path.name.partition(".")[0]
     for number, row in read_rows(path):
-        place = f"{path}:{number}"
+        where = f"{path}:{number}"
         stated = given_id(row, ids)[1] or f"{stem}-{number}"
-        name = unique(stated, taken, number=number)
+        name = unique(stated, names, number=number)
         if name != stated:
-            repeated.append(f"{place}: an earlier row has the id {stated!r}, this one is {name!r}")
-        taken.add(name)
-        yield name, place, row
+            repeated.append(f"{where}: an earlier row has the id {stated!r}, this one is {name!r}")
+        names.add(name)
+        yield name, where, row
     if repeated:
         more = f" ({len(repeated) - 1} more rows are like it)" if len(repeated) > 1 else ""
         log.warning("%s%s", repeated[0], more)
