@@ -34,7 +34,7 @@ STEP = re.compile(r"step-(\d+)", re.ASCII)
 
 
 class Saved(Protocol):
-    """What a checkpoint holds a folder of."""
+    """An object whose state a checkpoint holds in a folder."""
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...
@@ -57,10 +57,10 @@ def save(
     aside = folder / f"{ASIDE}step-{step}"
     _clear_aside(folder)
     try:
-        for name, part in parts.items():
+        for name, item in parts.items():
             (aside / name).mkdir(parents=True)
-            part.save(aside / name)
-        kinds = {name: type(part).__qualname__ for name, part in parts.items()}
+            item.save(aside / name)
+        kinds = {name: type(item).__qualname__ for name, item in parts.items()}
         state = {"step": step, "parts": list(parts), "kinds": kinds, "states": states}
         (aside / STATE).write_text(json.dumps(state))
         (aside / MANIFEST).write_text(json.dumps({"sha256": _checksums(aside)}, indent=1))
@@ -94,14 +94,16 @@ def pointed(folder: Path, pointer: str) -> Path | None:
         name = (folder / pointer).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
-    found = folder / name
-    return found if STEP.fullmatch(name) and found.is_dir() else None
+    checkpoint = folder / name
+    return checkpoint if STEP.fullmatch(name) and checkpoint.is_dir() else None
 
 
 def saved(folder: Path) -> list[Path]:
     """All checkpoints, the newest first; other files of the folder do not count."""
-    found = [path for path in folder.glob("step-*") if STEP.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=step_of, reverse=True)
+    folders = [
+        path for path in folder.glob("step-*") if STEP.fullmatch(path.name) and path.is_dir()
+    ]
+    return sorted(folders, key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -137,14 +139,14 @@ def held(folder: RunFolder, name: str) -> Iterator[Path]:
     Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged.
     """
     for _ in range(TRIES):
-        found = _named(folder.checkpoints, name)
-        if found is None:
+        checkpoint_folder = _named(folder.checkpoints, name)
+        if checkpoint_folder is None:
             continue  # what `latest` named may be removed since, and it names a newer one by now
-        with reading(found) as is_there:
+        with reading(checkpoint_folder) as is_there:
             if is_there:
-                if wrong := damage(found):
-                    raise CheckpointError(f"{found}: {wrong}")
-                yield found
+                if wrong := damage(checkpoint_folder):
+                    raise CheckpointError(f"{checkpoint_folder}: {wrong}")
+                yield checkpoint_folder
                 return
     there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
     raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
@@ -197,9 +199,9 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
             f"{checkpoint} has no {missing[0]!r} (it has: {', '.join(state['parts'])}), so the "
             "run cannot continue from it with this config"
         )
-    for name, part in parts.items():
+    for name, item in parts.items():
         try:
-            part.load(checkpoint / name)
+            item.load(checkpoint / name)
         except RunEndingError:  # a learner is gone
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -242,8 +244,8 @@ def _drop(checkpoint: Path) -> None:
 
 def _clear_aside(folder: Path) -> None:
     """Remove what saves that were killed have left."""
-    for left in folder.glob(f"{ASIDE}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for unfinished in folder.glob(f"{ASIDE}*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _checksums(folder: Path) -> dict[str, str]:

@@ -201,12 +201,12 @@ def read_parquet(path: Path) -> list[Episode]:
     """
     from pyarrow import parquet
 
-    found: dict[str, Episode] = {}
+    episodes: dict[str, Episode] = {}
     for row in parquet.read_table(path).to_pylist():
-        episode = found.setdefault(row["episode"], _read_episode(row))
+        episode = episodes.setdefault(row["episode"], _read_episode(row))
         if row["turn"] is not None:
             episode.turns.append(_read_turn(row))
-    return list(found.values())
+    return list(episodes.values())
 
 
 def _read_episode(row: dict[str, Any]) -> Episode:
@@ -315,11 +315,11 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 
 
 def _notes(turn: Turn) -> dict[str, Any]:
-    """What is noted on a turn beside its numbers, for people who read the table."""
-    found = {name: getattr(turn, name) for name in NOTES}
+    """Return the notes on a turn beside its numbers, for people who read the table."""
+    notes = {name: getattr(turn, name) for name in NOTES}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in notes.items()
         if isinstance(value, np.ndarray)
         or (value not in (None, "", [], {}) and value != DEFAULTS[name])
     }

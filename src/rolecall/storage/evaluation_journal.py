@@ -50,20 +50,20 @@ class EvaluationJournal:
             self.remove()
 
     def round(self, number: int) -> Journal:
-        """That of some of the tasks."""
+        """Return the journal of some of the tasks."""
         return Journal(self.folder / f"round-{number:06d}.jsonl")
 
     @property
     def counted(self) -> dict[str, Any]:
         """{"seconds": 12.5, "failures": {..}}: what `count` has noted; {} at first."""
         file = self.folder / "counted.json"
-        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-        return found
+        counted: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        return counted
 
     def count(self, seconds: float, failures: dict[str, int]) -> None:
         """Note how long it has taken so far, and what has failed."""
-        found = {"seconds": seconds, "failures": failures}
-        write_aside(self.folder / "counted.json", json.dumps(found))
+        record = {"seconds": seconds, "failures": failures}
+        write_aside(self.folder / "counted.json", json.dumps(record))
 
     def remove(self) -> None:
         """It has come to its end."""
@@ -86,17 +86,17 @@ def evaluation_journal(
 
 def forget_evaluations(folder: Path, *, but: int) -> None:
     """Remove those of a run's weights after other steps than this one: nobody goes on with them."""
-    for found in folder.glob(f"{PREFIX}*"):
-        step = found.name.split("-")[2:3]
+    for evaluation in folder.glob(f"{PREFIX}*"):
+        step = evaluation.name.split("-")[2:3]
         if step != [f"{but:06d}"]:
-            shutil.rmtree(found, ignore_errors=True)
+            shutil.rmtree(evaluation, ignore_errors=True)
 
 
 def _that_counts(config: Config) -> dict[str, Any]:
     """The keys that what is said or counted depends on."""
-    found = resolved(config)
+    values = resolved(config)
     for section, names in FREE.items():
-        inside = found[section] if section else found
+        inside = values[section] if section else values
         for name in names:
             inside.pop(name, None)
-    return found
+    return values

@@ -38,10 +38,10 @@ class LoadedRun:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What summary.json says; {} while the run is not finished."""
+        """The content of summary.json; {} while the run is not finished."""
         file = self.folder.summary
-        found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-        return found
+        summary: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+        return summary
 
     def metrics(self, *, frame: Frame = "arrow") -> Any:
         """One row for each step and each evaluation; a column for each name, null where absent."""
@@ -57,8 +57,8 @@ class LoadedRun:
 
         Raises ValueError where no episode of the split was written.
         """
-        place, kind = FILES[split]
-        files = [file for _, file in numbered(self.path / place, "parquet", kind=kind)]
+        subfolder, kind = FILES[split]
+        files = [file for _, file in numbered(self.path / subfolder, "parquet", kind=kind)]
         if not files:
             raise ValueError(f"{self.path} holds no episodes of the {split} split")
         return _as(pa.concat_tables([pq.read_table(file) for file in files]), frame)

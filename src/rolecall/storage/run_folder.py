@@ -145,7 +145,7 @@ class RunFolder:
             )
 
     def is_blank(self) -> bool:
-        """Whether a start that was killed made this folder, and wrote nothing of a run."""
+        """Return whether a start that was killed made this folder, and wrote nothing of a run."""
         if self.config.exists() or not self.path.is_dir() or holds_other_things(self.path):
             return False
         try:
@@ -229,8 +229,8 @@ class RunFolder:
         """
         if not self.metrics.exists():
             return []
-        found = self.metrics.stat()
-        state = (found.st_ino, found.st_mtime_ns, found.st_size)
+        status = self.metrics.stat()
+        state = (status.st_ino, status.st_mtime_ns, status.st_size)
         if self._read is None or self._read[0] != state:
             self._read = (state, self._records())
         return [dict(record) for record in self._read[1]]
@@ -280,7 +280,9 @@ class Journal:
         self._settled_at = 0.0
 
     def part(self, name: str) -> Journal:
-        """That of another process, which settles each episode: the trainer gets it at once."""
+        """Return the journal of another process, which settles each episode: the trainer gets it
+        at once.
+        """
         return Journal(self.path.with_name(f"{self.path.stem}.{name}.jsonl"), unsettled_s=0.0)
 
     def append(self, episode: Episode) -> None:
@@ -311,8 +313,8 @@ class Journal:
         self.close()
         names = {episode.id for episode in episodes}
         for path in self._files():
-            left = [episode for episode in _read(path) if episode.id not in names]
-            write_aside(path, "".join(to_json(episode) + "\n" for episode in left))
+            kept = [episode for episode in _read(path) if episode.id not in names]
+            write_aside(path, "".join(to_json(episode) + "\n" for episode in kept))
 
     def read(self) -> list[Episode]:
         """Finished episodes, each attempt once: one that was lost with its process may have been
@@ -321,14 +323,15 @@ class Journal:
         A last line that a crash cut short is dropped from the file too, and so is one that is
         damaged: its episode is played again.
         """
-        found: dict[tuple[str, int], Episode] = {}
+        episodes: dict[tuple[str, int], Episode] = {}
         for path in self._files():
             for episode in _read(path):
-                found.setdefault((episode.task.id, episode.attempt), episode)
-        return list(found.values())
+                episodes.setdefault((episode.task.id, episode.attempt), episode)
+        return list(episodes.values())
 
     def stream(self) -> Iterator[Episode]:
-        """What is whole, one episode at a time, where all together need not fit into memory.
+        """Yield what is whole, one episode at a time, where all together need not fit into
+        memory.
 
         The file is left as it is; an attempt that was played twice comes twice.
         """
@@ -380,8 +383,8 @@ def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
     for step, path in numbered(folder.journal, "jsonl"):
         yield step, path
     for path in sorted(folder.journal.glob("step-*.*.jsonl")):
-        if found := re.fullmatch(r"step-(\d+)", path.name.partition(".")[0], re.ASCII):
-            yield int(found[1]), path
+        if match := re.fullmatch(r"step-(\d+)", path.name.partition(".")[0], re.ASCII):
+            yield int(match[1]), path
 
 
 def journal_path(folder: RunFolder, step: int) -> Path:
@@ -394,28 +397,30 @@ def resolved(config: Config) -> dict[str, Any]:
 
 def changes_between(old: Config, new: Config) -> dict[str, list[Any]]:
     """{dotted key: [old value, new value]} of all values that differ, as they were written."""
-    found = differences(resolved(old), resolved(new))
+    changed = differences(resolved(old), resolved(new))
     written = differences(as_written(old), as_written(new))
-    return {key: written.get(key, values) for key, values in found.items()}
+    return {key: written.get(key, values) for key, values in changed.items()}
 
 
 def differences(
     old: dict[str, Any], new: dict[str, Any], *, prefix: str = ""
 ) -> dict[str, list[Any]]:
     """{dotted key: [old value, new value]} of all values that differ."""
-    found: dict[str, list[Any]] = {}
+    changes: dict[str, list[Any]] = {}
     for key in sorted({*old, *new}):
         name = f"{prefix}{key}"
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            found |= differences(a, b, prefix=f"{name}.")
+            changes |= differences(a, b, prefix=f"{name}.")
         elif a != b:
-            found[name] = [a, b]
-    return found
+            changes[name] = [a, b]
+    return changes
 
 
 def is_part(key: str, of: tuple[str, ...]) -> bool:
-    """Whether a dotted key is one of some keys, or lies below one; `*` is any one part of it."""
+    """Return whether a dotted key is one of some keys, or lies below one; `*` is any one part of
+    it.
+    """
     parts, patterns = key.split("."), [name.split(".") for name in of]
     return any(
         len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
@@ -423,7 +428,9 @@ def is_part(key: str, of: tuple[str, ...]) -> bool:
 
 
 def holds_other_things(folder: Path) -> bool:
-    """Whether a folder holds anything but what a start leaves that is killed while it makes it."""
+    """Return whether a folder holds anything but what a start leaves that is killed while making
+    it.
+    """
 
     def is_ours(entry: Path) -> bool:
         if entry.name in BEGUN_FOLDERS:
