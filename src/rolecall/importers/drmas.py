@@ -36,8 +36,8 @@ TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
 def build(given: Given) -> Tree:
     """The team of a maths or search script, with the system prompts of our own recipe."""
     config: Tree = {"team": {}, "policies": {}}
-    known = {name: flow for name, (flow, _, _) in TEAMS.items()}
-    flow = given.choose("agent.orchestra_type", known, "no such team")
+    flows = {name: flow for name, (flow, _, _) in TEAMS.items()}
+    flow = given.choose("agent.orchestra_type", flows, "no such team")
     if flow is None:
         given.wanted(config, "workflow.name", "how the agents talk")
     else:
@@ -105,17 +105,17 @@ def _policy(given: Given, model: Any, rate: Any) -> Tree:
 
 
 def _environment(given: Given, config: Tree) -> None:
-    known = {"math": "math", "search": "search"}
-    name = given.choose("env.env_name", known, "no such environment")
+    environments = {"math": "math", "search": "search"}
+    name = given.choose("env.env_name", environments, "no such environment")
     if name is None:
         given.wanted(config, "environment.name", "what the team works on")
     else:
         put(config, "environment.name", name)
-    for key, place in (("data.train_files", "train"), ("data.val_files", "test")):
+    for key, split in (("data.train_files", "train"), ("data.val_files", "test")):
         if given[key] is None or is_unknown(given[key]):
-            given.wanted(config, f"environment.{place}", f"rows, {shown(given[key])} there")
+            given.wanted(config, f"environment.{split}", f"rows, {shown(given[key])} there")
         else:
-            put(config, f"environment.{place}", given[key])
+            put(config, f"environment.{split}", given[key])
     url = given["env.search.search_url"]
     if name == "search":
         if url is None or is_unknown(url):
@@ -134,8 +134,8 @@ def _environment(given: Given, config: Tree) -> None:
 
 def _algorithm(given: Given, config: Tree) -> None:
     by_agent = bool(given["algorithm.group_by_agent_id"])
-    known = {"grpo": "drmas" if by_agent else "grpo", "rloo": "rloo", "gae": "ppo"}
-    name = given.choose("algorithm.adv_estimator", known, "no such algorithm") or "drmas"
+    algorithms = {"grpo": "drmas" if by_agent else "grpo", "rloo": "rloo", "gae": "ppo"}
+    name = given.choose("algorithm.adv_estimator", algorithms, "no such algorithm") or "drmas"
     if given["algorithm.filter_groups.enable"]:
         if name == "grpo":
             name = "dapo"
@@ -225,7 +225,7 @@ def _amounts(given: Given, config: Tree) -> None:
 
 
 def _sampling(given: Given, config: Tree) -> None:
-    """Of training, and what evaluations draw otherwise."""
+    """Set the sampling of training, and what evaluations draw otherwise."""
     top_p, top_k = given[f"{ROLLOUT}.top_p"], max(0, given[f"{ROLLOUT}.top_k"])
     for agent in config["team"].values():
         agent["sampling"] = {} | ({"top_p": top_p} if top_p < 1 else {})

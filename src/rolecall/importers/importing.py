@@ -54,15 +54,15 @@ def import_files(
             values = merged(values, read_values(text, framework))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-    found = _translated(values, framework, overrides)
-    print_table(found)
-    if found.refused and not partial:
-        names = ", ".join(line.key for line in found.refused)
+    translated = _translated(values, framework, overrides)
+    print_table(translated)
+    if translated.refused and not partial:
+        names = ", ".join(line.key for line in translated.refused)
         raise ConfigError(
             f"nothing is written: no counterpart here for {names}; --partial writes the rest"
         )
-    check(found.config)
-    return render(found, files), found
+    check(translated.config)
+    return render(translated, files), translated
 
 
 def merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
@@ -91,15 +91,15 @@ def _translated(values: dict[str, Any], framework: Framework, overrides: list[st
     steps = settings.get("trainer.steps")
     first = translate(values, framework, steps=steps)
     train = settings.get("environment.train", at(first.config, "environment.train"))
-    found = translate(values, framework, rows=count_rows(train), steps=steps)
+    translated = translate(values, framework, rows=count_rows(train), steps=steps)
     for key, value in settings.items():
         if key in NAMED:
-            found.config[key] = {"name": value}
+            translated.config[key] = {"name": value}
         else:
-            put(found.config, key, value)
-    left = set(edits_of(found.config))
-    found.edits = {key: what for key, what in found.edits.items() if key in left}
-    return found
+            put(translated.config, key, value)
+    open_keys = set(edits_of(translated.config))
+    translated.edits = {key: what for key, what in translated.edits.items() if key in open_keys}
+    return translated
 
 
 def check(config: Tree) -> None:
@@ -138,9 +138,9 @@ def print_table(found: Translation) -> None:
     """A line for each key, to stderr: the YAML may go to the output."""
     console = PlainConsole(stderr=True)
     for line in found.lines:
-        said = line.said if line.fate == "becomes" else f"{line.fate}: {line.said}"
+        result = line.said if line.fate == "becomes" else f"{line.fate}: {line.said}"
         value = _short(line.value) + ("" if line.given else " (default)")
-        text = f"{line.key}={value} -> {said}"
+        text = f"{line.key}={value} -> {result}"
         console.print(text, style=STYLES[line.fate], markup=False, highlight=False, soft_wrap=True)
     for what in found.framework.differs:
         console.print(f"differs: {what}", markup=False, highlight=False, soft_wrap=True)

@@ -78,11 +78,11 @@ class Given:
         self.problems.setdefault(name, because)
 
     def choose(self, name: str, known: dict[Any, Any], because: str) -> Any:
-        """What a value stands for here; None, and the key is refused, where it is not known."""
-        found = known.get(self[name]) if not isinstance(self[name], dict | list) else None
-        if found is None:
+        """Return our counterpart of a value; None, and the key is refused, where there is none."""
+        value = known.get(self[name]) if not isinstance(self[name], dict | list) else None
+        if value is None:
             self.refuse(name, f"{because}; known: {', '.join(map(str, known))}")
-        return found
+        return value
 
     def silence(self, names: Iterable[str], because: str) -> None:
         """Say that keys have no effect in this file, there as here."""
@@ -110,22 +110,22 @@ class Framework:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value is computed by their script, so that nobody here can say it."""
+    """Return whether a value is computed by their script, so that nobody here can say it."""
     if isinstance(value, list):
         return any(map(is_unknown, value))
     return isinstance(value, str) and UNKNOWN in value
 
 
 def shown(value: Any) -> str:
-    """For people."""
+    """Return a value as people read it."""
     return str(value).replace(UNKNOWN, "")
 
 
 def put(config: Tree, ours: str, value: Any) -> None:
     """put({}, "a.b", 1) makes {"a": {"b": 1}}."""
     *path, last = ours.split(".")
-    for part in path:
-        config = config.setdefault(part, {})
+    for key in path:
+        config = config.setdefault(key, {})
     config[last] = value
 
 
@@ -150,8 +150,8 @@ def trained(config: Tree) -> list[str]:
 
 
 def at(config: Tree, ours: str) -> Any:
-    """What stands at a dotted key, or None."""
-    found: Any = config
-    for part in ours.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+    """Return the value at a dotted key, or None."""
+    value: Any = config
+    for key in ours.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

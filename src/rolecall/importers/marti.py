@@ -29,18 +29,18 @@ SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
 
 def tidy(values: dict[str, Any]) -> dict[str, Any]:
     """`default_agent.seed` and the keys of mappings stand by themselves."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in values.items():
         name = key.removeprefix("default_agent.")
         if key == "default_agent" and isinstance(value, dict):
-            found = value | found
+            settings = value | settings
         elif name in MAPPINGS and isinstance(value, dict):
-            found |= {f"{name}.{part}": inner for part, inner in value.items()}
+            settings |= {f"{name}.{inner_key}": inner for inner_key, inner in value.items()}
         elif name.startswith("tools_config.tools."):
-            put(found.setdefault("tools_config.tools", {}), name[19:], value)
+            put(settings.setdefault("tools_config.tools", {}), name[19:], value)
         else:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def build(given: Given) -> Tree:
@@ -59,15 +59,15 @@ def build(given: Given) -> Tree:
 
 def _rows(given: Given, config: Tree) -> None:
     """`json@FOLDER` is a folder of files."""
-    for key, place in (("prompt_data", "train"), ("eval_dataset", "test")):
+    for key, split in (("prompt_data", "train"), ("eval_dataset", "test")):
         value = given[key]
-        if value is None and place == "test":
+        if value is None and split == "test":
             value = _extra(given)
         if value is None or is_unknown(value):
-            given.wanted(config, f"environment.{place}", f"rows, {shown(value)} there")
+            given.wanted(config, f"environment.{split}", f"rows, {shown(value)} there")
         else:
             rows = value if isinstance(value, list) else [str(value).rpartition("@")[2]]
-            put(config, f"environment.{place}", rows[0] if len(rows) == 1 else rows)
+            put(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
     if given["eval_dataset"] is not None:
         given.silence(["extra_eval_tasks", "extra_eval_dir"], "eval_dataset says what is evaluated")
 
@@ -182,18 +182,18 @@ def _amounts(given: Given, config: Tree) -> None:
         given.edits["trainer.steps"] = what
     updates = minibatches * given["max_epochs"]  # in a step
     for name in trained(config) if given["lr_warmup_ratio"] else []:
-        place = f"policies.{name}.optimizer.warmup_steps"
+        key = f"policies.{name}.optimizer.warmup_steps"
         if steps:
-            put(config, place, round(given["lr_warmup_ratio"] * steps * updates))
+            put(config, key, round(given["lr_warmup_ratio"] * steps * updates))
         else:
-            given.wanted(config, place, f"{given['lr_warmup_ratio']} of {updates} times the steps")
+            given.wanted(config, key, f"{given['lr_warmup_ratio']} of {updates} times the steps")
     if given["async_train"]:
         put(config, "trainer.max_staleness", 1)
         put(config, "engine.separate_weights", True)
 
 
 def _evaluation(given: Given, config: Tree) -> None:
-    """How often, and what it samples otherwise than training."""
+    """Set how often evaluations run, and what they sample otherwise than training."""
     samples = given["eval_n_samples_per_prompt"]
     put(config, "evaluation.samples", samples)
     put(config, "evaluation.k", samples)

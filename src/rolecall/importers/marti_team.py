@@ -112,15 +112,15 @@ def _agent(
         given.refuse("agents", f"{name}: {given.keys['is_api_model'].because}")
     first = next(iter(config["policies"]), ours)
     policy = first if given["shared_agents"] else ours
-    made: Tree = {"policy": policy} | ({"role": role} if ours != role else {})
+    section: Tree = {"policy": policy} | ({"role": role} if ours != role else {})
     system = _system(agent.get("chat_template", given["chat_template"]))
     if system:
-        made["system"] = system
+        section["system"] = system
     if not agent.get("is_tuning", True):
-        made["trainable"] = False
+        section["trainable"] = False
     if agent.get("code_execution"):
-        put(made, "tools", {"use": [{"name": "python"}], "format": "code"})
-    config["team"][ours] = made
+        put(section, "tools", {"use": [{"name": "python"}], "format": "code"})
+    config["team"][ours] = section
     base = agent.get("pretrain", given["pretrain"])
     if base is None or is_unknown(base):
         given.wanted(config, f"policies.{policy}.base", "the model")
@@ -155,8 +155,8 @@ def build_tools(given: Given, config: Tree) -> None:
     for name, tool in (given["tools_config.tools"] or {}).items():
         for key in tool:
             if key not in TOOL_KEYS:
-                place = f"tools_config.tools.{name}.{key}"
-                raise ConfigError(f"{place}: no key of MARTI; {nearest(key, list(TOOL_KEYS))}")
+                where = f"tools_config.tools.{name}.{key}"
+                raise ConfigError(f"{where}: no key of MARTI; {nearest(key, list(TOOL_KEYS))}")
         if tool.get("type") == "search_r1" and config["environment"]["name"] == "search":
             _search(config, tool)
         elif tool.get("type") == "sandbox_fusion" and _executors(config):

@@ -56,8 +56,8 @@ def build(given: Given) -> Tree:
 
 def _tasks(given: Given, config: Tree) -> None:
     """Environment and workflow; DPO's rows are no tasks."""
-    asked = given["policy_env.env_type"]
-    because = ELSEWHERE.get(asked, "write a workflow and an environment for it")
+    kind = given["policy_env.env_type"]
+    because = ELSEWHERE.get(kind, "write a workflow and an environment for it")
     name = given.choose("policy_env.env_type", {"math": "math", "code": "code"}, because)
     attempts = given["max_turns"] or given["policy_env.max_attempts"]
     flow, role = (
@@ -138,8 +138,8 @@ def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
     if algorithm == "dpo":
         put(config, "rollout.groups", batch)
         given.wanted(config, "rollout.data", "the file of preferences")
-        asked = ("training.num_rollouts_per_iteration", "episodes_per_iteration")
-        given.silence(asked, "DPO plays no episodes")
+        amounts = ("training.num_rollouts_per_iteration", "episodes_per_iteration")
+        given.silence(amounts, "DPO plays no episodes")
         return
     spelt = "episodes_per_iteration"
     if given[spelt] is None:
@@ -160,7 +160,7 @@ def _places(given: Given, config: Tree) -> None:
     folder = given["output_dir"] or given["output.save_dir"]
     name = given["experiment_name"]
     if folder or name:
-        config["output"] = "/".join(part for part in (folder or "runs", name) if part)
+        config["output"] = "/".join(item for item in (folder or "runs", name) if item)
     trackers: list[Any] = []
     if given["training.wandb_project"]:
         entity = given["training.wandb_entity"]

@@ -45,10 +45,10 @@ def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     if not own:
         for library, marks in LIBRARIES.items():
             if any(mark in text for mark in marks):
-                known = ", ".join(f.title for f in frameworks.values())
+                names = ", ".join(f.title for f in frameworks.values())
                 raise ConfigError(
                     f"this is a plain config of {library}, without a team; import reads those of "
-                    f"{known}. docs/coming-from.md has its options beside ours, and a wrong key in "
+                    f"{names}. docs/coming-from.md has its options beside ours, and a wrong key in "
                     f"a config of ours is answered with ours"
                 )
     counts = {name: sum(m in text for m in f.marks) for name, f in (own or frameworks).items()}
@@ -66,12 +66,12 @@ def read_values(text: str, framework: Framework) -> dict[str, Any]:
     try:
         words = training_words(text, PROGRAMS)
         if words is not None:
-            found = _of_words(words)
+            values = _of_words(words)
         elif _is_lines(text):
-            found = _of_words([word for command in split(text) for word in command])
+            values = _of_words([word for command in split(text) for word in command])
         else:
-            found = flat(_of_yaml(text), framework.keys)
-        return framework.tidy(found)
+            values = flat(_of_yaml(text), framework.keys)
+        return framework.tidy(values)
     except RecursionError as error:
         raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
 
@@ -80,15 +80,15 @@ def flat(tree: dict[str, Any], keys: dict[str, Key], *, prefix: str = "") -> dic
     """{"a": {"b": 1}} -> {"a.b": 1}; a mapping that is a key of the table is left whole, unless
     there are keys below it.
     """
-    found: dict[str, Any] = {}
+    flat_values: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
-        deeper = key not in keys or any(known.startswith(f"{key}.") for known in keys)
+        deeper = key not in keys or any(other.startswith(f"{key}.") for other in keys)
         if isinstance(value, dict) and value and deeper:
-            found |= flat(value, keys, prefix=f"{key}.")
+            flat_values |= flat(value, keys, prefix=f"{key}.")
         else:
-            found[key] = value
-    return found
+            flat_values[key] = value
+    return flat_values
 
 
 def _is_lines(text: str) -> bool:
@@ -99,25 +99,27 @@ def _is_lines(text: str) -> bool:
 
 def _of_yaml(text: str) -> dict[str, Any]:
     try:
-        found = _loaded(text)
+        loaded = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(
             f"neither YAML nor a script with a training command: {first_line(error)}"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(loaded, dict):
         raise ConfigError("neither YAML, nor a script with a training command, nor key=value lines")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in loaded.items()}
 
 
 def _of_words(words: list[str]) -> dict[str, Any]:
     """`a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2` and `--a` for true."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     option: str | None = None
     listed: list[Any] = []
 
     def close() -> None:
         if option is not None:
-            found[option] = True if not listed else listed[0] if len(listed) == 1 else list(listed)
+            options[option] = (
+                True if not listed else listed[0] if len(listed) == 1 else list(listed)
+            )
 
     for word in words:
         if word.startswith("--"):
@@ -129,17 +131,17 @@ def _of_words(words: list[str]) -> dict[str, Any]:
         if setting:
             close()
             option = None
-            found[setting[1]] = value_of(setting[2])
+            options[setting[1]] = value_of(setting[2])
         elif option is not None:
             listed.append(value_of(word))
         else:
             raise ConfigError(f"{word!r} is neither key=value nor an option")
     close()
-    return found
+    return options
 
 
 def _loaded(text: str) -> Any:
-    """What a text of YAML holds; anchors and references to them may not make it large.
+    """Load a text of YAML; anchors and references to them may not make it large.
 
     Raises ConfigError, and what YAML and OmegaConf raise.
     """
@@ -151,7 +153,9 @@ def _loaded(text: str) -> Any:
 
 
 def _count(value: Any, counts: dict[int, int]) -> int:
-    """How many values there are where each reference stands for a copy; each is looked at once."""
+    """Return how many values there are where each reference stands for a copy; each is looked at
+    once.
+    """
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in counts:

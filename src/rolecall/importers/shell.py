@@ -79,7 +79,9 @@ def split(text: str) -> list[Command]:
 
 
 def _end(text: str, start: int) -> int:
-    """Where the quote or bracket that begins at `start` is closed; the end of the text if never."""
+    """Return where the quote or bracket that begins at `start` is closed; the end of the text if
+    never.
+    """
     char = text[start]
     if char == "'":
         return text.find("'", start + 1) + 1 or len(text)
@@ -120,36 +122,39 @@ class _Script:
             if command[0] in until:
                 return None
             self.i += 1
-            found = None
+            command_words = None
             if command[0] == "if":
-                found = self._if(live)
+                command_words = self._if(live)
             elif command[0] in OPENING:
-                found = self._block(live=None if live else live, until=CLOSING)
+                command_words = self._block(live=None if live else live, until=CLOSING)
                 self.i += 1
             elif live is not False:
-                found = self._command(command, sure=live is True)
-            if found is not None:
-                return found
+                command_words = self._command(command, sure=live is True)
+            if command_words is not None:
+                return command_words
         return None
 
     def _if(self, live: Truth) -> list[str] | None:
-        done: Truth = False  # whether an earlier branch was taken
+        done: Truth = False  # whether an earlier branch runs
         while self.i < len(self.commands):
             test: Truth = True
             if self.commands[self.i - 1][0] != "else":
                 test = self._condition()
-            taken = _and(live, _and(test, _not(done)))
-            found = self._block(live=taken, until=("elif", "else", "fi"))
+            runs = _and(live, _and(test, _not(done)))
+            words = self._block(live=runs, until=("elif", "else", "fi"))
             self.i += 1
-            if found is not None:
-                return found
+            if words is not None:
+                return words
             if self.i > len(self.commands) or self.commands[self.i - 1][0] == "fi":
                 return None
             done = _or(done, test)
         return None
 
     def _condition(self) -> Truth:
-        """Of the commands before `then`: tests that || and && connect, from left to right."""
+        """Evaluate the commands before `then`: tests that
+
+        and && connect, from left to right.
+        """
         value: Truth = None
         operator = ""
         while self.i < len(self.commands):

@@ -45,7 +45,7 @@ OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask fo
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What became of one of their keys."""
+    """The fate of one of their keys."""
 
     key: str
     value: str  # theirs, as it is shown
@@ -81,9 +81,9 @@ def translate(
     """
     check_known(values, framework)
     check_types(values, framework)
-    given = Given(values, framework.keys, rows=rows, steps=steps)
+    theirs = Given(values, framework.keys, rows=rows, steps=steps)
     try:
-        config = framework.build(given)
+        config = framework.build(theirs)
     except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -93,28 +93,28 @@ def translate(
             raise ConfigError(what) from error
         raise ConfigError(f"a value is not what its key takes: {error}") from error
     copied = [name for name, key in framework.keys.items() if key.copied]
-    for name in sorted(copied, key=lambda name: name in values):  # what is given beats defaults
-        if name not in given.idle and given[name] is not None:
-            for place in places(config, framework.keys[name].ours):
-                _copy(given, config, name, place)
-    _check_twice(given, copied)
+    for name in sorted(copied, key=lambda name: name in values):  # what is set beats defaults
+        if name not in theirs.idle and theirs[name] is not None:
+            for our_key in places(config, framework.keys[name].ours):
+                _copy(theirs, config, name, our_key)
+    _check_twice(theirs, copied)
     for name in values:
         key = framework.keys[name]
-        if key.fate == "refused" and name not in given.idle and not _harmless(values[name], key):
-            given.refuse(name, key.because)
-    lines = [_line(name, given, config) for name in values]
+        if key.fate == "refused" and name not in theirs.idle and not _harmless(values[name], key):
+            theirs.refuse(name, key.because)
+    lines = [_line(name, theirs, config) for name in values]
     lines += [
-        _line(name, given, config)
+        _line(name, theirs, config)
         for name, key in framework.keys.items()
-        if name not in values and name not in given.idle and key.ours and key.default is not None
+        if name not in values and name not in theirs.idle and key.ours and key.default is not None
     ]
     lines = [line for line in lines if line.given or line.fate != "not needed"]
     lines += [
-        Line(name, shown(given[name]), "refused", because, given=False)
-        for name, because in given.problems.items()
+        Line(name, shown(theirs[name]), "refused", because, given=False)
+        for name, because in theirs.problems.items()
         if name not in values and not framework.keys[name].ours
     ]
-    return Translation(framework, config, lines, given.edits)
+    return Translation(framework, config, lines, theirs.edits)
 
 
 def check_known(values: dict[str, Any], framework: Framework) -> None:
@@ -159,10 +159,10 @@ def _copy(given: Given, config: Tree, name: str, place: str) -> None:
 
 def _check_twice(given: Given, copied: list[str]) -> None:
     """Two keys of one meaning must not contradict one another."""
-    said: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in copied:
         if name in given.values and name not in given.idle:
-            first = said.setdefault(given.keys[name].ours, name)
+            first = first_names.setdefault(given.keys[name].ours, name)
             if given[first] != given[name]:
                 given.refuse(name, f"{first} says otherwise")
 
@@ -175,33 +175,33 @@ def _options(algorithm: str) -> set[str]:
 def _line(name: str, given: Given, config: Tree) -> Line:
     key = given.keys[name]
     value = "***" if key.secret else shown(given[name])
-    made = name in given.values
+    is_set = name in given.values
     if name in given.idle:
-        return Line(name, value, "not needed", given.idle[name], given=made)
+        return Line(name, value, "not needed", given.idle[name], given=is_set)
     if name in given.problems:
-        return Line(name, value, "refused", given.problems[name], given=made)
+        return Line(name, value, "refused", given.problems[name], given=is_set)
     if not key.ours:
-        said = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
-        return Line(name, value, "not needed", said, given=made)
+        text = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
+        return Line(name, value, "not needed", text, given=is_set)
     ours = given.placed.get(name, key.ours)
-    found = {place: at(config, place) for place in places(config, ours)}
-    stands = {place: now for place, now in found.items() if now is not None}
+    values = {our_key: at(config, our_key) for our_key in places(config, ours)}
+    stands = {our_key: now for our_key, now in values.items() if now is not None}
     if not stands:
-        if made and given[name] != key.default and given[name] not in OFF:
-            return Line(name, value, "refused", f"nothing of this file becomes {ours}", made)
-        return Line(name, value, "not needed", key.because or "as it is by default", made)
+        if is_set and given[name] != key.default and given[name] not in OFF:
+            return Line(name, value, "refused", f"nothing of this file becomes {ours}", is_set)
+        return Line(name, value, "not needed", key.because or "as it is by default", is_set)
     if len({str(now) for now in stands.values()}) == 1:
-        said = f"{ours}: {_value(next(iter(stands.values())))}"
+        text = f"{ours}: {_value(next(iter(stands.values())))}"
     else:
-        said = ", ".join(f"{place}: {_value(now)}" for place, now in stands.items())
-    return Line(name, value, "becomes", said + (f" ({key.because})" if key.because else ""), made)
+        text = ", ".join(f"{our_key}: {_value(now)}" for our_key, now in stands.items())
+    return Line(name, value, "becomes", text + (f" ({key.because})" if key.because else ""), is_set)
 
 
 def _value(value: Any) -> str:
     """A section by its names, a list by its parts."""
     if isinstance(value, list | dict):
-        return ", ".join(_value(part.get("name", "")) if isinstance(part, dict) else str(part)
-                         for part in value)  # fmt: skip
+        return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else str(item)
+                         for item in value)  # fmt: skip
     return str(value)
 
 
@@ -219,10 +219,10 @@ def count_rows(sources: Any) -> int | None:
 
 def edits_of(config: Tree, prefix: str = "") -> list[str]:
     """The dotted keys that hold EDIT."""
-    found = []
+    edits = []
     for name, value in config.items():
         if isinstance(value, dict):
-            found += edits_of(value, f"{prefix}{name}.")
+            edits += edits_of(value, f"{prefix}{name}.")
         elif value == EDIT or (isinstance(value, list) and EDIT in value):
-            found.append(f"{prefix}{name}")
-    return found
+            edits.append(f"{prefix}{name}")
+    return edits
