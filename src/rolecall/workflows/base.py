@@ -91,7 +91,7 @@ def workflow(
 
 
 def _returns(function: ast.AST) -> bool:
-    """Whether a function has a `return` with a value of its own, or ends by raising."""
+    """Return whether a function has a `return` with a value of its own, or ends by raising."""
     own: list[ast.AST] = list(ast.iter_child_nodes(function))
     while own:
         node = own.pop()
@@ -105,7 +105,7 @@ def _returns(function: ast.AST) -> bool:
 
 
 def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:
-    found: dict[str, None] = {}
+    roles: dict[str, None] = {}
     mentions = 0
     for node in ast.walk(tree):
         match node:
@@ -113,17 +113,17 @@ def _roles(tree: ast.AST, team: str) -> tuple[tuple[str, ...], bool]:
                 func=ast.Attribute(value=ast.Name(id=owner), attr="role"),
                 args=[ast.Constant(value=str(name))],
             ) if owner == team:
-                found[name] = None
+                roles[name] = None
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == team:
-                found[name] = None
+                roles[name] = None
                 mentions -= 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(name))) if (
                 owner == team
             ):
-                found[name] = None
+                roles[name] = None
                 mentions -= 1
             case ast.Name(id=owner) if owner == team:
                 mentions += 1
     for name in RESERVED:
-        found.pop(name, None)
-    return tuple(found), mentions > 0
+        roles.pop(name, None)
+    return tuple(roles), mentions > 0

@@ -41,5 +41,5 @@ async def coder_tester(team: Team, task: Task, world: World, max_turns: Positive
 
 
 def _whole(turn: Turn) -> str:
-    """What a turn says, unless it was cut."""
+    """Return the text of a turn, unless it was cut."""
     return "" if turn.finish == "length" else turn.visible

@@ -25,12 +25,12 @@ async def data_science(team: Team, task: Task, world: World, tries: PositiveInt 
     seen = team.observation
     finals: list[Turn] = []
     for member in (team.engineer, team.modeler, team.analyst):
-        told: list[Said] = [task.prompt, *finals, seen]
+        messages: list[Said] = [task.prompt, *finals, seen]
         for _ in range(tries):
-            turn = await member(*told)
+            turn = await member(*messages)
             seen = await world.step(member.agent.role, turn.visible)
             if seen.done:
                 break
-            told += [turn, seen]
+            messages += [turn, seen]
         finals.append(turn)
     return finals[-1]

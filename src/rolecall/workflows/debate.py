@@ -24,7 +24,7 @@ PRO, CON = "for", "against"
 async def debate(
     team: Team, task: Task, world: World, rounds: PositiveInt = 3, judge_tries: PositiveInt = 3
 ) -> str:
-    """Who plays `debater`: two agents. A judge who names no winner is an error of the episode.
+    """Let two agents of the role `debater` argue. A judge who names no winner is an error.
 
     rounds: speeches of each side.
     judge_tries: most times that the judge is asked until it names a winner or a tie.
@@ -36,13 +36,13 @@ async def debate(
     if len(debaters) != 2:
         raise ValueError(f"a debate needs two agents of the role debater (it has {len(debaters)})")
     pro, con = team.random("sides").sample(debaters, 2)
-    said: list[Turn] = []
+    speeches: list[Turn] = []
     for _ in range(rounds):
         for member, side in ((pro, PRO), (con, CON)):
-            said.append(await member(task.prompt, f"You argue {side} it.", *said))
+            speeches.append(await member(task.prompt, f"You argue {side} it.", *speeches))
     sides = {pro.agent.name: PRO, con.agent.name: CON}
     called = dict(zip(team.random("names").sample(sorted(sides), 2), "AB", strict=True))
-    heard = [Quote(t, f"{called[t.agent]} ({sides[t.agent]}): {t.visible}") for t in said]
+    heard = [Quote(t, f"{called[t.agent]} ({sides[t.agent]}): {t.visible}") for t in speeches]
     verdict = await ask_again(team.judge, task.prompt, *heard, tries=judge_tries)
     if not verdict.valid:
         raise ValueError(f"the judge named no winner in {judge_tries} tries")

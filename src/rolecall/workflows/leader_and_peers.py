@@ -28,11 +28,11 @@ async def leader_and_peers(
     rounds: in each but the first, peers revise what they said after the leader's answer.
     """
     peers = team.role("peer")
-    said: list[Turn] = []
+    proposals: list[Turn] = []
     answer: Turn | None = None
     for _ in range(rounds):
-        told = [] if answer is None else [*said, answer]
-        said = await asyncio.gather(*(peer(task.prompt, *told) for peer in peers))
-        answer = await play_best(team.leader, world, task.prompt, *said, number=candidates)
+        context = [] if answer is None else [*proposals, answer]
+        proposals = await asyncio.gather(*(peer(task.prompt, *context) for peer in peers))
+        answer = await play_best(team.leader, world, task.prompt, *proposals, number=candidates)
     assert answer is not None
     return answer

@@ -28,7 +28,7 @@ async def majority_vote(
     contain_self: bool = True,
     earns: Literal["own", "outcome"] = "own",
 ) -> str:
-    """Of equally many votes those of the debater who stands first in the team win.
+    """Let debaters answer and vote; on a tie the debater who stands first in the team wins.
 
     rounds: answers of each debater; 1 is a vote without a debate.
     max_others: most of the others' latest answers that a debater reads, in an order of its own.
@@ -45,8 +45,8 @@ async def majority_vote(
             own = [turn for turn in seen if turn.agent == member.agent.name]
             others = [turn for turn in seen if turn.agent != member.agent.name]
             team.random("others", number, member.agent.name).shuffle(others)
-            told = (own if contain_self else []) + others[:max_others]
-            return await member(task.prompt, *told)
+            context = (own if contain_self else []) + others[:max_others]
+            return await member(task.prompt, *context)
 
         latest = await asyncio.gather(*(speak(member, latest) for member in debaters))
         if earns == "own":
@@ -59,16 +59,16 @@ async def elected(world: World, turns: list[Turn]) -> str:
     """The text of the first turn whose answer has the most votes; "" if all abstain."""
     votes: list[tuple[str, list[Turn]]] = []
     for turn in turns:
-        given = None if turn.finish == "length" else extract(turn.text)
-        if given is None:
+        value = None if turn.finish == "length" else extract(turn.text)
+        if value is None:
             turn.info["abstained"] = True
             continue
         for answer, those in votes:
-            if await world.equal(answer, given):
+            if await world.equal(answer, value):
                 those.append(turn)
                 break
         else:
-            votes.append((given, [turn]))
+            votes.append((value, [turn]))
     if not votes:
         return ""
     _, most = max(votes, key=lambda vote: len(vote[1]))  # the first of the largest

@@ -37,7 +37,7 @@ async def malt(
     theta: float | None = None,
     votes: PositiveInt = 3,
 ) -> str:
-    """What a turn is worth replaces the outcome as its reward. With `theta: 0.5` sft imitates the
+    """Reward each turn with its value instead of the outcome. With `theta: 0.5` sft imitates the
     turns that are worth more, and dpo pairs them with siblings, which have the same prompt, that
     are not. The refinements vote on the answer.
 
@@ -66,15 +66,17 @@ async def malt(
 
 
 async def _pay(node: Node, world: World, theta: float | None, leaves: list[Turn]) -> float:
-    """What a node is worth. All of its turns are played: others go on from their words."""
+    """Pay a node's turn and return its value. All of its turns are played: others go on from
+    their words.
+    """
     turn = node.turn
     turn.chosen = True
     if node.below:
         value = fmean([await _pay(child, world, theta, leaves) for child in node.below])
     else:
         leaves.append(turn)
-        said = "" if turn.finish == "length" else turn.visible
-        value = float((await world.step(turn.agent, said)).team)
+        text = "" if turn.finish == "length" else turn.visible
+        value = float((await world.step(turn.agent, text)).team)
     turn.info["value"] = value
     turn.pay("value", value if theta is None else float(value > theta))
     return value

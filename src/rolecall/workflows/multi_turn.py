@@ -18,13 +18,13 @@ async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveIn
     max_turns: most actions.
     """
     seen = team.observation
-    told: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]
+    messages: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]
     for number in range(max_turns):
-        action = await team.actor(*told)
+        action = await team.actor(*messages)
         seen = await world.step("actor", action.visible)
         if seen.reward:
             action.world_rewards["step"] = seen.reward
         if seen.done or number == max_turns - 1:
             break
-        told += [action, seen]
+        messages += [action, seen]
     return action

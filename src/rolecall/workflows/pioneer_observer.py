@@ -19,7 +19,7 @@ from rolecall.workflows.base import workflow
 async def pioneer_observer(
     team: Team, task: Task, world: World, swap_every: PositiveInt = 5
 ) -> Turn:
-    """Who plays `player`: two agents. Each turn earns the sum of both answers' scores.
+    """Let two agents of the role `player` answer. Each turn earns the sum of both scores.
 
     It is paid in place of the team's score.
 

@@ -41,38 +41,38 @@ async def planner_workers(
     at_once: most subtasks of one message of the planner.
     """
     workers = team.role("worker")
-    told: list[Said] = []
+    history: list[Said] = []
     plan = await team.planner(task.prompt)
-    given = 0
-    while given < max_calls:
-        subtasks = subtasks_of(plan)[: min(at_once, max_calls - given)]
+    num_calls = 0
+    while num_calls < max_calls:
+        subtasks = subtasks_of(plan)[: min(at_once, max_calls - num_calls)]
         if not subtasks and (plan.finish == "length" or readable(plan) is not None):
             break
         reports = await asyncio.gather(
             *(
-                workers[(given + number) % len(workers)](Quote(plan, subtask))
+                workers[(num_calls + number) % len(workers)](Quote(plan, subtask))
                 for number, subtask in enumerate(subtasks)
             )
         )
-        given += max(1, len(subtasks))
-        told += [plan, *reports] if reports else [plan, UNREADABLE]
-        plan = await team.planner(task.prompt, *told)
+        num_calls += max(1, len(subtasks))
+        history += [plan, *reports] if reports else [plan, UNREADABLE]
+        plan = await team.planner(task.prompt, *history)
     return plan
 
 
 def subtasks_of(plan: Turn) -> list[str]:
-    """What a message hands out, in its order; nothing of a message that was cut."""
+    """Return the subtasks of a message, in its order; nothing of a message that was cut."""
     if plan.finish == "length":
         return []
     text = plan.visible
-    found = list(_tagged(text))
-    for place, arguments in _called(text):
+    subtasks = list(_tagged(text))
+    for position, arguments in _called(text):
         try:
             subtask = str(json.loads(arguments).get("subtask") or "")
         except (ValueError, RecursionError, AttributeError):
             continue
-        found.append((place, subtask.strip()))
-    return [subtask for _, subtask in sorted(found) if subtask]
+        subtasks.append((position, subtask.strip()))
+    return [subtask for _, subtask in sorted(subtasks) if subtask]
 
 
 def _tagged(text: str) -> Iterator[tuple[int, str]]:
@@ -92,9 +92,9 @@ def _called(text: str) -> Iterator[tuple[int, str]]:
     while True:
         places = []
         for mark in CALL:
-            place = text.find(mark, at)
-            if place < 0:
+            position = text.find(mark, at)
+            if position < 0:
                 return
-            places.append(place)
-            at = place + len(mark)
+            places.append(position)
+            at = position + len(mark)
         yield places[0], text[places[1] + len(CALL[1]) : places[2]]

@@ -41,14 +41,14 @@ async def search_team(
     history: newest searches that agents see, with what they found.
     on_unparsable: what a verdict counts as that cannot be read.
     """
-    found: list[tuple[Said, Said]] = []
+    results: list[tuple[Said, Said]] = []
     for step in range(1, max_steps):
-        known = [part for pair in deque(found, history) for part in pair]
-        verdict = await team.verifier(task.prompt, *known, f"Step {step} of {max_steps}.")
+        context = [message for pair in deque(results, history) for message in pair]
+        verdict = await team.verifier(task.prompt, *context, f"Step {step} of {max_steps}.")
         enough = verdict.tag("verify") if verdict.valid else on_unparsable
         if enough == "yes":
             break
-        query = await ask_again(team.searcher, task.prompt, *known, verdict)
-        found.append((query, await world.step("searcher", query.visible)))
-    known = [part for pair in deque(found, history) for part in pair]
-    return await team.answerer(task.prompt, *known)
+        query = await ask_again(team.searcher, task.prompt, *context, verdict)
+        results.append((query, await world.step("searcher", query.visible)))
+    context = [message for pair in deque(results, history) for message in pair]
+    return await team.answerer(task.prompt, *context)

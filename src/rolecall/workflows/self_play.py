@@ -11,7 +11,7 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def self_play(team: Team, task: Task, world: World, swap_seats: bool = False) -> Turn:
-    """Who plays `player`: as many agents as the game has seats, in the order of the team.
+    """Let one agent of the role `player` play each seat of the game, in the order of the team.
 
     swap_seats: whether the seats are drawn for each episode; then a seat is no agent's own.
     """

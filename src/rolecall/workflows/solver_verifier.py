@@ -49,17 +49,17 @@ async def solver_verifier(
             return await member(*said)
         return await play_best(member, world, *said, number=candidates)
 
-    said: list[Turn] = [await ask(team.solver, task.prompt)]
+    messages: list[Turn] = [await ask(team.solver, task.prompt)]
     for _ in range(rounds - 1):
         verdicts = await asyncio.gather(
-            *(_verdict(ask, v, task, said, on_unparsable) for v in team.role("verifier"))
+            *(_verdict(ask, v, task, messages, on_unparsable) for v in team.role("verifier"))
         )
-        solution = said[-1]
-        said += [turn for turn, _ in verdicts]
+        solution = messages[-1]
+        messages += [turn for turn, _ in verdicts]
         if all(approved for _, approved in verdicts):
             return solution
-        said.append(await ask(team.solver, task.prompt, *said))
-    return said[-1]
+        messages.append(await ask(team.solver, task.prompt, *messages))
+    return messages[-1]
 
 
 async def _verdict(
