@@ -41,12 +41,14 @@ def normalise(text: str) -> str:
 
 
 def exact_match(given: str, accepted: Sequence[str]) -> bool:
-    """Whether the answer equals any accepted one but for what `normalise` takes away."""
+    """Return whether the answer equals any accepted one but for what `normalise` takes away."""
     return any(_compared(given) == _compared(answer) for answer in accepted)
 
 
 def sub_match(given: str, accepted: Sequence[str]) -> bool:
-    """Whether any accepted answer stands in the given one. Long answers win: not for training."""
+    """Return whether any accepted answer stands in the given one. Long answers win: not for
+    training.
+    """
     return any(_compared(answer) in _compared(given) for answer in accepted)
 
 
@@ -66,6 +68,6 @@ def _compared(text: str) -> str:
 def _f1(given: str, answer: str) -> float:
     if given != answer and (given in VERDICTS or answer in VERDICTS):
         return 0.0
-    said, wanted = given.split(), answer.split()
-    common = (Counter(said) & Counter(wanted)).total()
-    return 2 * common / (len(said) + len(wanted)) if common else 0.0
+    answer_words, accepted_words = given.split(), answer.split()
+    common = (Counter(answer_words) & Counter(accepted_words)).total()
+    return 2 * common / (len(answer_words) + len(accepted_words)) if common else 0.0

@@ -16,7 +16,7 @@ Table = dict[str, list[str]]  # column -> the cells of its rows, as text
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """What of a table is compared, and how."""
+    """The columns of a table that are compared, and their metric."""
 
     metric: str
     targets: list[str]  # columns
@@ -32,31 +32,33 @@ def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     if submission is None:
         raise Invalid("missing", "there is no submission")
     table = read_table(submission)
-    wanted = {grading.id_column, *grading.targets}
-    if table.keys() != wanted:
-        raise Invalid("columns", f"the columns must be {sorted(wanted)}, not {sorted(table)}")
+    columns = {grading.id_column, *grading.targets}
+    if table.keys() != columns:
+        raise Invalid("columns", f"the columns must be {sorted(columns)}, not {sorted(table)}")
     ids = [canonical(cell) for cell in truth[grading.id_column]]
     rows = _rows_of(table[grading.id_column], ids)
-    given = {name: [table[name][row] for row in rows] for name in grading.targets}
-    empty = [name for name, column in given.items() if not all(cell.strip() for cell in column)]
+    predictions = {name: [table[name][row] for row in rows] for name in grading.targets}
+    empty = [
+        name for name, column in predictions.items() if not all(cell.strip() for cell in column)
+    ]
     if empty:
         raise Invalid("empty", f"column {empty[0]!r} has rows without a value")
-    return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, given)
+    return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, predictions)
 
 
 def _rows_of(given: Sequence[str], ids: Sequence[str]) -> list[int]:
-    """For each true id, the row of the submission that has it."""
-    found = [canonical(cell) for cell in given]
-    twice = [name for name, count in Counter(found).items() if count > 1]
+    """Return, for each true id, the row of the submission that has it."""
+    cells = [canonical(cell) for cell in given]
+    twice = [name for name, count in Counter(cells).items() if count > 1]
     if twice:
         raise Invalid("duplicate_ids", f"{len(twice)} ids stand there twice, such as {twice[0]!r}")
-    place = {name: row for row, name in enumerate(found)}
-    missing = [name for name in ids if name not in place]
+    row_of = {name: row for row, name in enumerate(cells)}
+    missing = [name for name in ids if name not in row_of]
     if missing:
         raise Invalid("missing_ids", f"{len(missing)} ids are missing, such as {missing[0]!r}")
-    if len(found) > len(ids):
-        raise Invalid("extra_ids", f"there are {len(found) - len(ids)} ids too many")
-    return [place[name] for name in ids]
+    if len(cells) > len(ids):
+        raise Invalid("extra_ids", f"there are {len(cells) - len(ids)} ids too many")
+    return [row_of[name] for name in ids]
 
 
 def read_table(content: bytes) -> Table:

@@ -36,7 +36,7 @@ class Invalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How one column of predictions is read and scored; several columns are averaged."""
+    """A metric: how one column of predictions is read and scored; several columns are averaged."""
 
     compute: Callable[[Any, Any], float]  # (truth [rows], predictions [rows])
     higher: bool  # is better
@@ -59,13 +59,13 @@ def evaluate(name: str, truth: Mapping[str, Column], given: Mapping[str, Column]
         true = [_read(truth[column], metric.truth, name=column) for column in columns]
     except Invalid as error:  # no prediction could do better
         raise ValueError(f"the truth of {name}: {error}") from error
-    told = [_read(given[column], metric.given, name=column) for column in columns]
+    predictions = [_read(given[column], metric.given, name=column) for column in columns]
     with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's: what they tell is an error below
         if name == "log_loss" and len(columns) > 1:
-            score = _classes_log_loss(true, told)
+            score = _classes_log_loss(true, predictions)
         else:
-            pairs = zip(true, told, strict=True)
+            pairs = zip(true, predictions, strict=True)
             score = float(np.mean([metric.compute(*pair) for pair in pairs]))
     if math.isnan(score):
         raise Invalid("not_finite", f"{name} of these predictions is not a number")
@@ -90,7 +90,7 @@ def normalised(score: float, *, baseline: float, best: float) -> float:
 
 
 def constant(name: str, column: Column) -> str:
-    """What to predict for every row when only the training column is known."""
+    """Return the prediction for every row when only the training column is known."""
     kind = metric_named(name).constant
     if kind == "half":
         return "0.5"
@@ -130,7 +130,7 @@ def _from_sklearn(name: str, **options: Any) -> Callable[[Any, Any], float]:
 
 
 def _positive(truth: Sequence[str]) -> NDArray[np.bool_]:
-    """Which rows are of the second of two classes, in the order of numbers or letters."""
+    """Return which rows are of the second of two classes, in the order of numbers or letters."""
     classes = sorted(set(truth), key=_order)
     if len(classes) != 2:
         raise ValueError(f"two classes are needed, the truth has {len(classes)}: {classes[:5]}")
@@ -177,7 +177,7 @@ def _rmsle(truth: Numbers, given: Numbers) -> float:
 
 
 def _smape(truth: Numbers, given: Numbers) -> float:
-    """In percent, from 0 to 200; where both are 0 there is no error (Kaggle)."""
+    """Return the error in percent, from 0 to 200; where both are 0 there is no error (Kaggle)."""
     sums = np.abs(truth) + np.abs(given)
     errors = np.divide(2 * np.abs(truth - given), sums, out=np.zeros_like(sums), where=sums > 0)
     return float(100 * errors.mean())
@@ -196,8 +196,8 @@ def _quadratic_kappa(truth: Numbers, given: Numbers) -> float:
 def _map_at_3(truth: Sequence[str], given: Sequence[str]) -> float:
     """One label is true: 1 over its place among the first three, separated by spaces (Kaggle)."""
     scores = []
-    for true, said in zip(truth, given, strict=True):
-        first = [canonical(label) for label in said.split()[:3]]
+    for true, guess in zip(truth, given, strict=True):
+        first = [canonical(label) for label in guess.split()[:3]]
         scores.append(1 / (1 + first.index(true)) if true in first else 0.0)
     return float(np.mean(scores))
 
@@ -217,8 +217,8 @@ def _gini(truth: Numbers, given: Numbers) -> float:
 def _jaccard(truth: Sequence[str], given: Sequence[str]) -> float:
     """Common words over all words of two texts, in lower case (Kaggle)."""
     pairs = [
-        ({*true.lower().split()}, {*said.lower().split()})
-        for true, said in zip(truth, given, strict=True)
+        ({*true.lower().split()}, {*guess.lower().split()})
+        for true, guess in zip(truth, given, strict=True)
     ]
     return float(np.mean([len(a & b) / len(a | b) if a | b else 1.0 for a, b in pairs]))
 

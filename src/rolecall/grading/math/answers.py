@@ -45,10 +45,10 @@ def references(truth: object) -> list[str]:
 
     Raises ValueError for a truth that holds no answer.
     """
-    found = list(_references(truth))
-    if not found:
+    accepted = list(_references(truth))
+    if not accepted:
         raise ValueError(f"truth {truth!r} holds no answer")
-    return found
+    return accepted
 
 
 def _references(truth: object) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _accepted(truth: str) -> Iterator[str]:
     bare = NOTE.sub("", text)
     # Without the note "x=1 or x=2" is one answer with two solutions, not two answers.
     parts = re.split(r",\s*(?:or\s+)?|\s+or\s+", bare) if bare != text else [bare]
-    yield from (part.strip() for part in parts if part.strip())
+    yield from (item.strip() for item in parts if item.strip())
 
 
 def _without_dollars(text: str) -> str:

@@ -59,7 +59,7 @@ class MathJudge:
         self._thread: ThreadPoolExecutor | None = None
 
     async def equal(self, given: str, truth: object) -> Verdict:
-        """Whether `given` equals any reference of `truth`.
+        """Return whether `given` equals any reference of `truth`.
 
         Raises ValueError for a truth without an answer and JudgeError if the worker cannot
         start, or no longer copes with a reference that it has read before.
@@ -75,16 +75,16 @@ class MathJudge:
         Looks for `limit_s` at most: what is not reached is found out when it is first needed.
         """
         until = time.monotonic() + limit_s
-        found = []
+        unread = []
         for reference in dict.fromkeys(r for truth in truths for r in references(truth)):
-            given, aligned = align(UNRELATED, reference)
-            if quick_pair(given, aligned) is not None:
+            answer, aligned = align(UNRELATED, reference)
+            if quick_pair(answer, aligned) is not None:
                 continue
             if time.monotonic() > until:
                 break
             if not self._submit(self._reads, aligned).result():
-                found.append(reference)
-        return found
+                unread.append(reference)
+        return unread
 
     async def close(self) -> None:
         """End the worker; a later `equal` starts a new one."""
@@ -106,10 +106,10 @@ class MathJudge:
         verdict = Verdict(False, "rules")
         for pair, ruling in zip(pairs, decided, strict=True):
             if ruling is None:
-                found = await self._symbolic(pair)
-                if found.equal:
-                    return found
-                verdict = found if verdict.reason in ("rules", "symbolic") else verdict
+                symbolic = await self._symbolic(pair)
+                if symbolic.equal:
+                    return symbolic
+                verdict = symbolic if verdict.reason in ("rules", "symbolic") else verdict
         return verdict
 
     async def _symbolic(self, pair: tuple[str, str]) -> Verdict:
@@ -126,7 +126,9 @@ class MathJudge:
             return self._thread.submit(work, asked)
 
     def _ask(self, pair: tuple[str, str]) -> Verdict:
-        """In the judge's thread: the worker's verdict, or what the answer did to the worker."""
+        """Return, in the judge's thread, the worker's verdict, or what the answer did to the
+        worker.
+        """
         if pair in self._cache:
             return self._cache[pair]
         verdict = self._compared(*pair)
@@ -144,16 +146,18 @@ class MathJudge:
             outcome = self._process.ask(given, truth)
         if outcome == "equal" or outcome == "different":
             return Verdict(outcome == "equal", "symbolic")
-        known = self._readable.get(truth, False)
+        is_readable = self._readable.get(truth, False)
         if not self._reads(truth):
-            if known:
+            if is_readable:
                 raise JudgeError(f"reference {truth!r} was read before and is not read now")
             return as_text
         assert outcome == "timeout" or outcome == "memory" or outcome == "crash"
         return Verdict(False, outcome)
 
     def _reads(self, truth: str) -> bool:
-        """Whether the worker can read a reference alone; a busy machine gets a second chance."""
+        """Return whether the worker can read a reference alone; a busy machine gets a second
+        chance.
+        """
         alone = "unreadable"
         if len(truth) <= self.max_chars:
             alone = self._process.ask(None, truth)

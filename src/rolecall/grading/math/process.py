@@ -99,9 +99,9 @@ class MathProcess:
             raise JudgeError(f"the maths worker cannot start: {error}") from error
         if ready is None:
             self._errors.seek(0)
-            told = self._errors.read().decode(errors="replace").strip().splitlines()
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
             self.kill()
-            raise JudgeError(f"the maths worker cannot start: {told[-1] if told else 'no reply'}")
+            raise JudgeError(f"the maths worker cannot start: {lines[-1] if lines else 'no reply'}")
 
     def _read(self, limit_s: float) -> Reply | None:
         """One line of the child, or None if it ended or the time did."""

@@ -64,7 +64,7 @@ Value = Number | Numeral | Text | Series | Formula
 
 
 def read(text: str, depth: int = 0) -> Value:
-    """What a tidy answer plainly is; a formula where only algebra can tell."""
+    """Read what a tidy answer plainly is; a formula where only algebra can tell."""
     if len(text) > MOST_CHARS:
         return Formula(text)
     marked = MARKED.fullmatch(text)

@@ -97,8 +97,8 @@ def _rational(formula: Any) -> Fraction | None:
     if not isinstance(formula, (Add, Mul, Pow, factorial)):
         return None
     values = []
-    for part in formula.args:
-        value = _rational(part)
+    for argument in formula.args:
+        value = _rational(argument)
         if value is None or _num_bits(value) > MOST_BITS:
             return None
         values.append(value)
@@ -121,7 +121,7 @@ def _num_bits(value: Fraction) -> int:
 
 
 def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
-    """Whether two numbers differ by a factor, however small both are."""
+    """Return whether two numbers differ by a factor, however small both are."""
     from sympy import Expr, UnevaluatedExpr
 
     both = [parsed[0] for parsed in (gold, answer) if parsed]
