@@ -66,8 +66,8 @@ class Batches:
     async def _settle(self, batch: list[Waiting]) -> None:
         queries = list(dict.fromkeys(waiting.query for waiting in batch))
         try:
-            found = await self.answer(queries, batch[0].topk)
-            hits = dict(zip(queries, found, strict=True))
+            results = await self.answer(queries, batch[0].topk)
+            hits = dict(zip(queries, results, strict=True))
         except Exception as error:  # it is raised where the queries were asked
             for waiting in batch:
                 if not waiting.hits.done():

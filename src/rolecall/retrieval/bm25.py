@@ -47,7 +47,7 @@ class Bm25:
 
     @classmethod
     def open(cls, folder: Path) -> Bm25:
-        """What `build_bm25` wrote. Raises ValueError for a folder that holds no such index."""
+        """Open what `build_bm25` wrote. Raises ValueError for a folder that holds no such index."""
         manifest = read_manifest(folder, kind="bm25")
         if manifest.options != OPTIONS:
             raise ValueError(f"{folder} was indexed in another way: {manifest.options}")
@@ -70,14 +70,14 @@ class Bm25:
 
     def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
         """Passages that share no word with a query are not among its hits."""
-        known = [[w for w in words(query) if w in self.index.vocab_dict] for query in queries]
-        asked = [tokens for tokens in known if tokens]
-        if not asked:
+        tokenised = [[w for w in words(query) if w in self.index.vocab_dict] for query in queries]
+        searched = [tokens for tokens in tokenised if tokens]
+        if not searched:
             return [[] for _ in queries]
         most = min(topk, len(self.passages))
-        numbers, scores = self.index.retrieve(asked, k=most, show_progress=False)
-        found = iter(zip(numbers, scores, strict=True))
-        return [self._hits(*next(found)) if tokens else [] for tokens in known]
+        numbers, scores = self.index.retrieve(searched, k=most, show_progress=False)
+        results = iter(zip(numbers, scores, strict=True))
+        return [self._hits(*next(results)) if tokens else [] for tokens in tokenised]
 
     def _hits(self, numbers: Iterable[int], scores: Iterable[float]) -> list[Hit]:
         hits = []

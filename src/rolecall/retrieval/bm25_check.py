@@ -49,8 +49,8 @@ def _wrong(index: Any, num_passages: int) -> str:
         if word  # bm25s adds an empty one, for which nobody asks
     ):
         return "its words have no numbers"
-    for part in _chunks(indices):
-        if part.min() < 0 or part.max() >= num_passages:
+    for chunk in _chunks(indices):
+        if chunk.min() < 0 or chunk.max() >= num_passages:
             return "it names passages that are not there"
     return ""
 
@@ -60,12 +60,12 @@ def _is_whole_numbers(array: Any) -> bool:
 
 
 def _are_places(ends: Any, size: int) -> bool:
-    """Whether numbers begin with 0, end with `size`, and never fall."""
+    """Return whether numbers begin with 0, end with `size`, and never fall."""
     if not len(ends) or ends[0] != 0 or ends[-1] != size:
         return False
     last = 0
-    for part in _chunks(ends):
-        numbers = part.astype(np.int64)
+    for chunk in _chunks(ends):
+        numbers = chunk.astype(np.int64)
         if numbers[0] < last or bool((np.diff(numbers) < 0).any()):
             return False
         last = int(numbers[-1])

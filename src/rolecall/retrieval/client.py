@@ -19,7 +19,7 @@ Key = tuple[str, str, int]  # identity of the source, normal query, topk
 
 
 class Source(Protocol):
-    """Where queries are answered."""
+    """Answers queries."""
 
     identity: str  # of the corpus and its index, or of the servers that have them
     largest: int  # queries that one call may hold
@@ -82,9 +82,9 @@ class SearchClient:
             async with asyncio.timeout(min(MOST_TRIAL_S, self.deadline_s)):
                 await self.source.search([TRIAL], 1)
         except (SearchError, TimeoutError) as error:
-            told = self.source.trouble or str(error) or "no answer"
+            reason = self.source.trouble or str(error) or "no answer"
             raise SearchDownError(
-                f"no search at {self.source.identity}, which was asked for {TRIAL!r}: {told}. "
+                f"no search at {self.source.identity}, which was asked for {TRIAL!r}: {reason}. "
                 "Start one there (`rolecall serve search --corpus FILE`), or set `url` to one that "
                 "runs, with its `dialect`"
             ) from error
@@ -103,15 +103,15 @@ class SearchClient:
             async with asyncio.timeout(self.deadline_s):
                 return await self._batches.get().ask(query, topk)
         except TimeoutError as error:
-            told = self.source.trouble or self.source.identity
-            raise SearchError(f"no answer in {self.deadline_s:g} s: {told}") from error
+            reason = self.source.trouble or self.source.identity
+            raise SearchError(f"no answer in {self.deadline_s:g} s: {reason}") from error
 
     async def _call(self, queries: list[str], topk: int) -> list[list[Hit]]:
         try:
-            found = await self.source.search(queries, topk)
+            hits = await self.source.search(queries, topk)
         except SearchError as error:
             self.failures += 1
             self.last_failure = str(error)
             raise
         self.failures = 0
-        return found
+        return hits

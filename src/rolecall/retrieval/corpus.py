@@ -66,7 +66,8 @@ def contents_of(passage: Passage) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """Of a corpus file: its size and both of its ends, since whole ones hold many gigabytes.
+    """Return the fingerprint of a corpus file: its size and both of its ends, since whole ones
+    hold many gigabytes.
 
     Raises ValueError if there is no such file.
     """

@@ -98,8 +98,8 @@ def load_encoder(model: str) -> Encode:
     loaded.max_seq_length = min(loaded.max_seq_length or MAX_IDS, MAX_IDS)
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
-        found = loaded.encode(texts, normalize_embeddings=True, show_progress_bar=False)
-        return np.ascontiguousarray(found, dtype=np.float32)
+        vectors = loaded.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+        return np.ascontiguousarray(vectors, dtype=np.float32)
 
     return encode
 

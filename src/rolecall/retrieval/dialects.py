@@ -57,13 +57,13 @@ def _hit(item: Any) -> Hit:
     score = item.get("score") if isinstance(item, dict) else None
     document = item.get("document", item) if isinstance(item, dict) else item
     try:
-        found = parted(document) if isinstance(document, str) else _passage(document)
+        passage = parted(document) if isinstance(document, str) else _passage(document)
     except ValueError as error:
         raise SearchError(f"a result that is no document: {excerpt(item, 200)}") from error
-    told = float(score) if isinstance(score, (int, float)) else None
-    if told is not None and not isfinite(told):
+    rating = float(score) if isinstance(score, (int, float)) else None
+    if rating is not None and not isfinite(rating):
         raise SearchError(f"a score that is no number: {score}")
-    return Hit(found.id, found.title, found.text, told)
+    return Hit(passage.id, passage.title, passage.text, rating)
 
 
 def _passage(document: Any) -> Passage:

@@ -62,8 +62,8 @@ class FaissFile:
                 f"{index} holds vectors of {self.index.d} numbers and model {model!r} makes "
                 f"{len(probe)}: it is of another model"
             )
-        told = json.dumps([fingerprint(index), model, self.prefix]).encode()
-        self.identity = f"faiss:{mark}:{blake2b(told, digest_size=8).hexdigest()}"
+        content = json.dumps([fingerprint(index), model, self.prefix]).encode()
+        self.identity = f"faiss:{mark}:{blake2b(content, digest_size=8).hexdigest()}"
 
     def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
         vectors = self.encode([self.prefix + query for query in queries])

@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an index folder says of itself."""
+    """The manifest of an index folder."""
 
     kind: str  # bm25 | dense
     corpus: str  # fingerprint of the corpus file
@@ -27,8 +27,8 @@ class Manifest:
     @property
     def identity(self) -> str:
         """bm25:<corpus>:<digest of all the rest>."""
-        told = json.dumps(asdict(self), sort_keys=True).encode()
-        return f"{self.kind}:{self.corpus}:{blake2b(told, digest_size=8).hexdigest()}"
+        content = json.dumps(asdict(self), sort_keys=True).encode()
+        return f"{self.kind}:{self.corpus}:{blake2b(content, digest_size=8).hexdigest()}"
 
 
 @contextmanager
@@ -46,8 +46,8 @@ def written_aside(folder: Path) -> Iterator[Path]:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Last of all: it lists the sizes of the files that are there, so that a cut copy shows."""
-    told = {"format": FORMAT, "files": _sizes(folder), **asdict(manifest)}
-    (folder / MANIFEST).write_text(json.dumps(told, indent=2) + "\n")
+    content = {"format": FORMAT, "files": _sizes(folder), **asdict(manifest)}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
 
 
 def has_index(folder: Path) -> bool:
@@ -59,15 +59,15 @@ def read_manifest(folder: Path, *, kind: str) -> Manifest:
     if not has_index(folder):
         raise ValueError(f"{folder} holds no index (no {MANIFEST} in it)")
     try:
-        told = json.loads((folder / MANIFEST).read_text())
-        if told.pop("format") != FORMAT:
+        content = json.loads((folder / MANIFEST).read_text())
+        if content.pop("format") != FORMAT:
             raise ValueError("another version wrote it")
-        files = told.pop("files")
-        manifest = Manifest(**told)
+        files = content.pop("files")
+        manifest = Manifest(**content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{folder / MANIFEST} is not of a {FORMAT} index: {error!r}") from error
-    found = _sizes(folder)
-    broken = sorted(name for name, size in files.items() if found.get(name) != size)
+    sizes = _sizes(folder)
+    broken = sorted(name for name, size in files.items() if sizes.get(name) != size)
     if broken:
         raise ValueError(f"the index in {folder} is not whole: {broken[0]} is missing or cut")
     if manifest.kind != kind:

@@ -22,7 +22,7 @@ OFFSETS = "offsets.npy"
 
 
 def stored(passages: Iterable[Passage], folder: Path) -> Iterator[Passage]:
-    """The same passages; the folder has them once the last one is taken."""
+    """Yield the same passages; the folder has them once the last one is taken."""
     offsets = array("q", [0])
     with (folder / LINES).open("wb") as file:
         for passage in passages:

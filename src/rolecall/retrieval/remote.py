@@ -66,8 +66,8 @@ class Servers:
         try:
             return await self._retrying.call(lambda: self._try(queries, topk))
         except GaveUpError as error:
-            told = self.trouble or scrub(self.identity)
-            raise SearchError(f"no answer in {error.limit}: {told}") from error
+            reason = self.trouble or scrub(self.identity)
+            raise SearchError(f"no answer in {error.limit}: {reason}") from error
 
     async def close(self) -> None:
         await self._http.close()
@@ -94,7 +94,7 @@ class Servers:
         return read_reply(reply, num_queries=len(queries), topk=topk)
 
     def _next(self) -> Server:
-        """In turn among those that do not rest, else the one whose rest ends first."""
+        """Return the next server in turn that does not rest, else the one whose rest ends first."""
         now = time.monotonic()
         self._turn += 1
         first = self._turn % len(self.servers)
@@ -111,8 +111,8 @@ class Servers:
         server.rests_until = now + max(rest_s, error.after_s or 0.0)
         server.alone_until = None if error.after_s is None else now + error.after_s
         free = any(other.rests_until <= now for other in self.servers)
-        asked = [max(other.alone_until or 0.0, now) - now for other in self.servers]
-        return RetryableError(str(error), after_s=min(asked) or None, at_once=free)
+        rests = [max(other.alone_until or 0.0, now) - now for other in self.servers]
+        return RetryableError(str(error), after_s=min(rests) or None, at_once=free)
 
 
 def _endpoint(url: str) -> str:
