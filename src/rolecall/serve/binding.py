@@ -41,7 +41,7 @@ def check_address(host: str, *, token: str) -> None:
 
 
 def settings(app: FastAPI, **options: Any) -> Config:
-    """Of uvicorn: connections that ask for nothing are closed, and the end is soon."""
+    """Return the settings of uvicorn: idle connections are closed, and the end is soon."""
     uvicorn = optional("uvicorn", extra="serve")
     h11_impl = optional("uvicorn.protocols.http.h11_impl", extra="serve")
 

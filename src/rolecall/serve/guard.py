@@ -38,7 +38,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may ask, how much, and how many at once."""
+    """Rules on who may ask, how much, and how many at once."""
 
     token: str = ""  # asked for; "": anybody who reaches the server may ask
     local: bool = True  # the server listens on loopback, and answers to no other name
@@ -91,19 +91,19 @@ class Guard:
     def _check(self, scope: Scope) -> dict[str, str]:
         """The headers of one who may ask. Raises Refused."""
         headers = {name.decode("latin-1"): value for name, value in reversed(scope["headers"])}
-        said = {name: value.decode("latin-1") for name, value in headers.items()}
-        _check_page(said, local=self.rules.local)
+        fields = {name: value.decode("latin-1") for name, value in headers.items()}
+        _check_page(fields, local=self.rules.local)
         if scope["path"] not in self.rules.open_paths:
-            _check_token(said.get("authorization", ""), self.rules.token)
-        return said
+            _check_token(fields.get("authorization", ""), self.rules.token)
+        return fields
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        said = self._check(scope)
+        headers = self._check(scope)
         if scope["method"] not in ("POST", "PUT", "PATCH"):
             await self.inner(scope, receive, send)
             return
-        _check_type(said)
-        size = said.get("content-length", "")
+        _check_type(headers)
+        size = headers.get("content-length", "")
         if size.isdecimal() and int(size) > self.rules.body_bytes:
             raise self._too_large()
         if self._requests >= self.rules.requests:
@@ -118,7 +118,7 @@ class Guard:
             self._bytes -= len(body)
 
     async def _read(self, receive: Receive, body: bytearray) -> bool:
-        """Whether the client stayed until its body was there."""
+        """Return whether the client stayed until its body was there."""
         try:
             async with asyncio.timeout(BODY_S):
                 while True:
@@ -135,15 +135,15 @@ class Guard:
                     if not message.get("more_body", False):
                         return True
         except TimeoutError as error:
-            told = f"the request's body did not come within {BODY_S:g} s"
-            raise Refused(408, told) from error
+            error_text = f"the request's body did not come within {BODY_S:g} s"
+            raise Refused(408, error_text) from error
 
     def _too_large(self) -> Refused:
         return Refused(413, f"a request may have {self.rules.body_bytes} bytes")
 
 
 async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
-    """What `work` comes to; it is cancelled, and has ended, when the client leaves before that."""
+    """Return the result of `work`, which is cancelled when the client leaves before that."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(receive))
     try:
@@ -158,7 +158,7 @@ async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is of loopback alone: 127.0.0.1, ::1, localhost."""
+    """Return whether an address is of loopback alone: 127.0.0.1, ::1, localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -193,11 +193,11 @@ def _check_token(authorization: str, token: str) -> None:
     """`Bearer TOKEN`; or `Basic` with it as the password, which any client takes from its URL."""
     if not token:
         return
-    kind, _, given = authorization.partition(" ")
-    word = given.encode("latin-1")
+    kind, _, credentials = authorization.partition(" ")
+    word = credentials.encode("latin-1")
     if kind.lower() == "basic":
         try:
-            word = base64.b64decode(given, validate=True).partition(b":")[2]
+            word = base64.b64decode(credentials, validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
             word = b""
     if kind.lower() not in ("bearer", "basic") or not hmac.compare_digest(word, token.encode()):
@@ -213,13 +213,13 @@ def _check_type(said: dict[str, str]) -> None:
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """The body as one message, and then whatever else comes: that the client leaves."""
-    told = False
+    sent = False
 
     async def following() -> Message:
-        nonlocal told
-        if told:
+        nonlocal sent
+        if sent:
             return await receive()
-        told = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return following

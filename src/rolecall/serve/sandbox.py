@@ -36,7 +36,7 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Job(BaseModel):
-    """What both kinds of requests have; fields that are not known are ignored."""
+    """The fields of both kinds of requests; fields that are not known are ignored."""
 
     memory_limit_MB: int = -1  # only above 0
     files: dict[str, str | None] = {}  # path -> base64
@@ -63,7 +63,7 @@ Result = TypeVar("Result")
 
 
 class Queue:
-    """As many runs at once as there are places, as many requests waiting as are allowed."""
+    """Runs as many at once as there are places, and lets as many requests wait as are allowed."""
 
     def __init__(self, *, places: int, most: int) -> None:
         self._places = asyncio.Semaphore(places)
@@ -71,7 +71,7 @@ class Queue:
         self._waiting = 0
 
     async def hold(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What `work` comes to, which begins when a place is free."""
+        """Return the result of `work`, which begins when a place is free."""
         try:
             if self._waiting >= self._most:
                 raise HTTPException(504, "too many requests wait; try again")
@@ -136,7 +136,7 @@ def app(
         }
 
     def told(job: Code | Notebook) -> str:
-        """Which limits are not those that were asked for."""
+        """Return a note on the limits that are not those that were asked for."""
         asked_s = job.run_timeout if isinstance(job, Code) else job.total_timeout
         words = [f"a run may take {most_wall_s:g} s here"] if asked_s > most_wall_s else []
         if job.memory_limit_MB > held.memory_mb:
@@ -212,8 +212,8 @@ async def _read(request: Request, kind: type[AnyJob]) -> AnyJob:
     try:
         return await asyncio.to_thread(kind.model_validate_json, body)
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False, include_context=False)
-        raise HTTPException(422, told) from error
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise HTTPException(422, errors) from error
 
 
 async def _checked(
@@ -227,8 +227,8 @@ async def _checked(
 ) -> Run:
     """The run that a request asks for; 422 if it asks for what cannot be."""
     try:
-        asked = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
-        memory_mb = min(asked, limits.memory_mb)
+        wanted_mb = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
+        memory_mb = min(wanted_mb, limits.memory_mb)
         run = Run(
             code,
             language=language,
@@ -279,9 +279,9 @@ def _result(ran: Ran) -> dict[str, Any]:
 
 
 def _answer(part: dict[str, Any], ran: Ran, job: Job, *, told: str) -> JSONResponse:
-    asked = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
+    names = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
     files = {
-        asked.get(path, path): base64.b64encode(content).decode()
+        names.get(path, path): base64.b64encode(content).decode()
         for path, content in ran.files.items()
     }
     answer = {

@@ -54,7 +54,7 @@ class Retrieve(BaseModel):
 
     @property
     def reranks(self) -> bool:
-        """Whether it is the dialect of Search-R1's retrieve-and-rerank server."""
+        """Return whether it is the dialect of Search-R1's retrieve-and-rerank server."""
         return self.topk is None and self.topk_rerank is not None
 
     @property
@@ -111,8 +111,8 @@ def make_app(
         return reranker is not None or asked.reranks
 
     def busy(why: str) -> Exception:
-        found: Exception = fastapi.HTTPException(503, why, headers={"Retry-After": RETRY_AFTER_S})
-        return found
+        error: Exception = fastapi.HTTPException(503, why, headers={"Retry-After": RETRY_AFTER_S})
+        return error
 
     async def reranked(queries: list[str], found: Sequence[Sequence[Passage]]) -> list[list[Hit]]:
         if reranker is None:
@@ -121,43 +121,45 @@ def make_app(
             return await asyncio.to_thread(reranker, queries, found)
 
     async def read(request: Request, kind: type[Asked]) -> Asked:
-        """As pydantic reads JSON: NaN and half of a surrogate pair are no values of it."""
+        """Read a request as pydantic reads JSON: NaN and half of a surrogate pair are no values
+        of it.
+        """
         try:
             return kind.model_validate_json(await request.body())
         except ValidationError as error:
-            told = error.errors(include_url=False, include_input=False, include_context=False)
-            raise fastapi.HTTPException(422, told) from error
+            errors = error.errors(include_url=False, include_input=False, include_context=False)
+            raise fastapi.HTTPException(422, errors) from error
 
     async def retrieve(request: Request) -> Response:
         nonlocal under_way
-        asked = await read(request, Retrieve)
-        texts, most = asked.texts, asked.topk or asked.topk_rerank or topk
-        among = max(most, asked.topk_retrieval or RERANKED) if reranks(asked) else most
+        query = await read(request, Retrieve)
+        texts, most = query.texts, query.topk or query.topk_rerank or topk
+        among = max(most, query.topk_retrieval or RERANKED) if reranks(query) else most
         if len(texts) > most_queries:
             raise fastapi.HTTPException(422, f"at most {most_queries} queries in a request")
         if under_way + len(texts) > most_queries:
             raise busy(f"{under_way} queries are under way")
         under_way += len(texts)
         try:
-            found = await asyncio.gather(*(_hits(client, text, among) for text in texts))
-            if reranks(asked):
-                found = [hits[:most] for hits in await reranked(texts, found)]
+            results = await asyncio.gather(*(_hits(client, text, among) for text in texts))
+            if reranks(query):
+                results = [hits[:most] for hits in await reranked(texts, results)]
         except SearchError as error:
             raise busy(str(error)) from error
         finally:
             under_way -= len(texts)
-        form = contents_of if asked.reranks else _document
-        return answered({"result": _items(found, form, scored=asked.return_scores)})
+        form = contents_of if query.reranks else _document
+        return answered({"result": _items(results, form, scored=query.return_scores)})
 
     async def rerank(request: Request) -> Response:
-        asked = await read(request, Rerank)
+        query = await read(request, Rerank)
         try:
-            given = [[_passage(item) for item in items] for items in asked.documents]
+            passages = [[_passage(item) for item in items] for items in query.documents]
         except ValueError as error:
             raise fastapi.HTTPException(422, f"documents: {error}") from error
-        found = await reranked(asked.queries, given)
-        cut = [hits[: asked.rerank_topk or topk] for hits in found]
-        return answered({"result": _items(cut, contents_of, scored=asked.return_scores)})
+        results = await reranked(query.queries, passages)
+        cut = [hits[: query.rerank_topk or topk] for hits in results]
+        return answered({"result": _items(cut, contents_of, scored=query.return_scores)})
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
