@@ -157,11 +157,11 @@ def _whole(function: Callable[..., int], most: int | None = None) -> Callable[..
 
 def _lcm(*given: int) -> int:
     """One number after the other, so that what becomes too large is seen while it grows."""
-    found = 1
+    multiple = 1
     for value in given:
-        found = math.lcm(found, value)
-        _bounded(Fraction(found))
-    return found
+        multiple = math.lcm(multiple, value)
+        _bounded(Fraction(multiple))
+    return multiple
 
 
 def _rounded(value: Number, digits: Number = Fraction(0)) -> Number:

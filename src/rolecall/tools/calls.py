@@ -64,7 +64,7 @@ def answers(results: list[tuple[Call, str]], format: Format) -> list[Message]:
 
 
 def described(tools: list[Tool], format: Format, *, without: tuple[str, ...] = ()) -> str:
-    """What a system prompt says about them; a native template says it itself.
+    """Return a system prompt's words about the tools; a native template says them itself.
 
     `without` are tags of the prompt that a signature must not hold: a server may have written it.
     """
@@ -89,13 +89,13 @@ def cut(text: str, most: int) -> str:
 
 def shared(texts: list[str], most: int) -> list[str]:
     """Long texts cut alike until all have `most` characters together; short ones stay whole."""
-    found, left = list(texts), most
+    results, remaining = list(texts), most
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     for done, number in enumerate(by_length):
-        share = left // (len(texts) - done)
-        left -= min(share, len(texts[number]))
-        found[number] = cut(texts[number], share)
-    return found
+        share = remaining // (len(texts) - done)
+        remaining -= min(share, len(texts[number]))
+        results[number] = cut(texts[number], share)
+    return results
 
 
 def _tagged(text: str) -> list[Call]:
@@ -121,10 +121,10 @@ def _bare(text: str) -> list[Call]:
     if not text.startswith(("{", "[")):
         return []
     try:
-        found = json.loads(text)
+        loaded = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    listed = found if isinstance(found, list) else [found]
+    listed = loaded if isinstance(loaded, list) else [loaded]
     named = [entry for entry in listed if isinstance(entry, dict) and "name" in entry]
     return [_read(entry) for entry in listed] if listed and len(named) == len(listed) else []
 
@@ -151,8 +151,8 @@ def _function(body: str) -> Call:
     if not named or not ended:
         return Call("", problem=f"{FUNCTION}NAME> without {FUNCTION_END}")
     arguments = {}
-    for part in inside.split(PARAMETER_END)[:-1]:
-        key, opened, value = part.partition(PARAMETER)[2].partition(">")
+    for item in inside.split(PARAMETER_END)[:-1]:
+        key, opened, value = item.partition(PARAMETER)[2].partition(">")
         if opened and key:
             arguments[key] = value.removeprefix("\n").removesuffix("\n")
     return _checked(Call(name.strip(), arguments))
@@ -202,7 +202,7 @@ def _checked(call: Call) -> Call:
 
 
 def _depth(value: Any) -> int:
-    """Of lists and objects inside one another: {"a": [1]} has 2."""
+    """Return the depth of lists and objects inside one another: {"a": [1]} has 2."""
     level, depth = [value], 0
     while level := [outer for outer in level if isinstance(outer, dict | list)]:
         depth += 1

@@ -82,15 +82,17 @@ class Files:
             if not self.writable:
                 raise ToolError("the files are read-only")
             written.add(path, len(content.encode()))
-            told = write(root, path, content, most=self.max_bytes)
+            result = write(root, path, content, most=self.max_bytes)
             wrote([path])
-            return told
+            return result
 
         return tool(file_system)
 
 
 class Written:
-    """What an episode has written; more than it may is a ToolError before anything is changed."""
+    """Counts what an episode has written; more than it may is a ToolError before anything is
+    changed.
+    """
 
     def __init__(self, most_files: int, most_bytes: int) -> None:
         self._most_files, self._most_bytes = most_files, most_bytes
@@ -98,7 +100,7 @@ class Written:
         self._lock = threading.Lock()  # calls of one turn run at once
 
     def add(self, path: str, size: int) -> None:
-        parts = [part for part in path.split("/") if part not in ("", ".")]
+        parts = [name for name in path.split("/") if name not in ("", ".")]
         if len(parts) > MAX_DEPTH:
             raise ToolError(f"{path[:80]}: at most {MAX_DEPTH} folders may lie inside one another")
         with self._lock:
@@ -115,11 +117,11 @@ def listed(root: Path, path: str = "") -> str:
     with _opened(root, path, FOLDER) as folder:
         lines = []
         for name in sorted(os.listdir(folder))[:MAX_FILES]:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISDIR(found.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
                 lines.append(f"{name}/")
-            elif stat.S_ISREG(found.st_mode):
-                lines.append(f"{name} ({found.st_size} bytes)")
+            elif stat.S_ISREG(status.st_mode):
+                lines.append(f"{name} ({status.st_size} bytes)")
     return "\n".join(lines) or "no files"
 
 
@@ -152,24 +154,24 @@ def _opened(root: Path, path: str, flags: int, *, make: bool = False) -> Iterato
     """A file descriptor of `path` below `root`. Raises ToolError for every other place."""
     if path.startswith("/") or "\0" in path:
         raise ToolError(f"{path!r}: only relative paths are allowed")
-    parts = [part for part in path.split("/") if part not in ("", ".")]
+    parts = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{path!r}: '..' is not allowed")
     if not parts and not flags & os.O_DIRECTORY:
         raise ToolError("a path is needed")
     here = os.open(root, FOLDER | os.O_CLOEXEC)
     try:
-        for number, part in enumerate(parts):
+        for number, name in enumerate(parts):
             last = number == len(parts) - 1
             if make and not last:
                 with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=here)
-            following = os.open(part, (flags if last else FOLDER) | SAFE, 0o644, dir_fd=here)
+                    os.mkdir(name, dir_fd=here)
+            following = os.open(name, (flags if last else FOLDER) | SAFE, 0o644, dir_fd=here)
             os.close(here)
             here = following
         yield here
     except OSError as error:
-        told = "a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
-        raise ToolError(f"{path or '.'}: {told}") from error
+        reason = "a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
+        raise ToolError(f"{path or '.'}: {reason}") from error
     finally:
         os.close(here)

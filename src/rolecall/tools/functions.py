@@ -48,12 +48,12 @@ def tool(
             checked = model(**arguments)
         except ValidationError as error:
             wrong = error.errors()[0]
-            place = ".".join(map(str, wrong["loc"]))
-            raise ToolError(f"argument {place!r}: {wrong['msg'].lower()}") from error
-        given = {name: getattr(checked, name) for name in type(checked).model_fields}
+            path = ".".join(map(str, wrong["loc"]))
+            raise ToolError(f"argument {path!r}: {wrong['msg'].lower()}") from error
+        values = {name: getattr(checked, name) for name in type(checked).model_fields}
         if inspect.iscoroutinefunction(function):
-            return str(await function(**given))
-        return str(await in_thread(lambda: function(**given)))
+            return str(await function(**values))
+        return str(await in_thread(lambda: function(**values)))
 
     schema = model.model_json_schema()
     properties = {

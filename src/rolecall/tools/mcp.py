@@ -73,10 +73,12 @@ class Mcp:
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
         if self._connections.get().lost:
             self._connections.pop()
-        found = self._connections.get()
-        described = await found.tools(within_s=self.start_s)
+        connection = self._connections.get()
+        described = await connection.tools(within_s=self.start_s)
         yield [
-            Tool(tool.name, tool.description or "", tool.input_schema, _caller(found, tool.name))
+            Tool(
+                tool.name, tool.description or "", tool.input_schema, _caller(connection, tool.name)
+            )
             for tool in self._offered(described)
         ]
 
@@ -108,8 +110,8 @@ class _Connection:
                 return await asyncio.shield(self._described)
         except TimeoutError as error:
             self._holder.cancel()
-            told = f"the MCP server told no tools within {within_s:g} s"
-            raise InfrastructureError(told) from error
+            message = f"the MCP server told no tools within {within_s:g} s"
+            raise InfrastructureError(message) from error
 
     async def close(self) -> None:
         """Returns when the server has ended."""
@@ -180,13 +182,13 @@ def _check(arguments: dict[str, Any]) -> None:
 
 def _joined(parts: Sequence[Any]) -> str:
     """The first parts of a result, up to a bound that no agent is shown more of."""
-    texts, left = [], MOST_CHARS
-    for number, part in enumerate(parts):
-        if left <= 0 or number == MOST_PARTS:
+    texts, remaining = [], MOST_CHARS
+    for number, block in enumerate(parts):
+        if remaining <= 0 or number == MOST_PARTS:
             texts.append(f"[{len(parts) - number} parts left out]")
             break
-        texts.append(cut(_text_of(part), left))
-        left -= len(texts[-1])
+        texts.append(cut(_text_of(block), remaining))
+        remaining -= len(texts[-1])
     return "\n".join(texts)
 
 

@@ -40,8 +40,8 @@ async def _bound(response: Any) -> None:
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for part in bounded(whole, MOST_LINE):
-                yield part
+            async for chunk in bounded(whole, MOST_LINE):
+                yield chunk
 
         async def aclose(self) -> None:
             await whole.aclose()

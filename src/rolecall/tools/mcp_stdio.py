@@ -40,20 +40,20 @@ async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
         start_new_session=True,  # so that what the server starts ends with it
     )
     to_session, heard = anyio.create_memory_object_stream[Any](0)
-    said, from_session = anyio.create_memory_object_stream[Any](0)
+    sent, from_session = anyio.create_memory_object_stream[Any](0)
     tasks = [
         asyncio.create_task(_read(process, to_session)),
         asyncio.create_task(_write(process, from_session, to_session)),
         asyncio.create_task(_show_errors(process)),
     ]
     try:
-        yield heard, said
+        yield heard, sent
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.shield(_end(process))
-        for stream in (heard, said, to_session, from_session):
+        for stream in (heard, sent, to_session, from_session):
             stream.close()
 
 
@@ -78,9 +78,9 @@ async def _read(process: asyncio.subprocess.Process, to_session: Any) -> None:
             try:
                 line = await process.stdout.readline()
             except ValueError as error:
-                told = f"a message of more than {MOST_LINE} bytes"
-                await to_session.send(TooLongError(told))
-                raise TooLongError(told) from error
+                error_text = f"a message of more than {MOST_LINE} bytes"
+                await to_session.send(TooLongError(error_text))
+                raise TooLongError(error_text) from error
             if not line:
                 return
             try:
@@ -115,7 +115,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _ends(process: asyncio.subprocess.Process) -> bool:
-    """Whether it ends in time. What it wrote is thrown away: a full pipe must not keep it."""
+    """Return whether it ends in time. Its output is thrown away: a full pipe must not keep it."""
     assert process.stdout is not None
     assert process.stderr is not None
     with suppress(TimeoutError):

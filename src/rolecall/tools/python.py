@@ -94,8 +94,8 @@ class Python:
 
 
 def said(ran: Ran) -> str:
-    """What a program printed and, in the last line, how it ended, as an agent reads it."""
-    parts = [part for part in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if part]
+    """Return what a program printed and, in the last line, how it ended, as an agent reads it."""
+    parts = [text for text in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if text]
     if ran.left_out:
         names = encodable(", ".join(ran.left_out))
         parts.append(f"[not kept, for their sizes, their number or their names: {names}]")

@@ -64,7 +64,7 @@ class WorldTools:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What an agent may call, and how often."""
+    """The tools that an agent may call, and how often."""
 
     kits: tuple[Toolkit, ...]
     format: Format = "native"
@@ -148,25 +148,27 @@ async def use_tools(
     if not calls:
         return []
     by_name = {tool.name: tool for tool in tools}
-    made = calls[: use.calls_per_turn]
+    accepted = calls[: use.calls_per_turn]
     with noting_files() as written:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_make(call, by_name, use)) for call in made]
+            running = [group.create_task(_make(call, by_name, use)) for call in accepted]
     results = [task.result() for task in running]
     if written:
         turn.files_written = sorted(set(written))
     turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
-    if len(made) < len(calls):
-        made.append(Call(calls[len(made)].name))
+    if len(accepted) < len(calls):
+        accepted.append(Call(calls[len(accepted)].name))
         results.append((_too_many(len(calls), use.calls_per_turn), "too_many"))
     texts = shared([text for text, _ in results], use.chars_per_turn)
     if texts != [text for text, _ in results]:
         episode.count("tool_results_cut")
-    told = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]
-    turn.calls = [_written(call, *said) for call, said in zip(made, told, strict=True)]
-    for _, problem in told:
+    outcomes = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]
+    turn.calls = [
+        _written(call, *outcome) for call, outcome in zip(accepted, outcomes, strict=True)
+    ]
+    for _, problem in outcomes:
         episode.count(f"tool_{problem or 'calls'}")
-    return [(call, text) for call, (text, _) in zip(made, told, strict=True)]
+    return [(call, text) for call, (text, _) in zip(accepted, outcomes, strict=True)]
 
 
 def _too_many(number: int, most: int) -> str:
@@ -181,12 +183,12 @@ async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, 
     if call.problem:
         return cut(f"Error: {call.problem}", use.result_chars), "malformed"
     if call.name not in tools:
-        told = f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}"
-        return cut(told, use.result_chars), "unknown"
+        message = f"Error: there is no tool {call.name!r}; there are: {', '.join(tools)}"
+        return cut(message, use.result_chars), "unknown"
     tool = tools[call.name]
     try:
         async with asyncio.timeout(None if tool.ends_itself else use.timeout_s):
-            said = await tool.call(**call.arguments)
+            output = await tool.call(**call.arguments)
     except InfrastructureError:
         raise
     except TimeoutError:
@@ -195,7 +197,7 @@ async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, 
         return cut(encodable(f"Error: {error}"), use.result_chars), "refused"
     except (Exception, SystemExit) as error:  # the boundary to tools: what they raise is data
         return cut(encodable(f"Error: {type(error).__name__}: {error}"), use.result_chars), "raised"
-    return cut(encodable(said), use.result_chars), ""
+    return cut(encodable(output), use.result_chars), ""
 
 
 def _written(call: Call, text: str, problem: str) -> dict[str, Any]:
