@@ -111,7 +111,7 @@ class Agent:
 
 
 def _shown(part: Turn | Observation | Quote) -> str:
-    """A teammate's words with its name; others' without."""
+    """Return a teammate's words with its name; other texts without."""
     return f"[{part.agent}]\n{part.visible}" if isinstance(part, Turn) else part.text
 
 

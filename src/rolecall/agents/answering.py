@@ -86,7 +86,7 @@ class Answering:
 
 
 def _given(agent: Agent, text: str, number: int) -> Answers:
-    """A text that nobody sampled; where there are tokens, they end like an answer's."""
+    """Return a text that nobody sampled; where there are tokens, they end like an answer's."""
     tokenizer = agent.policy.tokenizer
     if tokenizer is None:
         return [Answer(text, "stop")] * number

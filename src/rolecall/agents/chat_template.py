@@ -210,7 +210,7 @@ def show(tokenizer: Tokenizer, messages: list[Message]) -> list[dict[str, str]]:
 
 
 def _shown(message: Message, known: Controls) -> dict[str, str]:
-    """A message for the template, with what foreign text forges broken up."""
+    """Return a message for the template, with what foreign text forges broken up."""
     framed = message.role == "tool"
     content = known.broken(message.content, own=message.own, framed=framed)
     name = known.broken(message.name, framed=True)

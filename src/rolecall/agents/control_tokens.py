@@ -68,7 +68,7 @@ class Controls:
         return text
 
     def broken_schema(self, value: Any) -> Any:
-        """A tool's schema with all its texts, keys included, broken up."""
+        """Return a tool's schema with all its texts, keys included, broken up."""
         if isinstance(value, str):
             return self.broken(value, framed=True)
         if isinstance(value, dict):
@@ -162,7 +162,7 @@ def _rendered(
 
 
 def _apart(found: re.Match[str]) -> str:
-    """A space behind the first character; in place of it, where there is only one."""
+    """Put a space behind the first character, or in place of it where there is only one."""
     return f"{found[0][:1]} {found[0][1:]}" if len(found[0]) > 1 else " "
 
 

@@ -9,12 +9,12 @@ from rolecall.grading.math.answers import extract
 
 
 def boxed(turn: Turn) -> str | None:
-    """The content of the last \\boxed{} after thinking."""
+    """Return the content of the last \\boxed{} after thinking."""
     return extract(turn.text)
 
 
 def one_of(tag: str, *values: str) -> Parser:
-    """The content of `<tag>...</tag>` if it is one of the values, in any case.
+    """Return the content of `<tag>...</tag>` if it is one of the values, in any case.
 
     The turn's `verdict` keeps it, so that the shares of the values are among the metrics.
     """
@@ -30,7 +30,7 @@ def one_of(tag: str, *values: str) -> Parser:
 
 
 def tagged(tag: str) -> Parser:
-    """The content of `<tag>...</tag>`, if there is any."""
+    """Return the content of `<tag>...</tag>`, if there is any."""
 
     def parse(turn: Turn) -> str | None:
         return turn.tag(tag) or None

@@ -74,7 +74,7 @@ class Team:
         return list(self._agents)
 
     def role(self, role: str) -> list[Member]:
-        """All agents that play a role, in the order of the team."""
+        """Return all agents that play a role, in the order of the team."""
         return [Member(a, self) for a in self._agents.values() if a.role == role]
 
     def enter(self, tools: OpenTools) -> None:
@@ -333,6 +333,6 @@ class Member:
 
 
 def state_of(shown: Observation) -> str:
-    """A hash of what the world shows; "" where it shows nothing."""
+    """Return a hash of what the world shows; "" where it shows nothing."""
     seen = shown.key or shown.text
     return f"{seed_of(seen):016x}" if seen else ""

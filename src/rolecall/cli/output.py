@@ -31,7 +31,7 @@ def emit(found: Any, json_file: str | None) -> None:
 
 
 def fail(*problems: str, status: int) -> None:
-    """A line on stderr for each problem; it may hold what a server or a file says."""
+    """Print a line on stderr for each problem; it may hold what a server or a file says."""
     for problem in problems:
         print(f"rolecall: {visible(' '.join(scrub(problem).split()))}", file=sys.stderr)
     sys.exit(status)

@@ -146,7 +146,7 @@ def _short(value: object) -> str:
 
 
 def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
-    """The keys that are known where an unknown one was found."""
+    """Return the keys that are known where an unknown one was found."""
     current: list[Any] = [model]  # more than one: branches of a union
     for step in place:
         inside: list[Any] = []
@@ -164,7 +164,7 @@ def _keys(model: type[BaseModel], place: list[str]) -> list[str]:
 
 
 def _branches(annotation: Any) -> list[Any]:
-    """The classes and mappings that a value may be of."""
+    """Return the classes and mappings that a value may have as its type."""
     if isinstance(annotation, type) or get_origin(annotation) is dict:
         return [annotation]
     arguments = get_args(annotation)

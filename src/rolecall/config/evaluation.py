@@ -114,7 +114,7 @@ class EvaluationConfig(Section):
 
 
 def check_evaluation(config: EvaluationConfig) -> Iterator[str]:
-    """A line for each key that contradicts another one, or has no effect."""
+    """Yield a line for each key that contradicts another one, or has no effect."""
     for key in ("every", "subset_seed"):
         if config.tasks == 0 and getattr(config, key):
             yield (

@@ -43,7 +43,7 @@ def recipe_names() -> list[str]:
 
 
 def find(source: str) -> Path:
-    """A recipe name or a YAML file. Raises ConfigError with the nearest names."""
+    """Return the path of a recipe or a YAML file. Raises ConfigError with the nearest names."""
     recipe = RECIPES / f"{source}.yaml"
     if recipe.is_file():
         return recipe

@@ -128,7 +128,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 
 
 def resolve(kind: str, name: str, *, key: str) -> Any:
-    """The object behind a name. Raises ConfigError that names the config key."""
+    """Return the object behind a name. Raises ConfigError that names the config key."""
     names = BUILT_IN[kind]
     if name not in names and ":" not in name:
         raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(names))}")
@@ -174,7 +174,7 @@ def _module(name: str) -> types.ModuleType:
 
 
 def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
-    """The keyword options of a function or class, as a model that checks their types."""
+    """Return the keyword options of a function or class, as a model that checks their types."""
     if isinstance(call, type) and issubclass(call, BaseModel):
         return call
     # A class says the types of its options at __init__; its signature already leaves out self.

@@ -407,7 +407,7 @@ class Config(Section):
         return on_ray and isinstance(self.engine_of(policy), kinds)
 
     def pool_of(self, policy: str) -> str | None:
-        """The pool of a cluster that a policy uses, if it needs one that is there."""
+        """Return the pool of a cluster that a policy uses, if it needs one that is there."""
         pools = self.cluster.pools if isinstance(self.cluster, RayClusterConfig) else {}
         is_ranked = policy in self.trained and self.is_ranked(policy)
         if not (is_ranked or self.is_replicated(policy)):
@@ -500,7 +500,7 @@ def _section(given: Any) -> Any:
 
 
 def _inherited(policy: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy with whole sections."""
+    """Return the policy with whole sections."""
     whole = dict(policy)
     for key in whole.keys() & {"engine", "learner"}:
         own, common = _section(whole[key]), given.get(key) or {}

@@ -57,7 +57,7 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
 
 
 def listed(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
-    """The stages of a file; none where it has none. Raises ConfigError with all problems."""
+    """Return the stages of a file; none where it has none. Raises ConfigError with all problems."""
     if not loaded.get("stages"):
         return []
     stages, _ = _separated(loaded["stages"], overrides)

@@ -34,7 +34,7 @@ def place_of(error: BaseException) -> str:
 
 
 def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
-    """The innermost place of a stack that is the user's; else one in these folders of ours.
+    """Return the innermost place of a stack that is the user's; else one in these folders of ours.
 
     What stands below an event loop's own frames has started the loop, and waits for all of it.
     """

@@ -36,7 +36,7 @@ PREPARED = "data"  # the folder in which `rolecall data` leaves its sets
 
 
 def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
-    """The file of a split ("train" or "test") of the data set called `name`.
+    """Return the file of a split ("train" or "test") of the data set called `name`.
 
     Raises ValueError in one line if nothing, or more than one file, answers to the name.
     """
@@ -69,7 +69,7 @@ def locate(name: str, *, split: str, cache_dir: Path | None = None) -> Path:
 
 
 def choose(files: Sequence[str], *, name: str, split: str) -> str:
-    """The data file of a split among the files of a folder.
+    """Return the data file of a split among the files of a folder.
 
     choose(["README.md", "main/test-00000-of-00001.parquet", "main/train-00000-of-00001.parquet"],
     name="openai/gsm8k", split="train") -> "main/train-00000-of-00001.parquet"
@@ -93,7 +93,7 @@ def choose(files: Sequence[str], *, name: str, split: str) -> str:
 
 
 def _split_of(file: str) -> str | None:
-    """The split that a file's own name, or else its folder, speaks of."""
+    """Return the split that a file's own name, or else its folder, speaks of."""
     for folder in reversed(PurePosixPath(file).parts):
         words = re.split(r"[^a-z]+", folder.casefold())
         for split, names in SPLIT_WORDS.items():

@@ -71,12 +71,12 @@ def generates(sources: dict[str, list[str]], *, test_size: int | None, **options
 
 
 def ended(tasks: Sequence[Task]) -> Sequence[Task]:
-    """All of them; of tasks without end the first MOST_MIXED."""
+    """Return all tasks; of tasks without end the first MOST_MIXED."""
     return tasks[:MOST_MIXED] if len(tasks) >= ENDLESS else tasks
 
 
 def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
-    """The tasks of several sources in their order; a single one's may be endless.
+    """Return the tasks of several sources in their order; a single one's may be endless.
 
     gather(["a/train.jsonl", "b/train.jsonl"]) -> ids "train/1", ..., "train-2/1", ...
     """

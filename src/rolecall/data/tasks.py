@@ -109,7 +109,7 @@ def given_id(row: Row, ids: Sequence[str]) -> tuple[str, str]:
 
 
 def unique(name: str, taken: Container[str], *, number: int) -> str:
-    """The name, with the number as often after it as makes it another than those taken."""
+    """Return the name, with the number as often after it as makes it another than those taken."""
     while name in taken:
         name = f"{name}-{number}"
     return name

@@ -35,7 +35,7 @@ COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
 def rows_of(
     episodes: Iterable[Episode], options: CollectConfig, *, tokenizers: Mapping[str, str]
 ) -> list[Row]:
-    """The rows that these episodes give; episodes that failed give none.
+    """Return the rows that these episodes give; episodes that failed give none.
 
     `tokenizers`: the fingerprint of each policy's.
     """
@@ -102,7 +102,7 @@ def _next_states(found: list[CreditedTurn]) -> list[Row]:
 
 
 def _said(episode: Episode) -> list[CreditedTurn]:
-    """The turns whose tokens a trained policy sampled."""
+    """Return the turns whose tokens a trained policy sampled."""
     return [
         (episode, turn)
         for turn in episode.turns
@@ -121,7 +121,7 @@ def _was_shown_after(later: Turn, turn: Turn) -> bool:
 def _pairs(
     found: list[CreditedTurn], options: CollectConfig, tokenizers: Mapping[str, str]
 ) -> list[Row]:
-    """The best with the worst answer to identical prompts, where their tokens differ."""
+    """Return the best with the worst answer to identical prompts, where their tokens differ."""
     for episode, turn in found:
         turn.preference = episode.total(turn)
     pairs = Dpo().pairs([turn for _, turn in found])

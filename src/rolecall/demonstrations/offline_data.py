@@ -183,7 +183,7 @@ def _check_call_form(row: dict[str, Any], agent: Agent, place: str) -> None:
 def _episode(
     said: list[Said], agent: Agent, *, place: str, name: str, attempt: int, reward: float
 ) -> Episode:
-    """The conversation of a row, every turn of it the agent's."""
+    """Return the conversation of a row, every turn of it the agent's."""
     task = Task(name, said[0].shown[-1].content, info={"source": "data"})
     episode = f"data:{name}:{attempt}"
     turns = [_turn(one, agent, task, episode, index, place=place) for index, one in enumerate(said)]
@@ -278,7 +278,7 @@ def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = Tr
 
 
 def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
-    """The better and the worse answer to the prompt of a preference."""
+    """Return the better and the worse answer to the prompt of a preference."""
     if _has_tokens(row, [side for side, _ in SIDES], place, agent):
         answers = [_as_sampled(row, side, place) for side, _ in SIDES]
         if np.array_equal(*(answer.tokens for answer in answers)):  # type: ignore[arg-type]

@@ -89,7 +89,7 @@ class MixedEnvironment:
         return ("train", "validation", "test") if has else ("train", "test")
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """A Mixture for "train", a list for others. Raises ConfigError naming the part."""
+        """Return a Mixture for "train", a list for others. Raises ConfigError naming the part."""
         by_family = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
             return Mixture(by_family, self.weights, label="family")
@@ -106,7 +106,7 @@ class MixedEnvironment:
         return labelled if len(tasks) >= ENDLESS else list(labelled)
 
     def open(self, task: Task, *, seed: int) -> World:
-        """A world of the part that made the task, which sees the task as it made it."""
+        """Return a world of the part that made the task, which sees the task as it made it."""
         own = {key: value for key, value in task.info.items() if key != "family"}
         own_task = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
         return self.parts[task.family].open(own_task, seed=seed)
@@ -123,7 +123,7 @@ class MixedEnvironment:
         return measures
 
     async def check(self) -> None:
-        """All parts that can be tried out. Raises ConfigError naming the part that cannot run."""
+        """Try out all parts that can be. Raises ConfigError naming the part that cannot run."""
         for name, environment in self.parts.items():
             if hasattr(environment, "check"):
                 try:
@@ -132,7 +132,7 @@ class MixedEnvironment:
                     raise ConfigError(f"environment.of.{name}: {error}") from error
 
     async def close(self) -> None:
-        """All parts, also when one of them raises."""
+        """Close all parts, also when one of them raises."""
         async with AsyncExitStack() as stack:
             for environment in self.parts.values():
                 if hasattr(environment, "close"):

@@ -86,7 +86,7 @@ def _of_finite(train: Sequence[Task], *, per_source: int) -> list[Task]:
 
 
 def _of_endless(train: Sequence[Task], *, number: int) -> list[Task]:
-    """The first ones that differ from one another."""
+    """Return the first ones that differ from one another."""
     different: dict[Identity, Task] = {}
     for index in range(20 * number + MOST_PROBES):
         task = train[index]

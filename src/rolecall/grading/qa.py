@@ -13,7 +13,7 @@ VERDICTS = ("yes", "no", "noanswer")  # part of one is no part of the truth
 
 
 def targets(truth: object) -> list[str]:
-    """Every accepted answer of a data row's truth.
+    """Return every accepted answer of a data row's truth.
 
     targets({"target": ["Emma", "Emma (novel)"]}) -> ["Emma", "Emma (novel)"]; targets(7) -> ["7"]
 
@@ -53,7 +53,7 @@ def sub_match(given: str, accepted: Sequence[str]) -> bool:
 
 
 def f1(given: str, accepted: Sequence[str]) -> float:
-    """The best balance of precision and recall over the words of an accepted answer.
+    """Return the best balance of precision and recall over the words of an accepted answer.
 
     f1("the novel Emma", ["Emma"]) -> 2/3: one word of two is right, and none is missing.
     """

@@ -24,7 +24,7 @@ class Grading:
 
 
 def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
-    """The score of predictions joined to the truth by their ids.
+    """Return the score of predictions joined to the truth by their ids.
 
     Raises Invalid, whose `kind` is one of missing, too_large, unreadable, columns, duplicate_ids,
     missing_ids, extra_ids, empty, or a metric's own; ValueError if the truth itself is at fault.
@@ -62,7 +62,7 @@ def _rows_of(given: Sequence[str], ids: Sequence[str]) -> list[int]:
 
 
 def read_table(content: bytes) -> Table:
-    """A CSV file with a header. Raises Invalid for anything else."""
+    """Read a CSV file with a header. Raises Invalid for anything else."""
     if len(content) > MOST_BYTES:
         raise Invalid("too_large", f"the file has more than {MOST_BYTES} bytes")
     try:
@@ -79,7 +79,7 @@ def read_table(content: bytes) -> Table:
 
 
 def write_table(table: Table) -> bytes:
-    """The CSV file of a table."""
+    """Return the CSV file of a table."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table)

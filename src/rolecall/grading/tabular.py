@@ -46,7 +46,7 @@ class Metric:
 
 
 def evaluate(name: str, truth: Mapping[str, Column], given: Mapping[str, Column]) -> float:
-    """The score of predictions whose rows stand in the order of the truth's.
+    """Return the score of predictions whose rows stand in the order of the truth's.
 
     evaluate("accuracy", {"fruit": ["fig", "kiwi"]}, {"fruit": ["fig", "fig"]}) -> 0.5
 
@@ -101,7 +101,7 @@ def constant(name: str, column: Column) -> str:
 
 
 def canonical(text: str) -> str:
-    """An id or a label as it is compared: 3.0, which tables make of whole numbers, is 3."""
+    """Return an id or a label as it is compared: 3.0, which tables make of whole numbers, is 3."""
     stripped = text.strip()
     whole = WHOLE.fullmatch(stripped)
     return whole[1] if whole else stripped
@@ -203,7 +203,7 @@ def _map_at_3(truth: Sequence[str], given: Sequence[str]) -> float:
 
 
 def _normalized_gini(truth: Numbers, given: Numbers) -> float:
-    """The predictions' Gini index over that of the truth; ties keep their order (Kaggle)."""
+    """Return the predictions' Gini index over that of the truth; ties keep their order (Kaggle)."""
     if truth.std() == 0:
         raise ValueError("normalized_gini of a truth that is always the same")
     return _gini(truth, given) / _gini(truth, truth)

@@ -34,7 +34,7 @@ TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
 
 
 def build(given: Given) -> Tree:
-    """The team of a maths or search script, with the system prompts of our own recipe."""
+    """Return the team of a maths or search script, with the system prompts of our own recipe."""
     config: Tree = {"team": {}, "policies": {}}
     flows = {name: flow for name, (flow, _, _) in TEAMS.items()}
     flow = given.choose("agent.orchestra_type", flows, "no such team")
@@ -172,7 +172,7 @@ def _algorithm(given: Given, config: Tree) -> None:
 
 
 def _kl(given: Given, config: Tree) -> None:
-    """A KL as a loss, or within the reward, or none."""
+    """Set the KL as a loss, or within the reward, or none."""
     loss = ("kl_loss_coef", "kl_loss_type")
     in_loss, in_reward = given[f"{ACTOR}.use_kl_loss"], given["algorithm.use_kl_in_reward"]
     if in_loss and in_reward:

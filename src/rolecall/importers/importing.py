@@ -41,7 +41,7 @@ class Plain(yaml.SafeDumper):
 def import_files(
     files: list[Path], overrides: list[str], *, source: str | None, partial: bool
 ) -> tuple[str, Translation]:
-    """The text of our YAML; keys of a later file beat those of an earlier one.
+    """Return the text of our YAML; keys of a later file beat those of an earlier one.
 
     Raises ConfigError for an unknown key, for what our own checks refuse, and, unless `partial`,
     where a key was refused; the table is printed before.
@@ -135,7 +135,7 @@ def render(found: Translation, files: list[Path]) -> str:
 
 
 def print_table(found: Translation) -> None:
-    """A line for each key, to stderr: the YAML may go to the output."""
+    """Print a line for each key to stderr: the YAML may go to the output."""
     console = PlainConsole(stderr=True)
     for line in found.lines:
         result = line.said if line.fate == "becomes" else f"{line.fate}: {line.said}"

@@ -33,12 +33,12 @@ class Key:
 
 
 def becomes(ours: str, default: Any = None, *, but: str = "") -> Key:
-    """A key whose value stands at ours as it is."""
+    """Return a key whose value stands at ours as it is."""
     return Key(default, ours, but, copied=True)
 
 
 def read(ours: str, default: Any = None, *, but: str = "") -> Key:
-    """A key that `build` reads to say what stands at ours."""
+    """Return a key that `build` reads to say what stands at ours."""
     return Key(default, ours, but)
 
 
@@ -48,7 +48,7 @@ def refused(because: str, *harmless: Any, default: Any = None) -> Key:
 
 
 def unneeded(because: str, *, secret: bool = False) -> Key:
-    """A key that has no counterpart and never changes what is learned."""
+    """Return a key that has no counterpart and never changes what is learned."""
     return Key(because=because, secret=secret)
 
 
@@ -66,11 +66,11 @@ class Given:
     placed: dict[str, str] = field(default_factory=dict)  # their key -> ours, if not the table's
 
     def __getitem__(self, name: str) -> Any:
-        """The value that is in force: the file's, else their default."""
+        """Return the value that is in force: the file's, else their default."""
         return self.values[name] if name in self.values else self.keys[name].default
 
     def said(self, name: str) -> Any:
-        """The value of the file, or None."""
+        """Return the value of the file, or None."""
         return self.values.get(name)
 
     def refuse(self, name: str, because: str) -> None:
@@ -144,7 +144,7 @@ def places(config: Tree, ours: str) -> list[str]:
 
 
 def trained(config: Tree) -> list[str]:
-    """The policies that a trainable agent speaks with, in their order."""
+    """Return the policies that a trainable agent speaks with, in their order."""
     users = {a["policy"] for a in config["team"].values() if a.get("trainable", True)}
     return [name for name in config["policies"] if name in users]
 

@@ -58,7 +58,7 @@ TOOL_KEYS = ("type", "base_url", "timeout", "topk", "schema_path", "enable_rate_
 
 
 def build_team(given: Given, config: Tree) -> None:
-    """The workflow, its agents and their policies."""
+    """Set the workflow, its agents and their policies."""
     spelt = "workflow_func_path" if given["workflow_func_path"] else "agent_workflow"
     flow = FLOWS.get(PurePath(str(given[spelt])).stem)
     if flow is None:
@@ -129,7 +129,7 @@ def _agent(
 
 
 def _system(template: Any) -> str:
-    """The lines of a prompt that name no variable."""
+    """Return the lines of a prompt that name no variable."""
     text = "\n".join(template) if isinstance(template, list) else str(template or "")
     lines = [line.strip() for line in text.split("\n")]
     return "\n".join(line for line in lines if line and not PLACEHOLDER.search(line))
@@ -170,7 +170,7 @@ def build_tools(given: Given, config: Tree) -> None:
 
 
 def _executors(config: Tree) -> list[Tree]:
-    """The agents that run code."""
+    """Return the agents that run code."""
     return [agent for agent in config["team"].values() if "tools" in agent]
 
 

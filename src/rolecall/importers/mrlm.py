@@ -91,7 +91,7 @@ def _tasks(given: Given, config: Tree) -> None:
 
 
 def _test(given: Given, env: dict[str, Any]) -> str | None:
-    """The rows of one of `eval_envs`, which must be of the environment that trains."""
+    """Return the rows of one of `eval_envs`, which must be of the environment that trains."""
     for name, value in env.items():
         same = value == given[f"policy_env.{name}"] if name in TASKS else False
         if name not in ("dataset", "mode") and not same:
@@ -156,7 +156,7 @@ def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
 
 
 def _places(given: Given, config: Tree) -> None:
-    """The run folder and the trackers; sampling that is filtered must be allowed."""
+    """Set the run folder and the trackers; sampling that is filtered must be allowed."""
     folder = given["output_dir"] or given["output.save_dir"]
     name = given["experiment_name"]
     if folder or name:

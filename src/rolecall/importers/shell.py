@@ -22,7 +22,7 @@ Command = list[str]  # raw words, quotes and all
 
 
 def training_words(text: str, programs: tuple[str, ...]) -> list[str] | None:
-    """The words after the first word that names a training program; None if there is none.
+    """Return the words after the first word that names a training program; None if there is none.
 
     `n=2; python3 -m verl.trainer.main_ppo env.rollout.n=$n` -> ["env.rollout.n=2"]
     """
@@ -204,7 +204,7 @@ class _Script:
         return [words[n] for n in kept if words[n]]
 
     def _filled(self, raw: str) -> str:
-        """A raw word without its quotes and with what its variables hold."""
+        """Return a raw word without its quotes and with what its variables hold."""
         out, i = "", 0
         while i < len(raw):
             end = i + 1

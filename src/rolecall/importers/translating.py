@@ -198,7 +198,7 @@ def _line(name: str, given: Given, config: Tree) -> Line:
 
 
 def _value(value: Any) -> str:
-    """A section by its names, a list by its parts."""
+    """Return a section by its names, a list by its parts."""
     if isinstance(value, list | dict):
         return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else str(item)
                          for item in value)  # fmt: skip
@@ -218,7 +218,7 @@ def count_rows(sources: Any) -> int | None:
 
 
 def edits_of(config: Tree, prefix: str = "") -> list[str]:
-    """The dotted keys that hold EDIT."""
+    """Return the dotted keys that hold EDIT."""
     edits = []
     for name, value in config.items():
         if isinstance(value, dict):

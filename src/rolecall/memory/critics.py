@@ -38,7 +38,7 @@ def joint(
     longest: int,
     activations: Activations,
 ) -> Iterator[Need]:
-    """A model of its own that is trained, with an output for each agent.
+    """Yield the needs of a model of its own that is trained, with an output for each agent.
 
     `longest`: tokens of the longest conversation.
     """

@@ -146,7 +146,7 @@ class _Planner:
         return full_name(name, auto=self.auto)
 
     def _places(self, name: str) -> list[tuple[str, float]]:
-        """The devices that a policy's learner uses, each with its share of the weights."""
+        """Return the devices that a policy's learner uses, each with its share of the weights."""
         devices = learner_devices(self.config, name, auto=self.auto)
         is_shared = isinstance(self.config.learner_of(name), FsdpLearnerConfig)
         return [(device, 1 / len(devices) if is_shared else 1.0) for device in devices]
@@ -366,7 +366,7 @@ class _Planner:
         yield need_of(f"opponent pool of {name}", "weights", count, each, resting)
 
     def _critic(self, name: str, base: str | None) -> Iterator[Need]:
-        """A value head on each policy, a critic with a model of its own, or utilities."""
+        """Yield the needs of value heads, a critic with a model of its own, or utilities."""
         config, dtype = self.config, self.config.learner.dtype
         if name == "agent":
             for policy in sorted(config.trained):

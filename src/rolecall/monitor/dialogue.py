@@ -46,7 +46,7 @@ def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Te
 
 
 def _end(text: str, width: int) -> str:
-    """The last cells of a text: "abcdefgh" in 6 of them -> "...fgh"."""
+    """Return the last cells of a text: "abcdefgh" in 6 of them -> "...fgh"."""
     if cell_len(text) <= width:
         return text
     start = max(0, len(text) - width)
@@ -56,7 +56,7 @@ def _end(text: str, width: int) -> str:
 
 
 def side_by_side(talks: list[Talk], *, known: dict[str, Colour], width: int) -> RenderableType:
-    """A column for each attempt; as many in a row as the width takes."""
+    """Return a table with a column for each attempt; as many in a row as the width takes."""
     fitting = max(1, min(len(talks), width // NARROWEST))
     rows: list[RenderableType] = []
     for first in range(0, len(talks), fitting):

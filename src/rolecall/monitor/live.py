@@ -133,7 +133,7 @@ class LiveTable:
             self._live.update(self._shown(), refresh=True)
 
     def _sampled(self, step: object) -> list[Text]:
-        """The last words of the step's best and worst conversations, a line each."""
+        """Return the last words of the step's best and worst conversations, a line each."""
         if self._episodes is None or not isinstance(step, int):
             return []
         file = self._episodes(step)

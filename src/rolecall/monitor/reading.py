@@ -188,7 +188,7 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
 
 
 def _worth(row: dict[str, Any]) -> float:
-    """The world's score; where a world gives none to the team, the mean outcome."""
+    """Return the world's score; where a world gives none to the team, the mean outcome."""
     if row["score"] is not None:
         return row["score"]
     rewards = [value for _, value in row["episode_rewards"] or ()]

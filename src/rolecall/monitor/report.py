@@ -128,7 +128,7 @@ def _beside_group(file: Path, talk: Talk) -> Shown:
 
 
 def _duration(records: list[Record]) -> str:
-    """The whole run where the records know it, else the sum of its steps: "3 min 20 s"."""
+    """Return the time of the run where the records know it, else of its steps: "3 min 20 s"."""
     whole = max((record.get("time/run_s") or 0.0 for record in records), default=0.0)
     seconds = int(whole or sum(record.get("time/step_s") or 0.0 for record in records))
     hours, minutes = seconds // 3600, seconds // 60 % 60

@@ -140,7 +140,7 @@ def _show_costs(record: dict[str, Any], console: Console) -> None:
 
 
 def _files(folder: RunFolder, *, step: int | None) -> list[Path]:
-    """The step's file, or the newest files, those of training steps first."""
+    """Return the step's file, or the newest files, those of training steps first."""
     if step is not None:
         file = folder.episode_file(step)
         if not file.is_file():

@@ -60,7 +60,7 @@ def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
 
 
 def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]:
-    """The devices of each engine of a policy: the GPUs of vLLM; else the policy's device."""
+    """Return the devices of each engine of a policy: the GPUs of vLLM; else the policy's device."""
     engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
     if config.is_replicated(policy):
         if not has_seats(config, auto=auto):

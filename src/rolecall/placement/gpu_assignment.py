@@ -75,7 +75,7 @@ def _all(seats: Seats) -> Iterator[int]:
 
 
 def _pools(config: Config) -> dict[str, list[str]]:
-    """The policies of each pool that have processes of a cluster."""
+    """Return the policies of each pool that have processes of a cluster."""
     by_pool: dict[str, list[str]] = {}
     if not isinstance(config.cluster, RayClusterConfig):
         return by_pool

@@ -41,7 +41,7 @@ class Bm25:
 
     @classmethod
     def of(cls, passages: Sequence[Passage]) -> Bm25:
-        """A small corpus, indexed in memory. Raises ValueError if it holds no words."""
+        """Index a small corpus in memory. Raises ValueError if it holds no words."""
         digest = blake2b(repr(passages).encode(), digest_size=8).hexdigest()
         return cls(_index(passages, show=False), passages, identity=f"bm25:{digest}")
 

@@ -17,7 +17,7 @@ SAMPLE_BYTES = 1 << 20  # of each end of a corpus file
 
 
 def read_corpus(path: Path) -> Iterator[Passage]:
-    """The passages of a file in its order, one in memory at a time.
+    """Yield the passages of a file in its order, one in memory at a time.
 
     Raises ValueError naming file and line for a row that is no passage or has no id.
     """
@@ -52,7 +52,7 @@ def passage_of(row: Row) -> Passage:
 
 
 def parted(contents: str, *, name: str = "") -> Passage:
-    """The quoted title of the first line and the rest; a text of one line has no title."""
+    """Return the quoted title of the first line and the rest; a text of one line has no title."""
     first, newline, rest = contents.partition("\n")
     if not newline:
         return Passage(name, "", contents)
@@ -61,7 +61,7 @@ def parted(contents: str, *, name: str = "") -> Passage:
 
 
 def contents_of(passage: Passage) -> str:
-    """The form that `parted` takes apart."""
+    """Return the form that `parted` takes apart."""
     return f'"{passage.title}"\n{passage.text}'
 
 

@@ -90,7 +90,7 @@ def build_dense(
 
 
 def load_encoder(model: str) -> Encode:
-    """A sentence-transformers model (a name or a folder) as a function of texts.
+    """Load a sentence-transformers model (a name or a folder) as a function of texts.
 
     Raises ValueError if there is no such model.
     """

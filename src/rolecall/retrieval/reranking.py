@@ -30,7 +30,7 @@ class Reranker:
 
 
 def load_reranker(model: str) -> Reranker:
-    """A cross-encoder of sentence-transformers (a name or a folder).
+    """Load a cross-encoder of sentence-transformers (a name or a folder).
 
     Raises ValueError if there is no such model.
     """

@@ -97,7 +97,7 @@ class RewardModel:
             return [self.times * score for score in scores.tolist()]
 
     def _ids(self, tokenizer: Any, chat: Chat) -> list[int]:
-        """The prompt, in which no answer and no task can open a message of its own."""
+        """Return the prompt, in which no answer and no task can open a message of its own."""
         forbidden = controls(tokenizer)
         chat = [
             message

@@ -175,7 +175,7 @@ async def collect(
     group_size: GroupSize,
     min_group: int = 1,
 ) -> Rollout:
-    """All groups of these tasks, as a Collection plays them."""
+    """Return all groups of these tasks, as a Collection plays them."""
     collection = Collection(
         context, tasks, step=step, split=split, group_size=group_size, min_group=min_group
     )
@@ -184,7 +184,7 @@ async def collect(
 
 
 def _tell(context: RolloutContext, episode: Episode) -> None:
-    """The first error of each kind."""
+    """Report the first error of each kind."""
     assert episode.error is not None
     kind = episode.error.partition(":")[0] + episode.error.rpartition("(")[2]
     if kind not in context.told and len(context.told) < MOST_TOLD:

@@ -194,7 +194,7 @@ async def play(
 
 
 async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -> Episode:
-    """The episode that the same seeds give when one call says something else.
+    """Return the episode that the same seeds give when one call says something else.
 
     Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
     (common random numbers). Without a swap everything is sampled again. Nothing here is trained.

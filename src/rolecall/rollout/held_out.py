@@ -10,7 +10,7 @@ from rolecall.core.types import Task
 
 
 def held_out(tasks: Iterable[Task], *, per_source: int, seed: int | None = None) -> list[Task]:
-    """The first `per_source` tasks of each data source, of each family, in their order.
+    """Return the first `per_source` tasks of each data source, of each family, in their order.
 
     With a seed they are drawn from all tasks of the source, each by its own name: which others
     there are, and where they stand, moves no draw.

@@ -121,7 +121,7 @@ class Tally:
         return scores | {"num_sources": len(parts), "num_tasks": len(self.tasks)}
 
     def _pass(self, tasks: list[TaskScore]) -> str:
-        """The name of pass@k; "" where k differs, or is more than some tasks' attempts."""
+        """Return the name of pass@k; "" where k differs, or is more than some tasks' attempts."""
         samples = {task.samples for task in tasks}
         ks = {self.options.k_of(number) for number in samples}
         return f"pass@{max(ks)}" if len(ks) == 1 and max(ks) <= min(samples) else ""

@@ -76,7 +76,7 @@ class TaskSampler:
         kept: Iterable[Task] = (),
         seen: Collection[str] = (),
     ) -> list[Task]:
-        """The tasks of round `number` of a step: those that `kept` ones leave missing.
+        """Return the tasks of round `number` of a step: those that `kept` ones leave missing.
 
         None has an id in `seen`; a part that runs out of tasks gives fewer.
         """

@@ -20,7 +20,7 @@ SETTINGS = (
 
 
 def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
-    """The effective settings of each agent."""
+    """Return the effective settings of each agent."""
     return {name: _agent(plan, name) for name in plan.config.team}
 
 
@@ -43,7 +43,7 @@ def what_differs(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
-    """A column for each agent, a row for each setting, with the values that hold."""
+    """Return a table: a column for each agent, a row for each setting, with its values."""
     table = Table("", *agents, title="Agents", title_justify="left")
     for row in dict.fromkeys(key for values in agents.values() for key in values):
         table.add_row(row, *(_cell(values.get(row, "")) for values in agents.values()))

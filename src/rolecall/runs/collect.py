@@ -113,7 +113,7 @@ def _writing(output: Path) -> Iterator[Path]:
 
 
 async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
-    """Every attempt at the tasks of one step, with the weights that the learners have.
+    """Return every attempt at the tasks of one step, with the weights that the learners have.
 
     What is played is kept in `place`, where the next start finds it that has the same keys, tasks
     and `weights`. Raises RuntimeError where every episode failed.

@@ -113,7 +113,7 @@ async def _played(runs: dict[str, Run], agents: list[str]) -> Any:
 
 
 def show(record: dict[str, Any], *, console: Console = console) -> None:
-    """A table for each matrix."""
+    """Print a table for each matrix."""
     for name, run in record["runs"].items():
         line = f"{name}: {visible(run['path'])}, step {run['step']}"
         console.print(Text(line), soft_wrap=True)

@@ -76,7 +76,7 @@ def evaluate(
 
 
 def _run_of(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:
-    """The run that is meant, if it is one. Raises ConfigError for a model without a team."""
+    """Return the run that is meant, if it is one. Raises ConfigError for a model without a team."""
     path = Path(source)
     if recipe is not None or not is_run(path):
         return None

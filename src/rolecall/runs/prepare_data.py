@@ -108,7 +108,7 @@ def _compared_as_text(tasks: dict[str, Sequence[Task]]) -> dict[str, list[str]]:
 
 
 def _write(data_set: DataSet, sources: list[Path], target: Path) -> int:
-    """The rows of all sources, one after another; how many there are."""
+    """Write the rows of all sources, one after another, and return how many there are."""
     with target.open("w") as out, activity(f"writing {target.name}", unit="rows") as now:
         for row in _rows(data_set, sources):
             out.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

@@ -52,7 +52,7 @@ def is_staged(path: Path, overrides: list[str]) -> bool:
 
 
 def read(file: Path, overrides: list[str]) -> list[Part]:
-    """All stages of a file. Raises ConfigError with all that does not fit in any of them."""
+    """Return all stages of a file. Raises ConfigError with all that does not fit in any of them."""
     stages = load_stages(file, overrides)
     parts: list[Part] = []
     problems: dict[str, list[str]] = {}  # each with the stages that have it
@@ -99,7 +99,7 @@ def _check(parts: list[Part], carried: Carried) -> None:
 
 
 def declared(parts: list[Part]) -> str:
-    """A file with these stages, each with all its keys, so that it stands for itself."""
+    """Return a file with these stages, each with all its keys, so that it stands for itself."""
     stages = []
     for planned in parts:
         config = as_written(planned.config)

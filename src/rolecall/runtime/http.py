@@ -57,7 +57,7 @@ class Http:
         )
 
     async def ask(self, method: str, url: str, *, most_bytes: int, body: Any = None) -> bytes:
-        """The content of an answer with status 200; `body` is sent as JSON.
+        """Return the content of an answer with status 200; `body` is sent as JSON.
 
         Raises UnreachableError where none comes, RetryableError for a status that may pass, and
         RefusedError for any other and for an answer of more than `most_bytes`.

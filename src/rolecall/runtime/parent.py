@@ -9,7 +9,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """The kernel kills this process when the thread that started it ends, also while it is stopped.
+    """Let the kernel kill this process when the thread that started it ends, even while stopped.
 
     Whoever asks for it looks afterwards whether the parent was gone before. Raises OSError.
     """

@@ -17,7 +17,7 @@ class PerLoop(Generic[Value]):
         self._values: dict[asyncio.AbstractEventLoop, Value] = {}
 
     def get(self) -> Value:
-        """The value of the running event loop."""
+        """Return the value of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
             for other in [other for other in list(self._values) if other.is_closed()]:

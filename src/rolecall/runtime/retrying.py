@@ -215,6 +215,6 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def in_words(error: BaseException) -> str:
-    """An error with its type, without keys, which a server may repeat in what it answers."""
+    """Return an error with its type, without keys, which a server may repeat in what it answers."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return excerpt(text, MOST_TOLD)

@@ -42,7 +42,7 @@ def open_scratch_file(file: Path, *, size: int) -> BinaryIO:
 
 
 def shared_folder(name: str, part: str, *, room: int) -> Path:
-    """An empty folder `part` of what the processes that know `name` share, one at a time.
+    """Return an empty folder `part` of what the processes that know `name` share, one at a time.
 
     It stays while one of these that has called `hold` is there. Raises OSError without the room.
     """
@@ -54,7 +54,7 @@ def shared_folder(name: str, part: str, *, room: int) -> Path:
 
 
 def remove_shared(name: str, part: str = "") -> None:
-    """All of it, or a part."""
+    """Remove all of it, or a part."""
     for folder in _places():
         if is_own_folder(folder / name):
             shutil.rmtree(folder / name / part, ignore_errors=True)

@@ -88,7 +88,7 @@ class Spent:
         self.tokens += tokens
 
     def reached(self, budget: Budget) -> str:
-        """The bound that is reached, "5 USD" or "1000 tokens"; "" while none is."""
+        """Return the bound that is reached, "5 USD" or "1000 tokens"; "" while none is."""
         if budget.usd is not None and self.usd >= budget.usd:
             return f"{budget.usd:g} USD"
         if budget.tokens is not None and self.tokens >= budget.tokens:

@@ -67,7 +67,7 @@ def _answers(
 
 
 def _read(reply: bytes) -> Answer:
-    """The program's word, which may be anything."""
+    """Read the program's reply, which may be anything."""
     try:
         message = json.loads(reply)
         if "raised" in message:

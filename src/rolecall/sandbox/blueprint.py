@@ -151,7 +151,7 @@ def _system() -> list[str]:
 
 
 def _empty(folder: str) -> list[str]:
-    """A folder with nothing in it, in which nothing can be written: it would be memory."""
+    """Return options for an empty folder, in which nothing can be written: it would be memory."""
     return ["--perms", "0555", "--size", "4096", "--tmpfs", folder, "--remount-ro", folder]
 
 

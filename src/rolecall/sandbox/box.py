@@ -76,7 +76,7 @@ class Box:
         self._pump.write(line + b"\n")
 
     def hear(self, deadline: float) -> bytes | None:
-        """The program's next line, or None if it ended, said too much or was too late."""
+        """Return the program's next line, or None if it ended, said too much or was too late."""
         self._pump.run(lambda: b"\n" in self._lines or len(self._lines) > MOST_SAID, deadline)
         line, newline, rest = self._lines.partition(b"\n")
         if not newline:
@@ -152,7 +152,7 @@ def _framed(part: bytes) -> bytes:
 
 
 def _frames(data: bytearray, *, most: int | None = None) -> list[bytes]:
-    """The whole parts that have arrived, at most the first `most`."""
+    """Return the whole parts that have arrived, at most the first `most`."""
     parts: list[bytes] = []
     at = 0
     while len(data) >= at + LENGTH and len(parts) != most:

@@ -127,7 +127,7 @@ class Boxes:
         self._stopped = False
 
     def open(self, run: Run, *, talks: bool = False) -> Box:
-        """A box that has begun with `run`. Raises ValueError for a run that cannot be."""
+        """Return a box that has begun with `run`. Raises ValueError for a run that cannot be."""
         command = self._command(run)
         box = self._pool.take(disk_mb=run.limits.disk_mb)
         with self._lock:

@@ -88,7 +88,7 @@ class Fusion:
         body: dict[str, Any] | None = None,
         optional: bool = False,
     ) -> dict[str, Any]:
-        """The server's answer; {} where something optional is missing."""
+        """Return the server's answer; {} where something optional is missing."""
         url, address = f"{self._url}{path}", scrub(f"{self._url}{path}")
         try:
             content = await self._http.ask(method, url, body=body, most_bytes=most)
@@ -129,7 +129,7 @@ def _body(
 
 
 def _bundling(run: Run) -> dict[str, Any]:
-    """A Python that runs the program and bundles its files; nothing outlives one request."""
+    """Return a job in which Python runs the program and bundles its files within one request."""
     if run.language not in SCRIPTS:
         raise ValueError(f"this server takes no patterns to fetch, and {run.language} no other way")
     script = SCRIPTS[run.language]

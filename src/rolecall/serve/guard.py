@@ -89,7 +89,7 @@ class Guard:
         await self.inner(scope, receive, send)
 
     def _check(self, scope: Scope) -> dict[str, str]:
-        """The headers of one who may ask. Raises Refused."""
+        """Return the headers of one who may ask. Raises Refused."""
         headers = {name.decode("latin-1"): value for name, value in reversed(scope["headers"])}
         fields = {name: value.decode("latin-1") for name, value in headers.items()}
         _check_page(fields, local=self.rules.local)

@@ -225,7 +225,7 @@ async def _checked(
     code: str = "",
     language: str = "python",
 ) -> Run:
-    """The run that a request asks for; 422 if it asks for what cannot be."""
+    """Return the run that a request asks for; 422 if it asks for what cannot be."""
     try:
         wanted_mb = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
         memory_mb = min(wanted_mb, limits.memory_mb)

@@ -20,7 +20,7 @@ TOOL_LIMITS = (
 
 
 def parser_of(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
-    """The agent's own parser, or the workflow's for its role. Raises ConfigError."""
+    """Return the agent's own parser, or the workflow's for its role. Raises ConfigError."""
     parser = flow.parsers.get(config.role or name)
     if config.parser is not None:
         parser = registry.resolve("parser", config.parser, key=f"team.{name}.parser")
@@ -50,7 +50,7 @@ def tool_parts(config: Config) -> dict[str, Part | Toolkit]:
 
 
 def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
-    """A kit of tools, or what makes it. Raises ConfigError."""
+    """Return a kit of tools, or what makes it. Raises ConfigError."""
     resolved = registry.resolve("tool", named.name, key=key)
     if isinstance(resolved, Tool):
         if named.options:

@@ -10,7 +10,7 @@ from rolecall.setup.part import part_of
 
 
 def make_algorithms(config: Config) -> dict[str, Algorithm]:
-    """The algorithm of each trainable agent; agents of equal settings share one object.
+    """Return the algorithm of each trainable agent; agents of equal settings share one object.
 
     Raises ConfigError with all problems.
     """

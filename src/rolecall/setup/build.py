@@ -79,7 +79,7 @@ def _check_machine(config: Config) -> None:
 
 
 def session_of(config: Config) -> RaySession | None:
-    """The cluster that a run uses, if it is another one than this machine alone."""
+    """Return the cluster that a run uses, if it is another one than this machine alone."""
     section = config.cluster
     return RaySession(section) if isinstance(section, RayClusterConfig) else None
 

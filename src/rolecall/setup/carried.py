@@ -158,7 +158,7 @@ class Carried:
             self.critics[folder_name] = Expecting(stage, name, base, team, kind, where)
 
     def _of(self, config: Config) -> dict[str, Trained]:
-        """The policies of a config that go on from what was trained."""
+        """Return the policies of a config that go on from what was trained."""
         return {
             name: self.trained[name]
             for name, policy in config.policies.items()

@@ -83,7 +83,7 @@ def _check_data(plan: Plan) -> None:
 
 
 def _check_experts(plan: Plan) -> None:
-    """Every agent that imitates somebody is shown something."""
+    """Check that every agent that imitates somebody is shown something."""
     imitators = {n: file for n, a in plan.algorithms.items() if (file := a.demonstrations)}
     alone = next(iter(plan.algorithms)) if len(plan.algorithms) == 1 else None
     for file in sorted(set(imitators.values())):
@@ -95,7 +95,7 @@ def _check_experts(plan: Plan) -> None:
 
 
 def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
-    """The fields of Surroundings; None, and problems noted, for what cannot be made."""
+    """Return the fields of Surroundings; None, and problems noted, for what cannot be made."""
     return {
         "environment": attempts.of(_environment, plan),
         "rewards": {

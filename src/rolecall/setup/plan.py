@@ -72,7 +72,7 @@ def validate(config: Config) -> Plan:
 
 
 def _examined(config: Config) -> tuple[Plan | None, list[str]]:
-    """The plan, or all that does not fit."""
+    """Return the plan and no problems, or None and all that does not fit."""
     attempts = Attempts()
     flow = attempts.of(resolve_workflow, config.workflow)
     options = attempts.of(_options_of, flow, config.workflow) if flow else None

@@ -35,7 +35,7 @@ def replicated(
     pools: Mapping[str, Pool] = MappingProxyType({}),
     threads: int = 1,
 ) -> ReplicatedEngine:
-    """The engines of policies of one kind; `pools`: the GPUs of the cluster, if it has any;
+    """Make the engines of policies of one kind; `pools`: the GPUs of the cluster, if it has any;
     `threads`: of each, on a CPU.
     """
     section = config.engine_of(names[0])
@@ -62,7 +62,7 @@ def replicated(
 
 
 def _alone(config: Config, names: list[str], *, device: str) -> Config:
-    """The config of an actor's process: these policies, on its own device."""
+    """Return the config of an actor's process: these policies, on its own device."""
     engine: dict[str, Any] = {"replicas": 1}
     if isinstance(config.engine_of(names[0]), VllmEngineConfig):
         engine["device"] = None
@@ -88,7 +88,7 @@ def _alone(config: Config, names: list[str], *, device: str) -> Config:
 async def hosted_engine(
     config: Config, names: list[str], *, threads: int, sleeps: bool
 ) -> FileEngine:
-    """The engine of policies in a process of its own, which has no other one.
+    """Return the engine of policies in a process of its own, which has no other one.
 
     `sleeps`: whether vLLM gives its GPUs back during updates.
 

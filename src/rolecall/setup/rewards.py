@@ -15,7 +15,7 @@ from rolecall.setup.part import Part
 
 
 def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, float]:
-    """A class with its options, or a function, and its weight. Raises ConfigError."""
+    """Return a class with its options, or a function, and its weight. Raises ConfigError."""
     weight = given if isinstance(given, float) else given.weight
     options = {} if isinstance(given, float) else given.options
     resolved = registry.resolve("reward", name, key="rewards")

@@ -39,7 +39,7 @@ def check_config(config: Config) -> Problems:
 
 
 def check_roles(config: Config, flow: Workflow) -> Problems:
-    """The team has the roles that the workflow calls, and no others."""
+    """Check that the team has the roles that the workflow calls, and no others."""
     roles = {agent.role or name for name, agent in config.team.items()} | set(config.team)
     lacking = [role for role in flow.roles if role not in roles]
     if lacking:  # others may be superfluous only because these have other names
@@ -120,7 +120,7 @@ def _check_trackers(config: Config) -> Problems:
 
 
 def check_coach(config: Config) -> Problems:
-    """A coach's options name agents."""
+    """Check that a coach's options name agents."""
     reward = config.rewards.get("coach")
     options = reward.options if isinstance(reward, RewardConfig) else {}
     for key in ("ground_truth_roles", "show_to", "team"):
@@ -237,7 +237,7 @@ def _check_sampling(config: Config) -> Problems:
 
 
 def unknown_agents(config: Config, agents: list[str], *, key: str) -> list[str]:
-    """A problem for each agent that is not there, or that nobody trains."""
+    """Return a problem for each agent that is not there, or that nobody trains."""
     trained = [agent for agent, section in config.team.items() if section.trainable]
     return [
         f"{key}: no trained agent {name!r}; write one of: {', '.join(trained)}"

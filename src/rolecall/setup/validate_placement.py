@@ -241,7 +241,7 @@ def _check_sharing(config: Config) -> Problems:
 
 
 def _named(engine: str) -> str:
-    """An engine as its makers write it."""
+    """Return the name of an engine as its makers write it."""
     return {"vllm": "vLLM", "sglang": "SGLang", "openai": "a server"}.get(engine, engine)
 
 

@@ -42,7 +42,7 @@ def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
 
 
 def in_process(config: Config) -> list[str]:
-    """The policies that this process trains or samples."""
+    """Return the policies that this process trains or samples."""
     return [
         name
         for name in config.policies
@@ -127,7 +127,7 @@ def _tokenizer(base: str, key: str) -> Tokenizer:
 
 
 def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks) -> Learner:
-    """The learner of a policy: the embedded one, one on ranks, or the config's own.
+    """Return the learner of a policy: the embedded one, one on ranks, or the config's own.
 
     Raises ConfigError, and RankError where ranks do not start.
     """
@@ -178,7 +178,7 @@ def make_critics(
     models: dict[str, LanguageModel],
     agents: dict[str, Agent],
 ) -> tuple[Critic | None, Discriminator | None]:
-    """The algorithm's own critic, and its discriminator.
+    """Return the algorithm's own critic, and its discriminator.
 
     A value head on each policy belongs to the policies' learners.
     """

@@ -99,7 +99,7 @@ def pointed(folder: Path, pointer: str) -> Path | None:
 
 
 def saved(folder: Path) -> list[Path]:
-    """All checkpoints, the newest first; other files of the folder do not count."""
+    """Return all checkpoints, the newest first; other files of the folder do not count."""
     folders = [
         path for path in folder.glob("step-*") if STEP.fullmatch(path.name) and path.is_dir()
     ]
@@ -119,7 +119,7 @@ def identity(checkpoint: Path) -> str:
 
 
 def damage(checkpoint: Path) -> str:
-    """The first thing that is wrong with a checkpoint; "" if all is as it was written."""
+    """Return the first thing that is wrong with a checkpoint; "" if all is as it was written."""
     try:
         written: dict[str, str] = json.loads((checkpoint / MANIFEST).read_text())["sha256"]
         for name, checksum in written.items():
@@ -159,7 +159,7 @@ def _named(folder: Path, name: str) -> Path | None:
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
-    """The checkpoint to continue from, and why others, or the pointer, were passed over.
+    """Return the checkpoint to continue from, and why others, or the pointer, were passed over.
 
     It is the one that `latest` names, and where that is damaged or names none, the newest one
     that is as it was written.
@@ -213,7 +213,7 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
 
 
 def critics_in(checkpoint: Path) -> dict[str, str]:
-    """The folders of its critics, each with the class of what wrote it."""
+    """Return the folders of its critics, each with the class of what wrote it."""
     file = checkpoint / STATE
     kinds = json.loads(file.read_text()).get("kinds", {}) if file.is_file() else {}
     return {name: kind for name, kind in kinds.items() if name.startswith(CRITIC)}

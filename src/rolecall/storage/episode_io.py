@@ -152,7 +152,7 @@ def _schema() -> Any:
 
 
 def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
-    """Every turn with text, ids, rewards, advantages and errors; written aside, then renamed."""
+    """Write every turn with text, ids, rewards, advantages and errors, aside and then renamed."""
     with EpisodeWriter(path, step=step) as file:
         file.write(episodes)
 

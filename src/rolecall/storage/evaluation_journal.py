@@ -93,7 +93,7 @@ def forget_evaluations(folder: Path, *, but: int) -> None:
 
 
 def _that_counts(config: Config) -> dict[str, Any]:
-    """The keys that what is said or counted depends on."""
+    """Return the keys that what is said or counted depends on."""
     values = resolved(config)
     for section, names in FREE.items():
         inside = values[section] if section else values

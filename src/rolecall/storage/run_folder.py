@@ -155,7 +155,7 @@ class RunFolder:
         return True
 
     def spent(self, policies: str) -> Path:
-        """The file that says what a paid server's answers cost so far."""
+        """Return the file that says what a paid server's answers cost so far."""
         return self.path / f"spent-{policies}.json"
 
     def release(self) -> None:
@@ -165,7 +165,7 @@ class RunFolder:
             self._lock = None
 
     def _locked(self) -> TextIO:
-        """The lock file: held until it is closed or the process ends, in whatever way."""
+        """Return the lock file: held until it is closed or the process ends, in whatever way."""
         file = (self.path / LOCK).open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,7 +181,7 @@ class RunFolder:
         return file
 
     def check(self, config: Config, *, allow_changes: bool = False) -> dict[str, list[Any]]:
-        """The changes with which the run would go on; none for a new one.
+        """Return the changes with which the run would go on; none for a new one.
 
         Raises ConfigError for keys that may not change, and for fewer steps than are done.
         """
@@ -250,7 +250,7 @@ class RunFolder:
         return records
 
     def num_steps(self) -> int:
-        """The newest recorded step, 0 before the first."""
+        """Return the newest recorded step, 0 before the first."""
         steps = [r["step"] for r in self.read_metrics() if r["kind"] == "step"]
         return max(steps, default=0)
 
@@ -455,6 +455,6 @@ def write_aside(path: Path, text: str) -> None:
 
 
 def _whole(path: Path) -> str:
-    """A file up to its last line end: a crash may cut the last line short."""
+    """Return the content of a file up to its last line end: a crash may cut the last line short."""
     text = path.read_text(errors="replace")
     return text[: text.rfind("\n") + 1]

@@ -40,7 +40,7 @@ class Call:
 
 
 def calls_of(turn: Turn, format: Format) -> list[Call]:
-    """The calls of a turn in their order; none if its length limit cut it."""
+    """Return the calls of a turn in their order; none if its length limit cut it."""
     return [] if turn.finish == "length" else calls_in(turn.visible, format)
 
 
@@ -80,7 +80,7 @@ def described(tools: list[Tool], format: Format, *, without: tuple[str, ...] = (
 
 
 def cut(text: str, most: int) -> str:
-    """The head and the tail of a long text, and between them how much is left out."""
+    """Return the head and the tail of a long text, and between them how much is left out."""
     if len(text) <= most:
         return text
     head = most // 2

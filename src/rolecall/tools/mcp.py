@@ -181,7 +181,7 @@ def _check(arguments: dict[str, Any]) -> None:
 
 
 def _joined(parts: Sequence[Any]) -> str:
-    """The first parts of a result, up to a bound that no agent is shown more of."""
+    """Return the first parts of a result, up to a bound that no agent is shown more of."""
     texts, remaining = [], MOST_CHARS
     for number, block in enumerate(parts):
         if remaining <= 0 or number == MOST_PARTS:

@@ -56,7 +56,7 @@ async def majority_vote(
 
 
 async def elected(world: World, turns: list[Turn]) -> str:
-    """The text of the first turn whose answer has the most votes; "" if all abstain."""
+    """Return the text of the first turn whose answer has the most votes; "" if all abstain."""
     votes: list[tuple[str, list[Turn]]] = []
     for turn in turns:
         value = None if turn.finish == "length" else extract(turn.text)

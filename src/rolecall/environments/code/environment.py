@@ -252,7 +252,7 @@ class CodeWorld(World):
         return await self.ran.get((self.entry_point, program, tuple(pairs)), run)
 
     def _program(self, text: str) -> str | None:
-        """A completion that does not define the function itself goes on where the prompt ends."""
+        """Return the program: a completion without the function goes on where the prompt ends."""
         code = find_program(visible(text))
         if code is None or not self.entry_point:
             return code
@@ -277,7 +277,7 @@ def _defined(code: str) -> set[str]:
 
 
 def _read(written: str, entry_point: str) -> list[Pair]:
-    """The different pairs, in their order; lines of another form are no tests."""
+    """Return the different pairs, in their order; lines of another form are no tests."""
     pairs = [read_pair(line, entry_point=entry_point) for line in written.splitlines()]
     return list(dict.fromkeys(pair for pair in pairs if pair is not None))[:MOST_PAIRS]
 

@@ -54,7 +54,7 @@ def read_pair(line: str, *, entry_point: str) -> Pair | None:
 
 
 def _arguments(call: ast.expr, entry_point: str) -> list[object]:
-    """The literals that a function is called with. Raises ValueError for anything else."""
+    """Return the literals that a function is called with. Raises ValueError for anything else."""
     match call:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name == entry_point:
             return [ast.literal_eval(argument) for argument in arguments]

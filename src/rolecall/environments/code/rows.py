@@ -40,7 +40,7 @@ def same(given, expected):
 
 
 def code_tasks(path: Path, *, source: str | None = None) -> list[Task]:
-    """The tasks of a file, in its order.
+    """Return the tasks of a file, in its order.
 
     `answer` is {"tests": [source, ...]} or {"inputs": [text, ...], "outputs": [text, ...]}; `info`
     holds entry_point ("" for a program that reads and prints), prelude, completes (the prompt is
@@ -166,7 +166,7 @@ def _solution(row: Row) -> str | None:
 
 
 def _truth(row: Row) -> dict[str, Any]:
-    """The row itself, or the column of it, that has `inputs` or `assert_case`."""
+    """Return the row itself, or the column of it, that has `inputs` or `assert_case`."""
     for entry in (row, *(row.get(column) for column in TRUTHS)):
         inner = entry.get("ground_truth") if isinstance(entry, dict) else None
         for value in (entry, inner):
@@ -217,5 +217,5 @@ def _value(text: Any) -> Any:
 
 
 def pairs_of(task: Task) -> list[Pair]:
-    """The public examples of a task."""
+    """Return the public examples of a task."""
     return [Pair(call, expected) for call, expected in task.info.get("examples", [])]

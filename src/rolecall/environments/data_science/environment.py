@@ -195,7 +195,7 @@ class DataScienceWorld(World):
         )
 
     async def _raw(self) -> float:
-        """The submission's score. Raises Invalid.
+        """Return the submission's score. Raises Invalid.
 
         In a thread: a table may have 64 MB, and other episodes go on meanwhile.
         """

@@ -29,7 +29,7 @@ def modelling_tasks(
     root: Path | None = None,
     by_type: bool = False,
 ) -> list[Task]:
-    """The tasks of a file, in its order; by default `prompts` lies beside it.
+    """Return the tasks of a file, in its order; by default `prompts` lies beside it.
 
     `by_type`: the source of a task is dsbench-classification or dsbench-regression, as the
     companion file says; what rows say themselves is wrong for some.
@@ -103,7 +103,7 @@ def inputs_of(task: Task) -> dict[str, bytes]:
 
 
 def truth_of(task: Task) -> Table:
-    """The held-out rows. Raises ValueError that names a file that is not there."""
+    """Return the held-out rows. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
         return read_table(str(task.answer).encode())
     folder = task.info["answers"]

@@ -33,7 +33,7 @@ class Kuhn:
 
     @classmethod
     def deals(cls) -> list[Kuhn]:
-        """Every deal once; they are equally likely."""
+        """Return every deal once; they are equally likely."""
         games = [cls(Random(0)) for _ in range(6)]
         for game, cards in zip(games, permutations(range(len(CARDS)), 2), strict=True):
             game.cards = list(cards)

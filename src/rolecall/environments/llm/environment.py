@@ -188,7 +188,7 @@ class LlmWorld(World):
 
 
 def score_of(reply: str) -> float | None:
-    """The number of the one `<score>` that ends the reply; None for anything else.
+    """Return the number of the one `<score>` that ends the reply; None for anything else.
 
     score_of("Good. <score>0.75</score>") -> 0.75; score_of("<score>8</score>") -> None
     """

@@ -130,7 +130,7 @@ class AecGame:
         return f"You are player {seat + 1}.\n{self.show(self.env.observe(self.players[seat]))}"
 
     def legal(self) -> list[str]:
-        """All, or those that the game's action mask leaves."""
+        """Return the legal actions: all, or those that the game's action mask leaves."""
         env = self.env
         observed = env.observe(env.agent_selection)
         mask = observed.get("action_mask") if isinstance(observed, dict) else None

@@ -57,7 +57,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """A new deal."""
+        """Begin a new deal."""
         if seed is not None:
             self.random = Random(seed)
         self.game = self.make(self.random)
@@ -105,7 +105,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
 
 
 def text_of(seen: Seen) -> str:
-    """The text of an observation: rules and what the seat may know."""
+    """Return the text of an observation: rules and what the seat may know."""
     return bytes(seen["observation"]).rstrip(b"\0").decode()
 
 

@@ -96,7 +96,7 @@ class HopWorld:
         self.passages = [_passage(entity) for entity in self.entities]
 
     def retold(self, seed: int) -> HopWorld:
-        """A world of the same names with other facts."""
+        """Return a world of the same names with other facts."""
         other = copy.copy(self)
         other.seed = seed_of("retold", self.seed, seed)
         other.entities = [replace(entity, facts={}) for entity in self.entities]
@@ -105,7 +105,7 @@ class HopWorld:
         return other
 
     def tasks(self, split: str, *, hops: Sequence[int] = (1, 2, 3)) -> list[Task]:
-        """All questions of a split that follow so many facts.
+        """Return all questions of a split that follow so many facts.
 
         `info` has, in the order of the hops: `passages` (ids), `queries` (what to search for) and
         `steps` (the sentence that tells the fact).
@@ -167,7 +167,7 @@ def _id(entity: Entity) -> str:
 
 
 def _chains(entity: Entity, length: int) -> list[list[Step]]:
-    """Every way to follow `length` facts without coming back to an entity met before."""
+    """Return every way to follow `length` facts without coming back to an entity met before."""
     chains: list[list[Step]] = []
     for relation in RELATIONS:
         if relation.of != entity.kind:

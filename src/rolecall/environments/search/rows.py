@@ -27,7 +27,7 @@ FOUND_BY_SEARCH = ("context", "passage")  # columns that agents must not see
 
 
 def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
-    """The tasks of a file, in its order; other columns go to `info`.
+    """Return the tasks of a file, in its order; other columns go to `info`.
 
     {"id": "test_3", "question": "who wrote emma", "golden_answers": ["Jane Austen"]} ->
     Task("test_3", "who wrote emma?", "Jane Austen", {"source": ...})

@@ -17,7 +17,7 @@ NOTE = re.compile(r"\s*\((?:both|all|either|any)\b[^()]*accepted[^()]*\)\s*$", r
 
 
 def extract(text: str, *, fallback: bool = False) -> str | None:
-    r"""The answer that a text ends with: its last complete box after thinking, or None.
+    r"""Return the answer that a text ends with: its last complete box after thinking, or None.
 
     extract(r"<think>\boxed{1}</think> so \boxed{\frac{1}{2}}.") -> r"\frac{1}{2}"
 

@@ -45,7 +45,7 @@ class MathProcess:
         self._errors: IO[bytes] | None = None
 
     def ask(self, given: str | None, truth: str) -> Outcome:
-        """The child's verdict, or "timeout" or "crash" when it gave none.
+        """Return the child's verdict, or "timeout" or "crash" when it gave none.
 
         Raises JudgeError if no child can be started.
         """

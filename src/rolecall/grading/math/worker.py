@@ -35,7 +35,7 @@ UNRELATED = "987654321"  # an answer that no reference should have trouble diffe
 
 
 def compare(given: str | None, truth: str) -> str:
-    """The verdict on one pair; without `given`, on the reference alone."""
+    """Return the verdict on one pair; without `given`, on the reference alone."""
     from math_verify import verify
 
     gold = _parse(truth)

@@ -98,7 +98,7 @@ def _meaning(error: Exception, told: str) -> Exception:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status, which SDKs call status_code or code."""
+    """Return the HTTP status, which SDKs call status_code or code."""
     for name in ("status_code", "code"):
         status = getattr(error, name, None)
         if isinstance(status, int):

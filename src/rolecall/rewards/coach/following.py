@@ -74,7 +74,7 @@ class Following:
             self._judging[turn.id] = outside(self.scorer.settle(action))
 
     async def words_for(self, agent: str, turn: Turn) -> str:
-        """The score of a turn and the reasons, once they are there; "" where there are none.
+        """Return the score of a turn and the reasons, once they are there; "" where there are none.
 
         What was judged with the reference answer in view is shown to nobody: it would tell the
         answer. Raises CoachStopError where no action can be scored any more.

@@ -62,7 +62,7 @@ def check_provider(name: str) -> None:
 
 
 def find_key(provider: str, *, key_env: str | None, base_url: str | None) -> str | None:
-    """The API key. Raises ValueError that names the missing variable.
+    """Return the API key. Raises ValueError that names the missing variable.
 
     Without `key_env`, a server at an address of one's own gets no key: not one meant for others.
     """
@@ -91,7 +91,7 @@ def load(provider: str) -> ModuleType:
 
 
 def connect(access: Access) -> Provider:
-    """A client for the running event loop."""
+    """Return a client for the running event loop."""
     provider: Provider = load(access.provider).connect(access)
     return provider
 

@@ -28,7 +28,7 @@ NUMBER = re.compile(
 
 
 def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
-    """The verdict of an answer, as JSON or as text.
+    """Return the verdict of an answer, as JSON or as text.
 
     nonce: code that the answer must repeat; None accepts an answer without one. ground_truth:
     whether the coach also has to say if the answer is correct. Raises FormatError.
@@ -95,7 +95,7 @@ def without_form(text: str) -> str:
 
 
 def _own_lines(text: str) -> list[str]:
-    """The last non-empty lines that the coach did not quote."""
+    """Return the last non-empty lines that the coach did not quote."""
     lines, fenced = [], False
     for line in text.splitlines():
         mark = line.lstrip().startswith("```")

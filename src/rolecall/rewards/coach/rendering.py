@@ -54,7 +54,7 @@ class Prompt:
 def render(
     action: Action, *, nonce: str, view: View, ground_truth: bool, structured: bool
 ) -> Prompt:
-    """The question about an action; `ground_truth` shows the task's reference answer."""
+    """Return the question about an action; `ground_truth` shows the task's reference answer."""
     turn = action.turn
     team = action.team or {turn.agent: ""}
     lines = [

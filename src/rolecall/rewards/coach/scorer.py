@@ -21,7 +21,7 @@ class Scorer:
         return None if action.turn.coach is not None else await self._tried(action)
 
     async def look_back(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
-        """A second score beside the first, with the outcome in view."""
+        """Add a second score beside the first, with the outcome in view."""
         action.outcome = outcome
         return await self._tried(action)
 

@@ -125,7 +125,7 @@ def ask(
 
 
 def error_named(name: str, text: str, names: dict[str, Any]) -> BaseException:
-    """An error of that name: a built-in one, one that the test knows, or a new one."""
+    """Return an error of that name: a built-in one, one that the test knows, or a new one."""
     kind: Any = getattr(builtins, name, names.get(name))
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         kind = type(name, (Exception,), {})
@@ -157,7 +157,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The value of such JSON. Raises Strange for one that would take long to build."""
+    """Return the value of such JSON. Raises Strange for one that would take long to build."""
     return _decoded(value, Comparisons(MOST_COMPARED))
 
 

@@ -63,7 +63,7 @@ def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, 
 
 
 def run(code: str, name: str, names: dict[str, Any]) -> Any:
-    """The value of the last line if it is an expression, else None."""
+    """Return the value of the last line if it is an expression, else None."""
     body = ast.parse(code, name)
     last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
     finish(compile(body, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
@@ -96,7 +96,7 @@ def bundle(value: Any, most: int) -> dict[str, str]:
 
 
 def figures(most: int) -> list[dict[str, str]]:
-    """The open figures of pyplot, which are then closed."""
+    """Return the open figures of pyplot, which are then closed."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []
@@ -114,7 +114,7 @@ def figures(most: int) -> list[dict[str, str]]:
 
 
 def own_part(raised: BaseException) -> types.TracebackType | None:
-    """The traceback without the frames of this file."""
+    """Return the traceback without the frames of this file."""
     trace = raised.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
