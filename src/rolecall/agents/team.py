@@ -105,7 +105,7 @@ class Team:
         return tuple(messages)
 
     def saw(self, observation: Observation) -> None:
-        """The world is in this state now; turns from here on carry it."""
+        """Note the present state of the world; turns from here on carry it."""
         self.observation = observation
         self._num_observations += 1
 

@@ -150,7 +150,7 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
 
 
 def build_tools(given: Given, config: Tree) -> None:
-    """A search server becomes the environment's, an interpreter the executor's tool."""
+    """Make a search server the environment's, and an interpreter the executor's tool."""
     turns = given["tools_config.max_turns"]
     for name, tool in (given["tools_config.tools"] or {}).items():
         for key in tool:

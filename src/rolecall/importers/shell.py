@@ -116,7 +116,7 @@ class _Script:
         return self._block(live=True, until=())
 
     def _block(self, *, live: Truth, until: tuple[str, ...]) -> list[str] | None:
-        """Up to one of the words `until`; the training words if they are found."""
+        """Read up to one of the words `until`; return the training words if they are found."""
         while self.i < len(self.commands):
             command = self.commands[self.i]
             if command[0] in until:

@@ -96,7 +96,7 @@ class TaskSampler:
         return rounded(weights, self.groups, seed=seed_of(self.seed, "shares", step))
 
     def most(self, steps: int) -> Counter[str]:
-        """Most tasks of each part that one of these steps may take."""
+        """Return the most tasks of each part that one of these steps may take."""
         counts: Counter[str] = Counter()
         if self.rates is not None and self.rates.config.by == "family":
             return Counter(dict.fromkeys(self.parts, self.groups))

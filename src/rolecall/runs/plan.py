@@ -93,7 +93,7 @@ def machine_of(config: Config, *, gpus: int | None, memory_gb: float | None) -> 
 
 
 def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
-    """None: what the computer keeps for devices that this machine does not have."""
+    """Return whether a peak fits; None for what is kept for devices that are not here."""
     if not peak.is_device:
         return None
     return peak.num_bytes + reserved_on(peak.device) <= machine.get(peak.device, 0)

@@ -30,6 +30,6 @@ class Stop:
                 end()
 
     def over(self) -> None:
-        """The run has come to its end: there is nothing to stop any more."""
+        """Note that the run has come to its end: there is nothing to stop any more."""
         with self._lock:
             self._end = None

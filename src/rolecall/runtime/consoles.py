@@ -33,5 +33,5 @@ class PlainConsole(Console):
         super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Also of the cells of tables."""
+        """Render a text, also of the cells of tables, without secrets and unseen signs."""
         return super().render_str(visible(scrub(text)), **options)

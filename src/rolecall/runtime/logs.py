@@ -20,7 +20,7 @@ def lines_of(log: Path, *, begins: int = 0) -> list[str]:
 
 
 def tail(log: Path, *, begins: int = 0) -> str:
-    """Its last bytes, of those after `begins`; nothing of a file that is not there."""
+    """Return the last bytes of those after `begins`; nothing of a file that is not there."""
     if not log.is_file():
         return ""
     with log.open("rb") as opened:

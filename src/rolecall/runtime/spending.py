@@ -131,7 +131,7 @@ class Account:
             self._write()
 
     def add(self, reply: Counted, *, part: str = "") -> float:
-        """An answer came. Returns what it cost, in USD."""
+        """Count an answer, and return what it cost, in USD."""
         cost = self.prices.cost(reply)
         tokens = reply.prompt_tokens + reply.completion_tokens
         self.spent.add(cost, tokens)

@@ -61,7 +61,7 @@ def _play(boxes: Boxes, sources: Sequence[str], run: Run, cell_s: float) -> tupl
 
 
 def _cell(told: bytes) -> Cell | None:
-    """None if it is not what our script says: the cells may have written in its place."""
+    """Return the cell; None if our script did not write it: the cells may have, in its place."""
     try:
         return CELL.validate_json(told)
     except ValidationError:

@@ -144,7 +144,7 @@ class Carried:
             yield f"critics.{name} of {agent} {why}"
 
     def add(self, config: Config, stage: str, checkpoint: Path) -> None:
-        """A stage has trained. `config`: as it declared it."""
+        """Note that a stage has trained. `config`: as it declared it."""
         for name in sorted(config.trained):
             policy, before = config.policies[name], self._of(config).get(name)
             folder = checkpoint.resolve() / name

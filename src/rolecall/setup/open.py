@@ -74,7 +74,7 @@ async def check_environment(environment: Environment) -> None:
 
 
 def _check_data(plan: Plan) -> None:
-    """Its rows are read where the tokenizers are."""
+    """Check that the data can be read; its rows are read where the tokenizers are."""
     if (file := plan.config.rollout.data) is not None:
         try:
             check_readable(file)

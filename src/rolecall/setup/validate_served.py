@@ -22,7 +22,7 @@ def check_served(config: Config) -> Problems:
 
 
 def _check_untrained(config: Config, name: str, engine: OpenAIEngineConfig) -> Problems:
-    """Nothing can be published to it, and what it says is not trained on."""
+    """Check that nothing is published to the engine, and nothing that it says is trained on."""
     policy = config.policies[name]
     for agent, section in config.team.items():
         if section.policy == name and section.trainable:

@@ -66,7 +66,7 @@ class EvaluationJournal:
         write_aside(self.folder / "counted.json", json.dumps(record))
 
     def remove(self) -> None:
-        """It has come to its end."""
+        """Remove the journals of an evaluation that has come to its end."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

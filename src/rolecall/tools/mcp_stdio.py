@@ -103,7 +103,7 @@ async def _write(process: asyncio.subprocess.Process, from_session: Any, to_sess
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Its input ends, then SIGTERM, then SIGKILL, for it and what it started."""
+    """End its input, then send SIGTERM, then SIGKILL, to it and what it started."""
     assert process.stdin is not None
     process.stdin.close()
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -90,7 +90,7 @@ def _task(random: np.random.Generator, kind: Kind, *, name: str) -> Task:
 
 
 def _features(random: np.random.Generator, rows: int) -> tuple[Table, Numbers]:
-    """Numbers and a group, and a weighted sum of them with mean 0 and deviation 1: [rows]."""
+    """Return numbers and a group, and their weighted sum with mean 0 and deviation 1: [rows]."""
     numbers = random.normal(size=(rows, int(random.integers(3, 6))))
     groups = random.integers(len(GROUPS), size=rows)
     signal = numbers @ random.normal(size=numbers.shape[1]) + random.normal(size=3)[groups]

@@ -118,7 +118,7 @@ class GameWorld(World):
         self.num_illegal = 0
 
     def seated(self, names: list[str]) -> None:
-        """Agents in the order of their seats."""
+        """Seat the agents; `names` are in the order of the seats."""
         if len(names) != self.game.seats:
             raise ValueError(f"the game has {self.game.seats} seats, {len(names)} agents play")
         self.names = names
@@ -128,7 +128,7 @@ class GameWorld(World):
         return None if self.game.to_move is None else self.names[self.game.to_move]
 
     def seat(self, agent: str) -> int:
-        """Its place in the game, from 0."""
+        """Return the place of an agent in the game, from 0."""
         return self.names.index(agent)
 
     def view(self, agent: str) -> Observation:

@@ -100,7 +100,7 @@ class ToolUseWorld(World):
 
 
 def same_answer(given: str, accepted: Sequence[str]) -> bool:
-    """Numbers by their value, anything else as in SQuAD.
+    """Compare numbers by their value, anything else as in SQuAD.
 
     same_answer("1,240 coins", ["1240"]) -> True; same_answer("3.5", ["35"]) -> False
     """

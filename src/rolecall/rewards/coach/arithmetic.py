@@ -58,7 +58,7 @@ def _belongs(neighbour: str) -> bool:
 
 
 def _equal(left: str, right: str) -> bool | None:
-    """None where this is no step."""
+    """Return whether both sides are equal; None where this is no step."""
     try:
         (a, left_counts), (b, right_counts) = _value(left), _value(right)
     except ValueError:

@@ -26,7 +26,7 @@ class Cache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> Score | None:
-        """None if there is none that can be read."""
+        """Return the kept score; None if there is none that can be read."""
         try:
             held = json.loads(self._path(key).read_text(encoding="utf-8"))
             usage = Usage(provider=held["usage"]["provider"], model=held["usage"]["model"])

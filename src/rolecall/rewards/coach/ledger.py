@@ -70,7 +70,7 @@ class Ledger:
                 )
 
     def add(self, reply: Reply, usage: Usage, *, agent: str, step: str) -> None:
-        """An answer came, readable or not."""
+        """Count an answer, readable or not."""
         cost, totals = self.account.add(reply, part=step), self.agents[agent]
         usage.prompt_tokens += reply.prompt_tokens
         usage.cached_tokens += reply.cached_tokens

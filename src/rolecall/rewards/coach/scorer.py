@@ -55,5 +55,5 @@ class Scorer:
         return score
 
     def usage(self) -> Usage:
-        """Nothing yet."""
+        """Return a usage that counts nothing yet."""
         return Usage(self.access.provider, self.access.model)
