@@ -14,7 +14,7 @@ from rolecall.setup.plan import validate
 from tests.toy import Letters, algorithm_cases, crew_config, write
 
 HERE = Path(__file__).resolve()
-TOY = HERE.with_name("toy.py")
+TOY = HERE.parents[1] / "toy.py"
 
 
 class Rigid(Letters):

@@ -15,7 +15,9 @@ from rolecall.setup.open import open_parts
 from rolecall.setup.plan import load_plan
 from tests.toy import crew_config, relay_config, write
 
-SOURCES = [Path(rolecall.__file__).parent / folder for folder in ("setup", "config")]
+SOURCES = [
+    Path(rolecall.__file__).parent / folder for folder in ("setup", "memory", "placement", "config")
+]
 CHANGE = re.compile(r"([a-z_]+(?:\.[A-Za-z0-9_]+)+)=(\{\}|[\w.:-]*\w)")
 OPENAI = {"name": "openai", "url": "http://127.0.0.1:1/v1", "model": "m"}
 FROZEN = {"last": {"trainable": False}}
@@ -200,7 +202,7 @@ def recommended() -> set[str]:
     return {
         change
         for file in files
-        if file.name not in ("remedies.py", "load.py")
+        if file.name not in ("suggestions.py", "load.py")
         for text in texts(without_docstrings(ast.parse(file.read_text())))
         for change in pattern.findall(text)
     }
