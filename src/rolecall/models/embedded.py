@@ -15,8 +15,8 @@ def folder(name: str) -> Path:
     """Raises ValueError with the names that exist."""
     path = Path(str(files("rolecall.tiny"))) / name
     if not (path / "model.safetensors").is_file():
-        known = ", ".join(f"tiny:{n}" for n in names()) or "none"
-        raise ValueError(f"there is no embedded model tiny:{name} (there are: {known})")
+        available = ", ".join(f"tiny:{n}" for n in names()) or "none"
+        raise ValueError(f"there is no embedded model tiny:{name} (there are: {available})")
     return path
 
 

@@ -58,7 +58,7 @@ def examine(model: Any) -> tuple[str, Rules]:
 
 
 def _unknown(model: Any) -> str:
-    """What of a model's config says that no layout computes it, or ""."""
+    """Return what of a model's config no layout computes, or ""."""
     config = model.config.get_text_config()
     kinds = sorted({*(getattr(config, "layer_types", None) or [])} - KNOWN)
     if kinds:
@@ -71,7 +71,7 @@ def _unknown(model: Any) -> str:
 
 
 def _compare(model: Any) -> tuple[str, Rules]:
-    """What is wrong with our logits of the probe, or "", and each layer's rule."""
+    """Return what is wrong with our logits of the probe, or "", and each layer's rule."""
     try:
         ours, rules = _in_two_passes(model)
         theirs = _own(model)
@@ -86,29 +86,32 @@ def _compare(model: Any) -> tuple[str, Rules]:
 
 
 def _difference(model: Any, ours: Tensor, theirs: Tensor) -> float:
-    """As a share of the largest logit: of any token in float32.
+    """Return the difference of any token in float32, as a share of the largest logit.
 
-    Where less is stored, rounding makes some tokens choose other experts. So of the tokens of each
-    row and pass the median counts: what is computed wrongly shows in most of them.
+    Where less is stored, rounding makes some tokens choose other experts. So the median over the
+    tokens of each row and pass counts: what is computed wrongly shows in most of them.
     """
     by_token = (ours - theirs).abs().amax(1) / theirs.abs().max()
     if by_token.isnan().any() or next(model.parameters()).dtype == torch.float32:
         return float(by_token.max())
-    parts = by_token.split([part for n in LENGTHS for part in (_read_first(n), n - _read_first(n))])
-    return max(float(part.median()) for part in parts)
+    parts = by_token.split(
+        [count for n in LENGTHS for count in (_read_first(n), n - _read_first(n))]
+    )
+    return max(float(count.median()) for count in parts)
 
 
 def _read_first(length: int) -> int:
-    """How many tokens of a row the first pass reads."""
+    """Return how many tokens of a row the first pass reads."""
     return length * 3 // 4
 
 
 def _wrong_window(model: Any, rules: Rules) -> str:
-    """Whether a window is computed as the model's own attention does; rows seldom reach a real one.
+    """Return how a window is computed unlike in the model's own attention, or "".
 
-    So the probe is made again with a short one. Both sides must have seen it, or nothing is known.
+    Rows seldom reach a real window, so the probe is made again with a short one. Both sides must
+    have seen it, or nothing is known.
     """
-    asked = [layer for layer, rule in rules.items() if rule is not None and rule.window]
+    windowed = [layer for layer, rule in rules.items() if rule is not None and rule.window]
     windows = {rule.window for rule in rules.values() if rule is not None and rule.window}
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -129,7 +132,7 @@ def _wrong_window(model: Any, rules: Rules) -> str:
         layer for layer, rule in short_rules.items() if rule is not None and rule.window == WINDOW
     ]
     changed = bool((long - short).abs().max() > 0)
-    if seen != asked or (windows and not changed and windows != {WINDOW}):
+    if seen != windowed or (windows and not changed and windows != {WINDOW}):
         return "its window cannot be tried out"
     return ""
 
@@ -182,7 +185,7 @@ def _own(model: Any) -> Tensor:
 
 @torch.no_grad()
 def scales_logits(model: Any) -> bool:
-    """Whether the logits are anything else than the head of what its decoder gives."""
+    """Return whether the logits are anything but the head applied to the decoder's states."""
     layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
     keep = torch.tensor([3, 23, 32], device=model.device)
     try:
@@ -198,7 +201,7 @@ def scales_logits(model: Any) -> bool:
 
 
 def can_switch(model: Any) -> bool:
-    """Whether another attention than ours can be switched on; transformers keeps some silently."""
+    """Return whether another attention can be switched on; transformers keeps some silently."""
     try:
         _switch(model, "eager")
     except ValueError:
@@ -208,7 +211,7 @@ def can_switch(model: Any) -> bool:
 
 
 def _switch(model: Any, *names: str) -> None:
-    """To the first of these kinds of attention that the model has. Raises ValueError for none."""
+    """Switch to the first of these attentions that the model has. Raises ValueError for none."""
     for name in names:
         with suppress(ValueError):
             model.set_attn_implementation(name)
@@ -227,15 +230,15 @@ def probe(model: Any, keep: Tensor) -> Tensor:
 
     Where a model has an original context they are computed again with positions beyond it.
     """
-    found = []
+    logits = []
     for offset in dict.fromkeys((0, original_context(model.config.get_text_config()))):
         paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
-        found.append(run(model, _ids(model), paged.position + offset, layout=paged, keep=keep)[0])
-    return torch.cat(found)
+        logits.append(run(model, _ids(model), paged.position + offset, layout=paged, keep=keep)[0])
+    return torch.cat(logits)
 
 
 def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
-    """The same of all tokens, the last ones in a second pass; and what each layer asks."""
+    """Return the logits of all tokens, the last ones from a second pass, and each layer's rule."""
     cache, first = _cache(model), [_read_first(length) for length in LENGTHS]
     rules: dict[int, ScoreRule | None] = {}
     rows = _ids(model).split(LENGTHS)
@@ -253,8 +256,8 @@ def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
 
 def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Paged:
     table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32, device=model.device)
-    given = (torch.tensor(part, device=model.device) for part in (starts, counts))
-    return Paged(table, *given, cache=cache)
+    tensors = (torch.tensor(numbers, device=model.device) for numbers in (starts, counts))
+    return Paged(table, *tensors, cache=cache)
 
 
 def _cache(model: Any) -> Cache:

@@ -60,26 +60,26 @@ class LanguageModel:
 
     @property
     def is_kept_apart(self) -> bool:
-        """Whether each row is computed alone, with what transformers has for the model."""
+        """Return whether each row is computed alone, by transformers' own implementation."""
         return bool(getattr(self.model, "kept_apart", ""))
 
     @property
     def is_float32(self) -> bool:
-        """Whether it computes in float32."""
+        """Return whether it computes in float32."""
         return next(self.model.parameters()).dtype == float32
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether rows that begin alike may stand in one prefix tree.
+        """Return whether rows that begin alike may stand in one prefix tree.
 
-        Not where rows are computed alone, and not where a row's length decides how its positions
-        are rotated: what begins alike is then not computed alike.
+        They may not where rows are computed alone, nor where a row's length decides how its
+        positions are rotated: what begins alike is then not computed alike.
         """
         return not self.is_kept_apart and self.rope_limit is None
 
     @property
     def samples_here(self) -> bool:
-        """Whether the embedded engine can sample it; if not, `engine: vllm` must."""
+        """Return whether the embedded engine can sample it; if not, `engine: vllm` must."""
         return not self.is_kept_apart
 
     @property
@@ -110,7 +110,7 @@ class LanguageModel:
         return self.forward(tokens, positions, layout=layout, keep=keep)[0]
 
     def logprobs(self, ids: Tensor) -> Tensor:
-        """Of all tokens of one row [N] but the first, at temperature 1: [N - 1]."""
+        """Return the logprobs [N - 1] of a row [N] at temperature 1, without the first token's."""
         layout = layouts.Rows([len(ids)], device=ids.device)
         keep = torch.arange(len(ids) - 1, device=ids.device)
         logits = self.logits(ids, layout.position, layout=layout, keep=keep)
@@ -150,16 +150,16 @@ class LanguageModel:
         """
         with self.using(adapter_off=adapter_off):
             if self.is_kept_apart:
-                found = run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
+                output = run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
             else:
-                found = run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
-        logits, states = found
+                output = run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+        logits, states = output
         return logits[:, : self.vocabulary], states
 
     def states(
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
-        """What `head` reads after the kept indices: [len(keep), hidden_size], and no logits."""
+        """Return what `head` reads after the kept indices: [len(keep), hidden_size]."""
         return states_of(self.model, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
@@ -169,9 +169,9 @@ class LanguageModel:
 
     @property
     def scales_logits(self) -> bool:
-        """Whether the model changes what its head reads or says."""
-        found = any(getattr(self.config, name, None) for name in SCALES)
-        return found or bool(getattr(self.model, "scales_logits", False))
+        """Return whether the model changes what its head reads or returns."""
+        scaled = any(getattr(self.config, name, None) for name in SCALES)
+        return scaled or bool(getattr(self.model, "scales_logits", False))
 
     @contextmanager
     def using(self, *, adapter_off: bool = False) -> Iterator[None]:
@@ -192,13 +192,13 @@ class LanguageModel:
             yield
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """What this policy may train: all weights, or those of its adapter only."""
+        """Yield the parameters this policy may train: all weights, or only those of its adapter."""
         for name, parameter in self.model.named_parameters():
             if self.adapter is None or f".{self.adapter}." in name:
                 yield name, parameter
 
     def weights(self) -> dict[str, Tensor]:
-        """What an update changes, by name: the very tensors, detached, not copies."""
+        """Return what an update changes, by name: the very tensors, detached, not copies."""
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
     def take(self, weights: dict[str, Tensor]) -> None:
@@ -212,7 +212,7 @@ class LanguageModel:
             tensor.copy_(weights[name])
 
     def frozen_copy(self) -> LanguageModel:
-        """The same weights again, which later updates of this one do not reach."""
+        """Return a policy of the same weights, which later updates of this one do not reach."""
         return copies({"": self})[""]
 
     def save(self, folder: Path) -> None:
@@ -269,14 +269,14 @@ def run(
 def states_of(
     model: Any, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
 ) -> Tensor:
-    """What a model's head reads after the kept indices, if nothing stands between."""
+    """Return what a model's head reads after the kept indices, if nothing stands between."""
     decoder, trimmed = model.get_decoder(), getattr(model, "trimmed", False)
     if getattr(model, "kept_apart", ""):
-        [found] = read_rows(
+        [rows] = read_rows(
             lambda row, places: (decoder(row, use_cache=False).last_hidden_state[0, places],),
             tokens, layout=layout, keep=keep,
         )  # fmt: skip
-        return found
+        return rows
     with rows_told_apart(getattr(model, "rope_limit", None), layout):
         out = decoder(
             input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
@@ -289,13 +289,13 @@ def states_of(
 def run_apart(
     model: Any, tokens: Tensor, *, layout: layouts.Layout, keep: Tensor, hidden: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """As `run`, of a model that must be given one row at a time."""
+    """Do as `run` for a model that must be given one row at a time."""
     head = model.get_output_embeddings() if hidden else None
 
     def read(row: Tensor, places: Tensor) -> tuple[Tensor, ...]:
         with _inputs(head) as inputs:
             out = model(input_ids=row, use_cache=False, logits_to_keep=places)
-        return out.logits[0].float(), *(part[0].float() for part in inputs)
+        return out.logits[0].float(), *(states[0].float() for states in inputs)
 
     logits, *inputs = read_rows(read, tokens, layout=layout, keep=keep)
     return logits, inputs[0] if hidden else None
@@ -365,17 +365,17 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
 
 
 def has_dynamic_rope(config: Any) -> bool:
-    """Whether a row's length decides by how much its positions are rotated."""
+    """Return whether a row's length decides by how much its positions are rotated."""
     rope = getattr(config, "rope_parameters", None) or {}
-    of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    return any(part.get("rope_type") in ("dynamic", "longrope") for part in of_kinds)
+    of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
+    return any(settings.get("rope_type") in ("dynamic", "longrope") for settings in of_kinds)
 
 
 def has_longrope(config: Any) -> bool:
     """Return whether rows beyond the original context are rotated by factors of their own."""
     rope = getattr(config, "rope_parameters", None) or {}
-    of_kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    return any(part.get("rope_type") == "longrope" for part in of_kinds)
+    of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
+    return any(settings.get("rope_type") == "longrope" for settings in of_kinds)
 
 
 def original_context(config: Any) -> int:
@@ -384,8 +384,8 @@ def original_context(config: Any) -> int:
     Some rotate by other factors there, some scale their queries.
     """
     rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    lengths = [part.get("original_max_position_embeddings") or 0 for part in kinds]
+    kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
+    lengths = [settings.get("original_max_position_embeddings") or 0 for settings in kinds]
     return int(max(lengths, default=0))
 
 
@@ -402,7 +402,7 @@ def layers_of(model: Any) -> ModuleList:
 
 
 def heads_of(config: Any) -> tuple[int, int]:
-    """How many key-value heads there are, and their size; 0 where no one number says it."""
+    """Return the number of key-value heads and their size; 0 where no single number says it."""
     try:
         heads: int = getattr(config, "num_attention_heads", None) or 0
         number: int = getattr(config, "num_key_value_heads", None) or heads

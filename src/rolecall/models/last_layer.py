@@ -18,7 +18,7 @@ PARTS = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 def trim(model: Any) -> Callable[[], None]:
     """Change the last layer in place; a function that changes it back."""
     layers = getattr(model.get_decoder(), "layers", None)
-    if not layers or not all(hasattr(layers[-1], part) for part in PARTS):
+    if not layers or not all(hasattr(layers[-1], name) for name in PARTS):
         return lambda: None
     last, kind = layers[-1], type(layers[-1])
 

@@ -111,7 +111,7 @@ def set_up(model: Any, base: str, *, device: torch.device, sampled: bool, fuses:
 
 
 def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
-    """With our attention where transformers can take it."""
+    """Read the base, with our attention where transformers can take it."""
     try:
         try:
             model = AutoModelForCausalLM.from_pretrained(

@@ -32,7 +32,7 @@ Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
 
 
 class Mixture:
-    """Which adapter each token of a flat row belongs to."""
+    """Tells which adapter each token of a flat row belongs to."""
 
     def __init__(self, owners: list[str], counts: list[int], *, device: torch.device) -> None:
         self.names = sorted(set(owners))
@@ -44,19 +44,19 @@ class Mixture:
 
     @classmethod
     def over(cls, names: list[str], *, owner: Tensor) -> Mixture:
-        """Of tokens whose owners [N], indices into `names`, stand on the device and may change."""
+        """Build a mixture of `owner` [N], indices into `names` on the device, which may change."""
         mixture = cls([], [], device=owner.device)
         mixture.names, mixture.owner = names, owner
         return mixture
 
     def only(self, keep: Tensor) -> Mixture:
-        """The same of some of the tokens."""
+        """Return the mixture of some of the tokens."""
         mixture = self.anew()
         mixture.owner = self.owner[keep]
         return mixture
 
     def anew(self) -> Mixture:
-        """The same, for a pass that computes the shares itself, of the owners as they are then."""
+        """Return a copy for a pass that computes the shares itself, from the owners at its time."""
         mixture = copy(self)
         mixture._shares = {}
         return mixture
@@ -73,7 +73,10 @@ class Mixture:
         return self._shares[parts]
 
     def _ranks_of(self, parts: Parts) -> tuple[Tensor, Tensor]:
-        """Of each rank whose it is and its scaling: [R]. Made once, as making them is waiting."""
+        """Return the owner and the scaling of each rank: [R].
+
+        They are made once, as making them waits for the device.
+        """
         if parts not in self._ranks:
             device = self.owner.device
             owner_R = [self.names.index(name) for name, rank, _ in parts for _ in range(rank)]
@@ -119,15 +122,15 @@ class MixedLinear(Linear):
             added: Tensor = AddLowRank.apply(base, x, *weights)
             return added
         out: Tensor = self.base_layer(x)
-        found = self.of(mixture)
-        if found is None:
+        adapters = self.of(mixture)
+        if adapters is None:
             return out
-        down, up, share = found
+        down, up, share = adapters
         delta = linear(linear(x.to(down.dtype), down) * share, up)
         return (out + delta).to(out.dtype)  # in bfloat16 rounded once, as PEFT's own path does
 
     def low_rank(self, name: str) -> tuple[Tensor, Tensor, float] | None:
-        """Of one adapter of this layer the weights [R, in] and [out, R] and its scaling."""
+        """Return one adapter's weights [R, in] and [out, R] of this layer, and its scaling."""
         if name not in self.lora_A:
             return None
         return self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
@@ -139,8 +142,9 @@ class MixedLinear(Linear):
         return self.low_rank(self.active_adapters[0])
 
     def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Of the mixture's adapters of this layer the weights [R, in] and [out, R], and the share
-        [N, R]; None if they have none here.
+        """Return the weights [R, in] and [out, R] of the mixture's adapters of this layer.
+
+        With them comes the share [N, R]. None if no adapter has weights here.
         """
         names = [name for name in mixture.names if name in self.lora_A]
         if not names:

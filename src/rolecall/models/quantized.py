@@ -115,7 +115,7 @@ def bitsandbytes() -> Any:
 
 
 def linear_layers(model: Any) -> dict[str, Linear]:
-    """Those of a model of transformers that are held in fewer bits: all but the head."""
+    """Return the layers of a transformers model that are held in fewer bits: all but the head."""
     head = model.get_output_embeddings()
     return {
         name: module
@@ -125,7 +125,7 @@ def linear_layers(model: Any) -> dict[str, Linear]:
 
 
 def num_bytes(model: Any, kind: Quantization) -> float:
-    """What the layers' weights and their constants take; the model may be on the meta device."""
+    """Return the bytes of the layers' weights and constants; the model may be a meta one."""
     layers = linear_layers(model).values()
     count = sum(layer.weight.numel() for layer in layers)
     if kind == "8bit":

@@ -35,8 +35,8 @@ class RowRope(nn.Module):
         """position_ids [1, N] -> cosines and sines [1, N, D]."""
         long = _long.get()
         if long is None:  # a row by itself, or several of one kind
-            found: tuple[Tensor, Tensor] = self.inner(x, position_ids)
-            return found
+            rotations: tuple[Tensor, Tensor] = self.inner(x, position_ids)
+            return rotations
         short = self.inner(x, position_ids.masked_fill(long, 0))
         if not bool(long.any()):
             return short
@@ -53,7 +53,7 @@ def install(model: Any) -> int | None:
 
     Raises ValueError where only some of its layers have such factors.
     """
-    found = [
+    embeddings = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
@@ -63,7 +63,7 @@ def install(model: Any) -> int | None:
     if any("longrope" in kind.values() for kind in kinds):
         raise ValueError("factors of positions that differ by kinds of layers")
     limits = set()
-    for parent, name, child in found:
+    for parent, name, child in embeddings:
         limit = int(child.config.rope_parameters["original_max_position_embeddings"])
         setattr(parent, name, RowRope(child, limit))
         limits.add(limit)
@@ -91,7 +91,7 @@ def rows_told_apart(limit: int | None, layout: Layout) -> Iterator[None]:
 
 
 def _beyond(layout: Any, limit: int) -> Tensor | None:
-    """Which tokens stand in rows of more than `limit` tokens; None of layouts that do not say."""
+    """Return which tokens stand in rows of more than `limit` tokens; None if unknown."""
     if isinstance(layout, Rows):
         lengths = torch.tensor(layout.lengths, device=layout.row.device)
         return (lengths > limit)[layout.row]
@@ -101,12 +101,12 @@ def _beyond(layout: Any, limit: int) -> Tensor | None:
     if parent is None:
         return None
     depth = np.zeros(len(parent), dtype=np.int64)
-    for place, before in enumerate(parent):
-        depth[place] = 0 if before == NO_PARENT else depth[before] + 1
+    for token, before in enumerate(parent):
+        depth[token] = 0 if before == NO_PARENT else depth[before] + 1
     reach = depth + 1  # tokens of the longest row through each token
-    for place in range(len(parent) - 1, -1, -1):
-        before = parent[place]
+    for token in range(len(parent) - 1, -1, -1):
+        before = parent[token]
         if before != NO_PARENT:
-            reach[before] = max(reach[before], reach[place])
+            reach[before] = max(reach[before], reach[token])
     device = getattr(layout, "device", torch.device("cpu"))
     return torch.from_numpy(reach > limit).to(device)

@@ -50,7 +50,7 @@ def kept_per_token(
 
 
 def kept_in_last(config: Any, *, dtype: torch.dtype, fuses: bool = True) -> float | None:
-    """The same of the last layer, where few of its states are read: it computes no others."""
+    """Return the same for a last layer of which few states are read: it computes no others."""
     key = f"last of {config.to_json_string(use_diff=False)} {dtype} {fuses}"
     if key not in _known:
         kept = kept_per_token(config, dtype=dtype, adapter=None, fuses=fuses)
@@ -63,13 +63,13 @@ def kept_in_last(config: Any, *, dtype: torch.dtype, fuses: bool = True) -> floa
 
 
 def _times(config: Any) -> int:
-    """How many times narrower a copy can be."""
+    """Return how many times narrower a copy can be."""
     return gcd(*_widths(config).values())
 
 
 def _widths(config: Any) -> dict[str, int]:
-    found = {name: getattr(config, name, None) for name in WIDTHS}
-    return {name: width for name, width in found.items() if isinstance(width, int) and width}
+    widths = {name: getattr(config, name, None) for name in WIDTHS}
+    return {name: width for name, width in widths.items() if isinstance(width, int) and width}
 
 
 def _copies(config: Any, dtype: torch.dtype, fuses: bool) -> list[Any]:
@@ -82,14 +82,16 @@ def _copies(config: Any, dtype: torch.dtype, fuses: bool) -> list[Any]:
 
 def _copy(config: Any, layers: int) -> Any:
     """A config of fewer and narrower layers."""
-    told, own_names, times = config.to_dict(), type(config).attribute_map, _times(config)
-    for name, value in told.items():
+    fields, own_names, times = config.to_dict(), type(config).attribute_map, _times(config)
+    for name, value in fields.items():
         if isinstance(value, list) and len(value) == config.num_hidden_layers:
-            told[name] = [value[number % len(value)] for number in range(layers)]
+            fields[name] = [value[number % len(value)] for number in range(layers)]
     small = {name: width // times for name, width in _widths(config).items()}
     small |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY}
     small |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
-    return type(config).from_dict(told | {own_names.get(name, name): small[name] for name in small})
+    return type(config).from_dict(
+        fields | {own_names.get(name, name): small[name] for name in small}
+    )
 
 
 def _loaded(config: Any, dtype: torch.dtype, fuses: bool) -> Any:
@@ -126,4 +128,4 @@ def _kept_by(model: LanguageModel, count: int, reads: int) -> int:
     with model.using(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model.logits(ids, layout.position, layout=layout, keep=torch.arange(count - reads, count))
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in kept}
-    return sum(storage.nbytes() for place, storage in storages.items() if place not in own)
+    return sum(storage.nbytes() for address, storage in storages.items() if address not in own)

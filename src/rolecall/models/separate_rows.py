@@ -21,21 +21,21 @@ Read = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 
 
 def read_rows(read: Read, tokens: Tensor, *, layout: Any, keep: Tensor) -> list[Tensor]:
-    """What `read` gives after the kept indices, in their order: [M, ...] each.
+    """Return what `read` gives after the kept indices, in their order: [M, ...] each.
 
     A tree has a row for each of its branches, from the root on: what they share is computed for
-    each, and read from the first. Tokens of rows of which nothing is kept are not computed.
+    each, and read from the first. Rows of which nothing is kept are not computed.
     """
     rows = [torch.from_numpy(path).to(tokens.device) for path in paths(layout.parent)]
-    row_of, place = torch.zeros_like(tokens), torch.zeros_like(tokens)
+    row_of, position = torch.zeros_like(tokens), torch.zeros_like(tokens)
     for number in reversed(range(len(rows))):  # the first row that holds a token comes last
         row_of[rows[number]] = number
-        place[rows[number]] = torch.arange(len(rows[number]), device=tokens.device)
-    found, where = [], []
+        position[rows[number]] = torch.arange(len(rows[number]), device=tokens.device)
+    outputs, where = [], []
     for number, row in enumerate(rows):
-        asked = (row_of[keep] == number).nonzero()[:, 0]
-        if len(asked):
-            found.append(read(tokens[row][None], place[keep[asked]]))
-            where.append(asked)
+        chosen = (row_of[keep] == number).nonzero()[:, 0]
+        if len(chosen):
+            outputs.append(read(tokens[row][None], position[keep[chosen]]))
+            where.append(chosen)
     order = torch.cat(where).argsort()
-    return [torch.cat(parts).index_select(0, order) for parts in zip(*found, strict=True)]
+    return [torch.cat(parts).index_select(0, order) for parts in zip(*outputs, strict=True)]

@@ -38,7 +38,7 @@ class Size:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the head is the table of tokens."""
+        """Return whether the head is the table of tokens."""
         table, head = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         return head.weight is table.weight
 
@@ -58,14 +58,14 @@ class Size:
         }
 
     def adapter_parameters(self, adapter: Adapter) -> int:
-        """Of the two matrices [rank, in] and [out, rank] beside each adapted layer."""
-        wanted = adapter.targets
+        """Count those of the matrices [rank, in] and [out, rank] beside each adapted layer."""
+        targets = adapter.targets
         head = self.model.get_output_embeddings()
         return sum(
             adapter.rank * (layer.in_features + layer.out_features)
             for name, layer in self.model.named_modules()
             if isinstance(layer, torch.nn.Linear)
-            if (layer is not head if wanted == "all-linear" else _is_one_of(name, wanted))
+            if (layer is not head if targets == "all-linear" else _is_one_of(name, targets))
         )
 
 
@@ -106,17 +106,17 @@ def context_length(base: str) -> int | None:
 
 
 def _config(base: str) -> Any:
-    """That of the base's files; of a few public models the shapes are known without them."""
+    """Return the config of the base's files; the shapes of a few public models are built in."""
     try:
         return AutoConfig.from_pretrained(locate(base), local_files_only=True)
     except OSError:
-        known = json.loads((files("rolecall.models") / "known_shapes.json").read_text())
-        if base not in known:
+        shapes = json.loads((files("rolecall.models") / "known_shapes.json").read_text())
+        if base not in shapes:
             raise
-        return AutoConfig.for_model(**known[base])
+        return AutoConfig.for_model(**shapes[base])
 
 
 def _is_one_of(name: str, wanted: str | list[str]) -> bool:
-    """As PEFT reads names of modules: the last part of a dotted name, or the end of it."""
+    """Match names of modules as PEFT does: the last part of a dotted name, or the end of it."""
     names = [wanted] if isinstance(wanted, str) else wanted
     return any(name == one or name.endswith(f".{one}") for one in names)

@@ -87,12 +87,12 @@ def _with_two_layers(config: Any) -> Any:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """Of the tensors in a folder's files."""
-    found: set[str] = set()
+    """Return the names of the tensors in a folder's files."""
+    names: set[str] = set()
     for file in folder.glob("*.safetensors"):
         with safe_open(file, framework="pt") as opened:
-            found |= set(opened.keys())
-    return found
+            names |= set(opened.keys())
+    return names
 
 
 def hollow(model: Any) -> None:
@@ -105,19 +105,19 @@ def hollow(model: Any) -> None:
         for name, weight in list(module._parameters.items()):
             if weight is not None:
                 one = torch.zeros(1, dtype=weight.dtype).expand(weight.shape)
-                made = Parameter(one, requires_grad=weight.requires_grad)
-                module._parameters[name] = hollowed.setdefault(id(weight), made)
+                parameter = Parameter(one, requires_grad=weight.requires_grad)
+                module._parameters[name] = hollowed.setdefault(id(weight), parameter)
 
 
 def fill_buffers(model: Module, skeleton: Skeleton) -> None:
-    """What is in no file, such as the frequencies of rotations, from the model of two layers."""
-    known = dict(skeleton.small.named_buffers())
+    """Fill the buffers that no file holds, such as rotary frequencies, from the two-layer model."""
+    buffers = dict(skeleton.small.named_buffers())
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            match = [key for key in known if name == key or name.endswith(f".{key}")]
-            if len(match) != 1 or known[match[0]].shape != buffer.shape:
+            match = [key for key in buffers if name == key or name.endswith(f".{key}")]
+            if len(match) != 1 or buffers[match[0]].shape != buffer.shape:
                 raise ValueError(f"nothing says what the model's buffer {name} holds")
-            buffer.copy_(known[match[0]])
+            buffer.copy_(buffers[match[0]])
 
 
 def name_in_file(name: str) -> str:

@@ -62,8 +62,8 @@ def _find_file(path: str) -> Path | None:
     if Path(path).is_dir():
         file = Path(path) / FILE
         return file if file.is_file() else None
-    found = cached_file(path, FILE, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
+    cached = cached_file(path, FILE, _raise_exceptions_for_missing_entries=False)
+    return None if cached is None else Path(cached)
 
 
 def _differing_text(tokenizer: Tokenizer, file: Path) -> str:

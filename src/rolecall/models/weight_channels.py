@@ -35,24 +35,24 @@ LIMIT = timedelta(minutes=2)  # for one buffer, when all are ready
 
 
 class Channel(Protocol):
-    """How the content of a buffer reaches the receivers."""
+    """Carries the content of a buffer to the receivers."""
 
     buffer: Tensor  # uint8
 
     def give(self) -> None:
-        """By the sender, when the buffer is full; it may be filled again when this returns."""
+        """Send the full buffer, as the sender; it may be filled again when this returns."""
 
     def take(self) -> None:
-        """By a receiver; the buffer is full when this returns."""
+        """Wait until the buffer is full, as a receiver."""
 
     def taken(self) -> None:
-        """By a receiver, when it has read the buffer."""
+        """Report, as a receiver, that the buffer has been read."""
 
     def close(self) -> None: ...
 
 
 class Broadcast:
-    """In a process group whose rank 0 sends."""
+    """Broadcasts in a process group whose rank 0 sends."""
 
     def __init__(
         self, store: Store, at: Rendezvous, rank: int, device: torch.device, size: int
@@ -99,7 +99,10 @@ class Broadcast:
         self._work = None
 
     def close(self) -> None:
-        """What is under way goes on until the others' connections end or `LIMIT` is over."""
+        """Drop the group.
+
+        A broadcast under way goes on until the others' connections end or `LIMIT` is over.
+        """
         if self._work is not None:
             threading.Thread(target=_end, args=(self._group, self._work), daemon=True).start()
         self._group = self._work = None
@@ -116,18 +119,18 @@ def _end(group: Any, work: Any) -> None:
 @contextmanager
 def _errors_are_raised() -> Iterator[None]:
     """NCCL's groups made inside end their operations, not the process, when another one is lost."""
-    given = os.environ.get(HANDLING)
+    previous = os.environ.get(HANDLING)
     os.environ[HANDLING] = "2"
     try:
         yield
     finally:
         os.environ.pop(HANDLING)
-        if given is not None:
-            os.environ[HANDLING] = given
+        if previous is not None:
+            os.environ[HANDLING] = previous
 
 
 class Shared:
-    """In memory that sender and receivers have open."""
+    """Shares memory that sender and receivers have open."""
 
     def __init__(
         self, store: Store, at: Rendezvous, device: torch.device, *, size: int, sends: bool
@@ -142,13 +145,13 @@ class Shared:
             self._name = f"memory of {torch.cuda.get_device_properties(device).uuid}"
         if not sends:
             store.wait([self._name], LIMIT)
-            told = get_signed(store, self._name, secret=at.secret)
-            self.buffer = self._opened(json.loads(told), size)
+            message = get_signed(store, self._name, secret=at.secret)
+            self.buffer = self._opened(json.loads(message), size)
         elif device.type == "cuda":
             self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
             handle = [
-                base64.b85encode(part).decode() if isinstance(part, bytes) else part
-                for part in self.buffer.untyped_storage()._share_cuda_()
+                base64.b85encode(item).decode() if isinstance(item, bytes) else item
+                for item in self.buffer.untyped_storage()._share_cuda_()
             ]
             set_signed(store, self._name, json.dumps(handle), secret=at.secret)
         else:
@@ -168,7 +171,7 @@ class Shared:
                 file = f"/proc/self/fd/{memory.fileno()}"  # no other file takes its place meanwhile
                 return torch.from_file(file, shared=True, size=size, dtype=torch.uint8)
         _, *rest = handle
-        parts = [base64.b85decode(part) if isinstance(part, str) else part for part in rest]
+        parts = [base64.b85decode(item) if isinstance(item, str) else item for item in rest]
         storage = torch.UntypedStorage._new_shared_cuda(self._device.index or 0, *parts)
         opened = torch.empty(0, dtype=torch.uint8, device=self._device)
         return opened.set_(storage, 0, (size,))  # type: ignore[call-overload]

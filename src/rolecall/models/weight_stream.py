@@ -32,8 +32,8 @@ def write_stream(
     with file.open("wb") as opened:
         opened.write(len(text).to_bytes(8, "little"))
         opened.write(text)
-        for (name, wanted), tensor in zip(shapes.items(), tensors, strict=True):
-            if (tensor.dtype, tensor.shape) != wanted:
-                raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {wanted}")
+        for (name, expected), tensor in zip(shapes.items(), tensors, strict=True):
+            if (tensor.dtype, tensor.shape) != expected:
+                raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {expected}")
             copy = tensor.detach().to("cpu", copy=True).contiguous()  # FSDP resizes its own
             opened.write(copy.reshape(-1).view(torch.uint8).numpy().data)

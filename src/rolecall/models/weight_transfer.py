@@ -38,7 +38,7 @@ class TransferError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """What a policy's engines are like that get weights from the learner's devices."""
+    """Describes a policy's engines that get weights from the learner's devices."""
 
     receivers: int  # processes of each engine
     shares_device: bool  # each of them, with a process of the learner
@@ -54,7 +54,7 @@ class MeetingPoint:
         self.at = Rendezvous(host, self._store.port, receivers, direct.shares_device, secret)
 
     async def met(self, sides: Iterable[Awaitable[None]]) -> list[Exception | None]:
-        """What each side raised. When one does, the others get a TransferError where they wait."""
+        """Return what each side raised; once one raises, the waiting others get a TransferError."""
 
         async def one(side: Awaitable[None]) -> Exception | None:
             try:
@@ -92,20 +92,20 @@ class Slot:
 
 def buckets_of(shapes: Shapes, *, most: int) -> list[list[Slot]]:
     """The weights that are in the buffer together, in their order."""
-    found: list[list[Slot]] = []
+    buckets: list[list[Slot]] = []
     start = 0
     for name, (dtype, shape) in shapes.items():
         slot = Slot(name, dtype, shape, start)
-        if not found or slot.end > most:
+        if not buckets or slot.end > most:
             slot = Slot(name, dtype, shape, 0)
-            found.append([])
-        found[-1].append(slot)
+            buckets.append([])
+        buckets[-1].append(slot)
         start = -(-slot.end // ALIGNED) * ALIGNED
-    return found
+    return buckets
 
 
 class _Side:
-    """What sender and receiver have; it is made anew wherever they meet anew."""
+    """Holds what sender and receiver share; it is made anew wherever they meet anew."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -157,8 +157,10 @@ class Sender(_Side):
         with _told():
             self._store.wait([f"ready {number}"], UNTIL_READY)
             if self._channel is None:
-                told = {name: [str(dtype), list(shape)] for name, (dtype, shape) in shapes.items()}
-                set_signed(self._store, "shapes", json.dumps(told), secret=at.secret)
+                header = {
+                    name: [str(dtype), list(shape)] for name, (dtype, shape) in shapes.items()
+                }
+                set_signed(self._store, "shapes", json.dumps(header), secret=at.secret)
                 self._channel = self._opened(at, shapes, rank=0)
         for bucket in self._buckets:
             mine = itertools.islice(weights, len(bucket))
@@ -191,8 +193,8 @@ class Receiver(_Side):
             self._store.set(f"ready {turn}", "")
         if self._channel is None:
             self._store.wait(["shapes"], UNTIL_READY)
-            told = json.loads(get_signed(self._store, "shapes", secret=at.secret))
-            shapes = {n: (_dtype(dtype), torch.Size(shape)) for n, (dtype, shape) in told.items()}
+            header = json.loads(get_signed(self._store, "shapes", secret=at.secret))
+            shapes = {n: (_dtype(dtype), torch.Size(shape)) for n, (dtype, shape) in header.items()}
             self._channel = self._opened(at, shapes, rank=1 + number)
         for bucket in self._buckets:
             self._channel.take()
@@ -202,13 +204,13 @@ class Receiver(_Side):
 
 
 def _dtype(name: str) -> torch.dtype:
-    found: torch.dtype = getattr(torch, name.removeprefix("torch."))
-    return found
+    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
+    return dtype
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What PyTorch raises inside is a TransferError."""
+    """Raise a TransferError for what PyTorch raises inside."""
     try:
         yield
     except TransferError:

@@ -67,16 +67,16 @@ class Flex:
         rule = None if rule is None else rule.within(self.longest)
         if not self.compiled:
             return self._by_flex(query, key, value, scale=scale, rule=rule)
-        given = (query, key, value)
+        inputs = (query, key, value)
         sums = rule is not None and rule.sinks is not None
-        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
         asks = rule and (rule.window is not None, rule.softcap, sums)
         kind = (len(query), len(key), query.shape[-1], query.dtype, asks, gradients)
         return attended(
             "training", self.device, kind=kind,
-            tried=lambda: _tried(*given, scale=scale, rule=rule, gradients=gradients),
-            flex=lambda: self._by_flex(*given, scale=scale, rule=rule),
-            plain=lambda: self._scores.attend(*given, scale=scale, rule=rule or ScoreRule()),
+            tried=lambda: _tried(*inputs, scale=scale, rule=rule, gradients=gradients),
+            flex=lambda: self._by_flex(*inputs, scale=scale, rule=rule),
+            plain=lambda: self._scores.attend(*inputs, scale=scale, rule=rule or ScoreRule()),
         )  # fmt: skip
 
     @cached_property
@@ -92,11 +92,11 @@ class Flex:
         shape = (len(query), len(key), query.shape[-1], query.dtype)
         if rule is not None:
             mask = self.mask if rule.window is None else self._within(rule.window)
-            found = ruled(
+            mixed = ruled(
                 q, k, v, mask=mask, scale=scale, rule=rule, fixed=("training", *shape),
                 compiles=self.compiled,
             )  # fmt: skip
-            return found[0, :, : self.size].transpose(0, 1)
+            return mixed[0, :, : self.size].transpose(0, 1)
         flex = compiled("training", *shape) if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
@@ -113,38 +113,40 @@ def _tried(
     query: Tensor, key: Tensor, value: Tensor, *, scale: float, rule: ScoreRule | None,
     gradients: bool,
 ) -> Iterator[tuple[Tensor, Tensor]]:  # fmt: skip
-    """What FlexAttention and the plain way say of a few tokens, with heads as these have.
+    """Yield what FlexAttention and the plain way compute for a few tokens, with heads like these.
 
-    Their results, and their gradients where these have some.
+    They are pairs of results, and of gradients where there are some.
     """
     layout = Flex(TRIED_PARENT, TRIED_DEPTH, device=query.device)
     layout.compiled = True
     size, width = len(TRIED_PARENT), query.shape[-1]
-    given = [drawn(len(x), size, width, like=query, seed=n) for n, x in enumerate((query, key))]
-    given.append(drawn(len(key), size, width, like=query, seed=2))
+    samples = [drawn(len(x), size, width, like=query, seed=n) for n, x in enumerate((query, key))]
+    samples.append(drawn(len(key), size, width, like=query, seed=2))
     weight = drawn(size, len(query), width, like=query, seed=3)
-    given[0] *= spread(scale, width, rule)
+    samples[0] *= spread(scale, width, rule)
     if rule is not None:
-        given.append(drawn(len(query), like=query, seed=4))  # sinks
-    leaves = [x.requires_grad_(gradients) for x in given]
+        samples.append(drawn(len(query), like=query, seed=4))  # sinks
+    leaves = [x.requires_grad_(gradients) for x in samples]
     if rule is not None:
         rule = replace(
             rule,
             window=rule.window and min(rule.window, TRIED_WINDOW),
-            sinks=None if rule.sinks is None else given[3],
+            sinks=None if rule.sinks is None else samples[3],
         )
-    found = layout._by_flex(*given[:3], scale=scale, rule=rule)
-    expected = layout._scores.attend(*given[:3], scale=scale, rule=rule or ScoreRule())
-    yield found, expected
+    actual = layout._by_flex(*samples[:3], scale=scale, rule=rule)
+    expected = layout._scores.attend(*samples[:3], scale=scale, rule=rule or ScoreRule())
+    yield actual, expected
     if gradients:
         inputs = leaves if rule is not None and rule.sinks is not None else leaves[:3]
-        ours, theirs = (torch.autograd.grad((x * weight).sum(), inputs) for x in (found, expected))
+        ours, theirs = (torch.autograd.grad((x * weight).sum(), inputs) for x in (actual, expected))
         yield from zip(ours, theirs, strict=True)
 
 
 def spread(scale: float, width: int, rule: ScoreRule | None) -> float:
-    """By how much queries are stretched that are tried out: the scores of standard normal ones
-    are then about 1, or a quarter of a cap, which changes next to nothing of smaller ones.
+    """Return by how much to stretch the queries of a trial.
+
+    The scores of standard normal ones are then about 1, or a quarter of a cap, which hardly changes
+    smaller ones.
     """
     cap = 0.0 if rule is None else rule.softcap or 0.0
     return max(1.0, cap / 4) / (scale * width**0.5)
@@ -213,23 +215,26 @@ def _attend_under_rule(
     query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float,
     softcap: float | None, sums: bool,
 ) -> Any:  # fmt: skip
-    """What `flex_attention` gives, and the logarithms of the softmaxes' sums if asked for."""
+    """Return the result of `flex_attention`, and its softmaxes' log-sums if asked for."""
 
     def capped(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         assert softcap is not None
         return softcap * torch.tanh(score / softcap)
 
-    found: Any = flex_attention(
+    result: Any = flex_attention(
         query, key, value, score_mod=None if softcap is None else capped, block_mask=block_mask,
         scale=scale, enable_gqa=True, return_aux=AuxRequest(lse=True) if sums else None,
     )  # fmt: skip
-    return (found[0], found[1].lse) if sums else (found, None)
+    return (result[0], result[1].lse) if sums else (result, None)
 
 
 def _block_mask(
     ends: Ids, *, device: torch.device, depth: Ids | None = None, window: int = 0
 ) -> BlockMask:
-    """Of subtree ends [B * BLOCK], without a mask of all pairs; with a window also of depths."""
+    """Build the mask of subtree ends [B * BLOCK], without a mask of all pairs.
+
+    With a window it is also that of depths.
+    """
     ends_B_BLOCK = ends.reshape(-1, BLOCK)
     block = np.arange(len(ends_B_BLOCK))
     before = block < block[:, None]
@@ -255,8 +260,8 @@ def _block_mask(
 
 
 def _listed(chosen_B_B: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each block of queries: how many blocks of keys are chosen, and which, those first."""
+    """Return how many blocks of keys each block of queries sees, and which, those first."""
     order = np.argsort(~chosen_B_B, axis=1, kind="stable").astype(np.int32)
     count = chosen_B_B.sum(1).astype(np.int32)
-    found = (torch.from_numpy(x)[None, None].to(device) for x in (count, order))
-    return next(found), next(found)
+    tensors = (torch.from_numpy(x)[None, None].to(device) for x in (count, order))
+    return next(tensors), next(tensors)

@@ -56,8 +56,8 @@ class FlexPages:
         place_R, starts = self.place, self.starts
 
         def seen(row: Tensor, head: Tensor, query: Tensor, position: Tensor) -> Tensor:
-            place = place_R[row, position // PAGE]
-            return (place >= 0) & (place * PAGE + position % PAGE <= starts[row])
+            page = place_R[row, position // PAGE]
+            return (page >= 0) & (page * PAGE + position % PAGE <= starts[row])
 
         def near(row: Tensor, head: Tensor, query: Tensor, position: Tensor) -> Tensor:
             assert window is not None
@@ -114,17 +114,17 @@ class FlexPages:
         grouped = pad(query.transpose(0, 1).unflatten(1, (num_kv, groups)), (0, 0, 0, more))
         width = self.mask.kv_indices.shape[-1]
         fixed = ("decoding", *keys.shape, width, groups + more, keys.dtype)
-        given = (
+        inputs = (
             grouped.flatten(1, 2)[:, :, None], keys.transpose(0, 1)[None],
             values.transpose(0, 1)[None],
         )  # fmt: skip
         out: Tensor
         if rule is None:
             flex: Any = compiled(*fixed) if compiles else flex_attention
-            out = flex(*given, block_mask=self.mask, scale=scale, enable_gqa=True)
+            out = flex(*inputs, block_mask=self.mask, scale=scale, enable_gqa=True)
         else:
             rule, mask = self._padded(rule, num_kv, groups, more), self._within(rule.window)
-            out = ruled(*given, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles)
+            out = ruled(*inputs, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles)
         return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
 
     def _plainly(
@@ -151,7 +151,7 @@ class FlexPages:
 
     @staticmethod
     def _padded(rule: ScoreRule, num_kv: int, groups: int, more: int) -> ScoreRule:
-        """With sinks for the heads that are added too."""
+        """Return the rule with sinks for the added heads too."""
         if rule.sinks is None:
             return rule
         sinks = pad(rule.sinks.unflatten(0, (num_kv, groups)), (0, more)).flatten()
@@ -166,15 +166,15 @@ def _slices(number: int, most: int) -> list[slice]:
 def _tried(
     query: Tensor, keys: Tensor, *, scale: float, rule: ScoreRule | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What FlexAttention and the plain way say of three rows, with heads as these have."""
+    """Yield what FlexAttention and the plain way compute for three rows, with heads like these."""
     num_kv, size = keys.shape[1:]
     cache = Cache(layers=1, pages=9, heads=num_kv, size=size, like=keys)
     stored = [drawn(len(cache.keys[0]), num_kv, size, like=keys, seed=seed) for seed in (0, 1)]
     table = torch.tensor([[2, 0, 5, 9], [1, 3, 9, 9], [2, 7, 8, 4]], dtype=torch.int32)
     starts = torch.tensor([2 * PAGE + 3, 5, 4 * PAGE - 1])
     layout = FlexPages(table.to(query.device), starts.to(query.device), cache=cache)
-    asked = drawn(len(query), len(table), size, like=query, seed=2) * spread(scale, size, rule)
+    queries = drawn(len(query), len(table), size, like=query, seed=2) * spread(scale, size, rule)
     if rule is not None:
         rule = replace(rule, window=rule.window and min(rule.window, TRIED_WINDOW))
-    found = layout._by_flex(asked, *stored, scale=scale, rule=rule, compiles=True)
-    yield found, layout._plainly(asked, *stored, scale=scale, rule=rule or ScoreRule())
+    actual = layout._by_flex(queries, *stored, scale=scale, rule=rule, compiles=True)
+    yield actual, layout._plainly(queries, *stored, scale=scale, rule=rule or ScoreRule())

@@ -40,18 +40,18 @@ def attended(
     flex: Callable[[], Tensor],
     plain: Callable[[], Tensor],
 ) -> Tensor:
-    """What `flex` says, or `plain` where FlexAttention does not hold for this use and device.
+    """Return `flex()`, or `plain()` where FlexAttention fails for this use and device.
 
-    `kind`: all that a kernel is made for but the number of tokens; of each the first call compares.
-    `tried` yields pairs of tensors, FlexAttention's and those of the plain way. A device without
-    memory is no fault of FlexAttention's: torch.OutOfMemoryError is raised.
+    `kind`: everything a kernel is compiled for except the number of tokens; the first call of each
+    compares. `tried` yields pairs of tensors, FlexAttention's and those of the plain way. A device
+    without memory is no fault of FlexAttention's: torch.OutOfMemoryError is raised.
     """
-    place = (use, str(device))
+    key = (use, str(device))
     with _lock:
-        if place not in _unfit and kind not in _held.setdefault(place, set()):
-            _try_out(place, tried)
-            _held[place].add(kind)
-    if place not in _unfit:
+        if key not in _unfit and kind not in _held.setdefault(key, set()):
+            _try_out(key, tried)
+            _held[key].add(kind)
+    if key not in _unfit:
         try:
             return flex()
         except torch.OutOfMemoryError:
@@ -60,7 +60,7 @@ def attended(
             # A layer that is computed again is left by an exception when enough of it is there.
             if type(error).__module__ == checkpoint.__name__:
                 raise
-            _switch_off(place, _said_by(error))
+            _switch_off(key, _said_by(error))
     return plain()
 
 
@@ -70,7 +70,7 @@ def unfit(use: Use, device: torch.device) -> str:
 
 
 def was_tried(use: Use, device: torch.device) -> bool:
-    """Whether FlexAttention was compared with the plain way for this use."""
+    """Return whether FlexAttention was compared with the plain way for this use."""
     return bool(_held.get((use, str(device))))
 
 
@@ -104,7 +104,7 @@ def _try_out(place: Place, tried: Callable[[], Pairs]) -> None:
             saved_tensors_hooks(lambda x: x, lambda x: x),
         ):
             apart = [
-                (_difference(found, expected), bound(found.dtype)) for found, expected in tried()
+                (_difference(actual, expected), bound(actual.dtype)) for actual, expected in tried()
             ]
     except torch.OutOfMemoryError:
         raise
@@ -117,13 +117,13 @@ def _try_out(place: Place, tried: Callable[[], Pairs]) -> None:
 
 
 def _said_by(error: Exception) -> str:
-    """What was wrong; PyTorch's compiler wraps it in an error that says who raised it."""
+    """Return what was wrong; PyTorch's compiler wraps it in an error that says who raised it."""
     inner = getattr(error, "inner_exception", None)
     return first_line(inner if isinstance(inner, Exception) else error)
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """As a share of the largest; infinite where one is no number."""
+    """Return the largest difference as a share of the largest number; infinite if one is NaN."""
     apart = (found.detach().double() - expected.detach().double()).abs().max()
     share = float(apart / expected.detach().double().abs().max().clamp(min=1e-30))
     return share if share == share else float("inf")

@@ -25,9 +25,10 @@ from rolecall.models.cpu.kernels import PAGE, flat, runs_on_numba
 
 
 class Cache:
-    """Of each layer the keys [pages, K, D, PAGE] and the values [pages, K, PAGE, D] for numba.
+    """Holds each layer's keys and values.
 
-    Elsewhere both are [positions, K, D], with one page more, `spare`, that no row is given.
+    With numba the keys are [pages, K, D, PAGE] and the values [pages, K, PAGE, D]. Elsewhere both
+    are [positions, K, D], with one page more, `spare`, that no row is given.
     """
 
     def __init__(self, *, layers: int, pages: int, heads: int, size: int, like: Tensor) -> None:
@@ -49,7 +50,7 @@ class Cache:
     @cached_property
     def addresses(self) -> np.ndarray:
         """[layers, 2] where these begin."""
-        return np.array([[part.ctypes.data for part in both] for both in self.stored], np.uintp)
+        return np.array([[array.ctypes.data for array in both] for both in self.stored], np.uintp)
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -108,8 +109,8 @@ class Paged:
         else:
             self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's tokens
             self.row = rows.repeat_interleave(counts)
-            place = torch.arange(len(self.row), device=starts.device)
-            self.position = place - (self.first - starts)[self.row]
+            index = torch.arange(len(self.row), device=starts.device)
+            self.position = index - (self.first - starts)[self.row]
         page = table[self.row, self.position // PAGE].long()
         self.slot = page * PAGE + self.position % PAGE  # [N]
 
@@ -139,19 +140,19 @@ class Paged:
             return self._walk(keys, values, query, key, value, scale, rule)
         keys[self.slot], values[self.slot] = key, value
         out = torch.empty_like(query)
-        for part in self._parts:
-            k, v = (x[part.slots].transpose(1, 2) for x in (keys, values))  # [R, K, S, D]
-            q, mask = query[part.index].transpose(1, 2), part.mask
+        for rows in self._parts:
+            k, v = (x[rows.slots].transpose(1, 2) for x in (keys, values))  # [R, K, S, D]
+            q, mask = query[rows.index].transpose(1, 2), rows.mask
             if rule is not None:
-                mask = part.within(rule.window)
+                mask = rows.within(rule.window)
             if rule is None or rule.is_window:
-                found = scaled_dot_product_attention(
+                mixed = scaled_dot_product_attention(
                     q, k, v, attn_mask=mask, scale=scale,
                     enable_gqa=query.shape[1] != key.shape[1],
                 )  # fmt: skip
             else:
-                found = attend_densely(q, k, v, seen=mask, scale=scale, rule=rule)
-            out[part.index[part.real]] = found.transpose(1, 2)[part.real]
+                mixed = attend_densely(q, k, v, seen=mask, scale=scale, rule=rule)
+            out[rows.index[rows.real]] = mixed.transpose(1, 2)[rows.real]
         return out
 
     def _walk(
@@ -181,8 +182,10 @@ class Paged:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, ...]:
-        """For numba: the table, each token's row and position, an order of the tokens in which
-        those whose rows begin alike stand together, and their groups.
+        """Return the tables that numba's loops read.
+
+        They are the table, each token's row and position, an order of the tokens in which those
+        whose rows begin alike stand together, and their groups.
         """
         table, row, position = self.table.numpy(), self.row.numpy(), self.position.numpy()
         whole = np.ascontiguousarray(table)

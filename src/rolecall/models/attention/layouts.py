@@ -31,7 +31,7 @@ NOT_HANDED_ON = "its layers do not hand on what the model is called with"
 
 
 class Layout(Protocol):
-    """Which tokens see which."""
+    """Decides which tokens see which."""
 
     def attend(
         self,
@@ -52,7 +52,7 @@ _carried: ContextVar[Layout | None] = ContextVar("rolecall_layout", default=None
 
 @contextmanager
 def carried(layout: Layout | None) -> Iterator[None]:
-    """For layers that do not hand the layout on to their attention."""
+    """Carry the layout for layers that do not hand it on to their attention."""
     token = _carried.set(layout)
     try:
         yield
@@ -132,14 +132,14 @@ class Rows:
 
     @cached_property
     def parent(self) -> Ids:
-        """Of each token the one before it, as in a packed row."""
+        """Return for each token the one before it, as in a packed row."""
         parent = np.arange(NO_PARENT, sum(self.lengths) - 1, dtype=np.int32)
         parent[np.cumsum([0, *self.lengths[:-1]])] = NO_PARENT
         return parent
 
     @cached_property
     def _trees(self) -> Layout:
-        """The same rows as trees without forks."""
+        """Return these rows as trees without forks."""
         depth = np.concatenate([np.arange(length, dtype=np.int32) for length in self.lengths])
         return layout_of(self.parent, depth, device=self.index.device)
 

@@ -62,8 +62,8 @@ class PrefixTreeAttention:
         if rule is not None:
             return self._scores.attend(query, key, value, scale=scale, rule=rule)
         if query.dtype in LOOPED and query.shape[-1] % 8 == 0:
-            given = (x.float() for x in (query, key, value))
-            looped: Tensor = TreeAttention.apply(*given, self._blocks, scale)
+            inputs = (x.float() for x in (query, key, value))
+            looped: Tensor = TreeAttention.apply(*inputs, self._blocks, scale)
             return looped.to(query.dtype)
         out: Tensor = _Attend.apply(query, key, value, self.branches, scale)
         return out
@@ -127,11 +127,11 @@ class _Attend(Function):
         grouped_dq = dq.unflatten(0, groups)
 
         def parts(rows: slice, own: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-            found: tuple[Tensor, Tensor, Tensor] = _flash_backward(
+            gradients: tuple[Tensor, Tensor, Tensor] = _flash_backward(
                 g[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own], o[:, :, rows],
                 s[:, :, rows], 0.0, causal, scale=ctx.scale,
             )  # fmt: skip
-            return found
+            return gradients
 
         for start, stop, _ in ctx.branches:
             own = slice(start, stop)
@@ -162,13 +162,13 @@ def paths(parent: Ids) -> list[Ids]:
     """
     last = np.ones(len(parent), dtype=bool)
     last[parent[parent != NO_PARENT]] = False
-    found = []
-    for place in np.flatnonzero(last):
-        path = [int(place)]
+    branches = []
+    for leaf in np.flatnonzero(last):
+        path = [int(leaf)]
         while (before := int(parent[path[-1]])) != NO_PARENT:
             path.append(before)
-        found.append(np.array(path[::-1]))
-    return found
+        branches.append(np.array(path[::-1]))
+    return branches
 
 
 def subtree_ends(parent: Ids, depth: Ids) -> Ids:

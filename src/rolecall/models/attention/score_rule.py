@@ -17,7 +17,7 @@ SLICE = 256  # tokens whose scores are held at once, where they are computed den
 
 @dataclass(frozen=True, slots=True)
 class ScoreRule:
-    """What transformers hands to the attention function of a layer of this kind."""
+    """Holds what transformers hands to the attention function of a layer of this kind."""
 
     window: int | None = None  # a token sees itself and the window - 1 tokens before it
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
@@ -25,7 +25,7 @@ class ScoreRule:
 
     @property
     def is_window(self) -> bool:
-        """Whether there is nothing but a window."""
+        """Return whether there is nothing but a window."""
         return self.softcap is None and self.sinks is None
 
     def within(self, longest: int) -> ScoreRule | None:

@@ -56,20 +56,20 @@ class TreeScores:
 
     def _made(self, window: int | None) -> list[Slice]:
         """Positions count along a branch: a token's distance to an ancestor is that of depths."""
-        found, size, depth = [], len(self.ends), self.depth
+        slices, size, depth = [], len(self.ends), self.depth
         for start in range(0, size, SLICE):
             stop = min(size, start + SLICE)
             maybe = self.ends[:stop] > start
             if window is not None:
                 maybe &= depth[:stop] > depth[start:stop].min() - window
             seen = np.flatnonzero(maybe)
-            place = np.arange(start, stop)[:, None]
-            hidden = (seen > place) | (place >= self.ends[seen])
+            token = np.arange(start, stop)[:, None]
+            hidden = (seen > token) | (token >= self.ends[seen])
             if window is not None:
                 hidden |= depth[start:stop, None] - depth[seen] >= window
             index, mask = (torch.from_numpy(x).to(self.device) for x in (seen, hidden))
-            found.append(Slice(slice(start, stop), index, mask))
-        return found
+            slices.append(Slice(slice(start, stop), index, mask))
+        return slices
 
 
 class _Attend(Function):
@@ -93,14 +93,14 @@ class _Attend(Function):
         totals = query.new_empty(num_heads, size, dtype=exact)
         q, o = query.unflatten(0, groups), out.unflatten(1, groups).permute(1, 2, 0, 3)
         t, more = totals.unflatten(0, groups), _grouped(sinks, groups, exact)
-        for part in slices:
-            scores = _scores(q, key, part, scale, softcap)
+        for rows in slices:
+            scores = _scores(q, key, rows, scale, softcap)
             total = scores.logsumexp(-1)
             if more is not None:
                 total = total.logaddexp(more)
             weights = (scores - total[..., None]).exp()
-            t[:, :, part.own] = total
-            o[:, :, part.own] = _times(weights, value[:, part.seen].to(exact)).to(out.dtype)
+            t[:, :, rows.own] = total
+            o[:, :, rows.own] = _times(weights, value[:, rows.seen].to(exact)).to(out.dtype)
         ctx.save_for_backward(query, key, value, sinks, out, totals)
         ctx.slices, ctx.scale, ctx.softcap = slices, scale, softcap
         return out
@@ -115,25 +115,25 @@ class _Attend(Function):
         along = (o * g).sum(-1)  # [K, G, N]
         dq = query.new_empty(q.shape, dtype=exact)
         dk, dv = (x.new_zeros(x.shape, dtype=exact) for x in (key, value))
-        for part in ctx.slices:
-            scores = _scores(q, key, part, ctx.scale, ctx.softcap)
-            weights = (scores - t[:, :, part.own, None]).exp()
-            own = g[:, :, part.own]
-            dv[:, part.seen] += _transposed_times(weights, own)
-            pull = _times(own, value[:, part.seen].to(exact).transpose(1, 2))
-            pull = weights * (pull - along[:, :, part.own, None])
+        for rows in ctx.slices:
+            scores = _scores(q, key, rows, ctx.scale, ctx.softcap)
+            weights = (scores - t[:, :, rows.own, None]).exp()
+            own = g[:, :, rows.own]
+            dv[:, rows.seen] += _transposed_times(weights, own)
+            pull = _times(own, value[:, rows.seen].to(exact).transpose(1, 2))
+            pull = weights * (pull - along[:, :, rows.own, None])
             if ctx.softcap is not None:
                 slope = 1.0 - (scores / ctx.softcap).square()
-                pull = (pull * slope).masked_fill(part.hidden, 0.0)
+                pull = (pull * slope).masked_fill(rows.hidden, 0.0)
             pull = pull * ctx.scale
-            dq[:, :, part.own] = _times(pull, key[:, part.seen].to(exact))
-            dk[:, part.seen] += _transposed_times(pull, q[:, :, part.own].to(exact))
+            dq[:, :, rows.own] = _times(pull, key[:, rows.seen].to(exact))
+            dk[:, rows.seen] += _transposed_times(pull, q[:, :, rows.own].to(exact))
         more = _grouped(sinks, groups, exact)
         dsinks = None
         if more is not None:
             dsinks = -((more - t).exp() * along).sum(-1).flatten().to(sinks.dtype)
-        found = (x.to(query.dtype) for x in (dq.flatten(0, 1), dk, dv))
-        return *found, dsinks, None, None, None
+        gradients = (x.to(query.dtype) for x in (dq.flatten(0, 1), dk, dv))
+        return *gradients, dsinks, None, None, None
 
 
 def _scores(q: Tensor, key: Tensor, part: Slice, scale: float, softcap: float | None) -> Tensor:

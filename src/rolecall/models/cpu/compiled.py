@@ -47,12 +47,12 @@ def kept_callback(loop: Callable[..., Any], arguments: tuple[Any, ...], **option
 
 
 def can_be_kept(loop: Any) -> bool:
-    """Whether there is a place where it is kept."""
+    """Return whether the loop has a cache on disk."""
     return isinstance(loop._cache, LoopCache)
 
 
 def is_kept(loop: Any) -> bool:
-    """Whether it has been compiled here before, and not changed since."""
+    """Return whether it has been compiled here before, and not changed since."""
     return can_be_kept(loop) and loop._cache.has_entries()
 
 

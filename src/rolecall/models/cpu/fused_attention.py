@@ -46,14 +46,14 @@ def fuse_heads(model: Any, rules: Mapping[int, Any]) -> Callable[[], None]:
 
 
 def _looks_like(module: Any) -> bool:
-    if not all(hasattr(module, part) for part in PARTS):
+    if not all(hasattr(module, attribute) for attribute in PARTS):
         return False
-    given = list(inspect.signature(type(module).forward).parameters)[1:3]
+    parameters = list(inspect.signature(type(module).forward).parameters)[1:3]
     norms = [getattr(module, name, None) for name in ("q_norm", "k_norm")]
     ours = (
         isinstance(n, Norm) and len(n.weight) == module.head_dim for n in norms if n is not None
     )
-    return given == ["hidden_states", "position_embeddings"] and all(ours)
+    return parameters == ["hidden_states", "position_embeddings"] and all(ours)
 
 
 class Heads(Module):
@@ -77,11 +77,11 @@ class Heads(Module):
     ) -> tuple[Tensor, Any]:
         layout = options.get("layout")
         if layout is None:  # another attention than ours was asked for
-            found: tuple[Tensor, Any] = super().forward(
+            unfused: tuple[Tensor, Any] = super().forward(
                 hidden_states, position_embeddings, *args, **options
             )
-            return found
-        cos, sin = (part.reshape(-1).contiguous() for part in position_embeddings)
+            return unfused
+        cos, sin = (angles.reshape(-1).contiguous() for angles in position_embeddings)
         query, key = (
             _Turned.apply(project(hidden_states)[0], *scale, cos, sin, self.head_dim)
             for project, scale in zip((self.q_proj, self.k_proj), self.scales(cos), strict=True)

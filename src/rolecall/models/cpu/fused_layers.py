@@ -57,7 +57,7 @@ def put_before(modules: list[Module], ours: type[Module]) -> Callable[[], None]:
 
 @torch.no_grad()
 def _same(module: Module, ours: type[Norm | Gated]) -> bool:
-    """Whether both give the same for random weights and states."""
+    """Return whether both give the same for random weights and states."""
     theirs = deepcopy(module)
     random = torch.Generator().manual_seed(0)
     for parameter in theirs.parameters():
@@ -68,8 +68,8 @@ def _same(module: Module, ours: type[Norm | Gated]) -> bool:
     first: Any = next((p for p in theirs.children() if hasattr(p, "in_features")), None)
     width = next(theirs.parameters()).shape[-1] if first is None else first.in_features
     x = 3.0 * torch.randn(5, width, generator=random)
-    wanted = theirs(x)
-    return bool((mine(x) - wanted).abs().max() <= SAME * wanted.abs().max())
+    expected = theirs(x)
+    return bool((mine(x) - expected).abs().max() <= SAME * expected.abs().max())
 
 
 class Norm(Module):

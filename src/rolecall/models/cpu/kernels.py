@@ -35,7 +35,7 @@ _F = np.float32
 
 
 def use_threads() -> None:
-    """As many as PyTorch uses; a thread that calls the loops must say so for itself."""
+    """Use as many threads as PyTorch; each thread that calls the loops must call this itself."""
     threads = torch.get_num_threads()
     set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
     if torch.get_num_threads() != threads:  # numba's pool has begun, and has asked for all cores
@@ -43,12 +43,12 @@ def use_threads() -> None:
 
 
 def runs_on_numba(x: Tensor) -> bool:
-    """Whether the loops can read it."""
+    """Return whether the loops can read the tensor."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 def flat(x: Tensor) -> np.ndarray:
-    """The same memory as one row of numbers."""
+    """Return the same memory as one row of numbers."""
     return x.detach().view(-1).numpy()
 
 
@@ -219,10 +219,10 @@ def note(
     is one; all_... [lines, W].
     """
     for line in range(len(tokens)):
-        token, place = tokens[line], count[line]
-        all_tokens[line, place] = token
-        all_logprobs[line, place] = logprobs[line]
-        all_versions[line, place] = versions[policy[line]]
+        token, index = tokens[line], count[line]
+        all_tokens[line, index] = token
+        all_logprobs[line, index] = logprobs[line]
+        all_versions[line, index] = versions[policy[line]]
         newest[line] = token
         count[line] += 1
         length[line] += 1
@@ -296,7 +296,7 @@ def _along(grad, g, weight, x, n, width):
 
 @uncounted(forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
-    """Of one state: the gradient dx[o : o + width]; the weights' is added to parts[w : ...]."""
+    """Write one state's gradient dx[o : o + width], and add the weights' to parts[w : ...]."""
     factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
     pull = _along(grad, g, weight, x, n, width) * factor * factor / _F(width)
     for d in range(width):
@@ -306,8 +306,11 @@ def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
 
 @uncounted(forceinline=True)
 def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
-    """Of the heads of one token, grad[g ...] and x[g ...]: gradients by what was normalised and
-    rotated, dx[n ...], and by the norm, added to parts[w ...]; back [D]: room."""
+    """Compute the gradients of one token's heads, grad[g ...] and x[g ...].
+
+    dx[n ...] gets those by what was normalised and rotated; those by the norm are added to parts[w
+    ...]. back [D] is scratch.
+    """
     for at in range(_U(0), heads * size, size):
         _rotate_back(grad, g + at, cos, sin, c, size // _U(2), back)
         if weight.shape[0] > 0:
@@ -374,7 +377,7 @@ def gate(x, y, width, out):
 
 @uncounted(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_slopes(grad, x, y):
-    """Of one number: gradients of silu(x) * y by x and y, and the share of x that silu is."""
+    """Return the gradients of silu(x) * y by x and y, and the share of x that silu is."""
     s = _F(1.0) / (_F(1.0) + exp(-x))
     return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
 

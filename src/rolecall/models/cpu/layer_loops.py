@@ -38,7 +38,7 @@ _F = np.float32
 
 @uncounted(forceinline=True)
 def _blocks(x, before):
-    """In how many parts of ROWS tokens x [N, W] is computed; before [W]."""
+    """Return into how many blocks of ROWS tokens x [N, W] is divided; before [W]."""
     return (len(x) // len(before) + ROWS - 1) // ROWS
 
 
@@ -165,14 +165,14 @@ def _begin_backward(
         for i in range(pulls, pulls + rows * width):
             memory[i] = _F(0.0)
         at_d_value = at_value_grad + start * few * NUMBER
-        for grad, outputs, weight, place in (
+        for grad, outputs, weight, offset in (
             (at_d_query, many, weights[0], at_queries),
             (at_d_key, few, weights[1], at_keys),
             (at_d_value, few, weights[2], at_values),
         ):
             _add_laid_out(at_pulls, width, grad, outputs, weight, outputs, width, rows)
             add_product(
-                at_parts + place * NUMBER, width, grad, _U(1), outputs, at_normed, width, rows,
+                at_parts + offset * NUMBER, width, grad, _U(1), outputs, at_normed, width, rows,
                 outputs, width,
             )  # fmt: skip
         if biased:
@@ -319,10 +319,10 @@ def _finish_backward(
         )  # fmt: skip
         for n in range(pulls, pulls + rows * width):
             memory[n] = _F(0.0)
-        for pull, weight, place in ((at_d_gate, at_gates, d_gates), (at_d_up, at_ups, d_ups)):
+        for pull, weight, offset in ((at_d_gate, at_gates, d_gates), (at_d_up, at_ups, d_ups)):
             _add_laid_out(at_pulls, width, pull, room, weight, inner, width, rows)
             add_product(
-                at_parts + place * NUMBER, width, pull, _U(1), room, at_normed, width, rows,
+                at_parts + offset * NUMBER, width, pull, _U(1), room, at_normed, width, rows,
                 inner, width,
             )  # fmt: skip
         for r in range(rows):

@@ -29,8 +29,8 @@ class CheckedFiles(IndexDataCacheFile):
     def _load_index(self) -> dict[Any, str]:
         if not is_whole(Path(self._index_path)):
             return {}
-        found: dict[Any, str] = super()._load_index()
-        return found
+        index: dict[Any, str] = super()._load_index()
+        return index
 
     def _load_data(self, name: str) -> Any:
         if not is_whole(Path(self._data_path(name))):
@@ -58,7 +58,7 @@ class LoopCache(FunctionCache):
         self._cache_file = CheckedFiles(self.cache_path, base, source_stamp=stamp)
 
     def has_entries(self) -> bool:
-        """Whether the loop has been compiled here before, and not changed since."""
+        """Return whether the loop has been compiled here before, and not changed since."""
         return bool(self._cache_file._load_index())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -90,7 +90,7 @@ def loop_cache(loop: Any, *, stamp: str) -> LoopCache | None:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file ends with its digest, and is of this user, of root or of who installed us."""
+    """Return whether a file ends with its digest and belongs to us, root or the installer."""
     try:
         with file.open("rb") as opened:
             owner = os.fstat(opened.fileno()).st_uid

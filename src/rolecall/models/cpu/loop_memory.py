@@ -74,13 +74,13 @@ def view(typing, start, count, kind):
 
 
 def _array_at(context: Any, builder: Any, kind: Any, start: Any, count: Any) -> Any:
-    number, made = context.get_data_type(kind.dtype), make_array(kind)(context, builder)
+    number, array = context.get_data_type(kind.dtype), make_array(kind)(context, builder)
     size = _WORD(context.get_abi_sizeof(number))
     populate_array(
-        made, data=builder.inttoptr(start, number.as_pointer()), shape=[count], strides=[size],
+        array, data=builder.inttoptr(start, number.as_pointer()), shape=[count], strides=[size],
         itemsize=size, meminfo=None,
     )  # fmt: skip
-    return made._getvalue()
+    return array._getvalue()
 
 
 def _named(builder: Any, name: str, kind: Any) -> Any:

@@ -149,10 +149,10 @@ def _attend(
             most = largest(at_scores + (s + begin) * NUMBER, end - begin)
             if sinks.shape[0] > 0:
                 most = max(most, sinks[sink])
-            found = exponentials(memory, s + begin, end - begin, most)
+            weight = exponentials(memory, s + begin, end - begin, most)
             if sinks.shape[0] > 0:
-                found += np.exp(sinks[sink] - most)
-            total[m * each + h] = _F(1.0) / found
+                weight += np.exp(sinks[sink] - most)
+            total[m * each + h] = _F(1.0) / weight
             for t in range(begin):
                 memory[s + t] = _F(0.0)
             for t in range(end, room):

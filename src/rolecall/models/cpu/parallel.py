@@ -67,15 +67,15 @@ def in_parallel(typing, body, count, arguments):
         task = ir.Function(builder.module, _TASK, name=f"{compiled.mangled_name}.task")
         task.linkage = "internal"
         inside = ir.IRBuilder(task.append_basic_block())
-        found = inside.inttoptr(task.args[0], room.type)
-        first = inside.load(cgutils.gep_inbounds(inside, found, 0, 0))
+        shared = inside.inttoptr(task.args[0], room.type)
+        first = inside.load(cgutils.gep_inbounds(inside, shared, 0, 0))
         parts = [inside.extract_value(first, i) for i in range(len(arguments))]
         status, _ = context.call_conv.call_function(
             inside, context.declare_function(builder.module, compiled), types.none, kinds,
             [task.args[1], *parts],
         )  # fmt: skip
         with inside.if_then(status.is_error, likely=False):
-            inside.store(_FLAG(1), cgutils.gep_inbounds(inside, found, 0, 1))
+            inside.store(_FLAG(1), cgutils.gep_inbounds(inside, shared, 0, 1))
         inside.ret_void()
         loop = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), [_WORD] * 3), _LOOP
@@ -92,8 +92,8 @@ def in_parallel(typing, body, count, arguments):
 def _stored(builder: Any, values: list[Any]) -> Any:
     """The address of a structure of these values."""
     room = cgutils.alloca_once(builder, ir.LiteralStructType([value.type for value in values]))
-    for place, value in enumerate(values):
-        builder.store(value, cgutils.gep_inbounds(builder, room, 0, place))
+    for index, value in enumerate(values):
+        builder.store(value, cgutils.gep_inbounds(builder, room, 0, index))
     return room
 
 
@@ -102,8 +102,8 @@ def _compiled(context: Any, body: Any, kinds: tuple[Any, ...]) -> Any:
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, body.targetoptions)
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    made = compiler.compile_internal(
+    result = compiler.compile_internal(
         cpu_target.typing_context, cpu_target.target_context, context.active_code_library,
         body.py_func, kinds, types.none, flags, {},
     )  # fmt: skip
-    return made.fndesc
+    return result.fndesc

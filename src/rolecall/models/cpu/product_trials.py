@@ -52,16 +52,19 @@ def ways_of(outputs: int, inputs: int) -> tuple[Way, ...]:
 
 
 def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
-    """The same in float32 with many rows: of the output, and the gradients of input and weight."""
+    """Return the fastest ways in float32 with many rows.
+
+    They are those of the output, and of the gradients of input and weight.
+    """
     name = f"float32 {outputs}x{inputs} {TRAINED}"
-    found = _remembered(name, lambda: tried_in_training(outputs, inputs), plain=PLAIN[:3])
-    return found[0], found[1], found[2]
+    ways = _remembered(name, lambda: tried_in_training(outputs, inputs), plain=PLAIN[:3])
+    return ways[0], ways[1], ways[2]
 
 
 def _remembered(
     name: str, trial: Callable[[], tuple[Way, ...]], *, plain: tuple[Way, ...]
 ) -> tuple[Way, ...]:
-    """What a trial gave here, now or before; `plain` where the cache folder cannot be written."""
+    """Return what a trial gave here, now or before; `plain` if the cache cannot be written."""
     machine = machine_name()
     if name not in _known.setdefault(machine, {}):
         try:
@@ -85,15 +88,15 @@ def tried(outputs: int, inputs: int) -> tuple[Way, ...]:
     random, dtype = torch.Generator().manual_seed(0), torch.bfloat16
     weight = torch.randn(outputs, inputs, generator=random).to(dtype)
     ways = candidates(weight)
-    found: list[Way] = []
+    fastest: list[Way] = []
     for rows in ROWS:
         x = torch.randn(rows, inputs, generator=random).to(dtype)
-        wanted = x.float() @ weight.float().t()
-        same = {n: way for n, way in ways.items() if _agrees(way(x), wanted, dtype)}
+        expected = x.float() @ weight.float().t()
+        same = {n: way for n, way in ways.items() if _agrees(way(x), expected, dtype)}
         if left_out := sorted(ways.keys() - same.keys()):
             log.warning("product %s of %sx%s gives other numbers", left_out, outputs, inputs)
-        found.append(_fastest(same, x) if "plain" in same else "plain")
-    return tuple(found)
+        fastest.append(_fastest(same, x) if "plain" in same else "plain")
+    return tuple(fastest)
 
 
 @torch.no_grad()
@@ -104,13 +107,13 @@ def tried_in_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     x, grad = (torch.randn(ROWS[-1], width, generator=random) for width in (inputs, outputs))
     weight = torch.randn(outputs, inputs, generator=random)
     names: list[Way] = ["plain", "onednn"] if has_onednn() else ["plain"]
-    found: list[Way] = []
-    for left, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
-        wanted = left @ right.t()
+    fastest: list[Way] = []
+    for states, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
+        expected = states @ right.t()
         ways = {way: partial(multiplied, weight=right, way=way) for way in names}
-        same = {n: way for n, way in ways.items() if _agrees(way(left), wanted, x.dtype)}
-        found.append(_fastest(same, left))
-    return found[0], found[1], found[2]
+        same = {n: way for n, way in ways.items() if _agrees(way(states), expected, x.dtype)}
+        fastest.append(_fastest(same, states))
+    return fastest[0], fastest[1], fastest[2]
 
 
 def _fastest(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
@@ -127,7 +130,7 @@ def _took(ways: Mapping[Name, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Na
 
 @torch.no_grad()
 def speeds(outputs: int, inputs: int, rows: int, *, dtype: torch.dtype) -> dict[str, float]:
-    """What each way does here for such a product, in FLOP/s."""
+    """Return the speed of each way for such a product on this machine, in FLOP/s."""
     weight, x = torch.ones(outputs, inputs, dtype=dtype), torch.ones(rows, inputs, dtype=dtype)
     ways: dict[str, Callable[[Tensor], Tensor]] = dict(candidates(weight).items())
     if runs_on_numba(weight):
@@ -153,21 +156,21 @@ def _seconds(work: Callable[[Tensor], Tensor], x: Tensor) -> float:
 
 
 def machine_name() -> str:
-    """What decides it: `AMD EPYC, family 25, model 17; torch 2.13.0; 2 threads`."""
+    """Return what decides it: `AMD EPYC, family 25, model 17; torch 2.13.0; 2 threads`."""
     return f"{processor()}; torch {torch.__version__}; {torch.get_num_threads()} threads"
 
 
 @cache
 def processor() -> str:
     """Name, family and model; providers of machines give different ones the same name."""
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    told = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-    name = told.get("model name") or platform.processor() or platform.machine()
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.is_file() else []
+    fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    name = fields.get("model name") or platform.processor() or platform.machine()
     parts = [
-        f"{part} {told[key]}"
-        for part, key in (("family", "cpu family"), ("model", "model"))
-        if key in told
+        f"{label} {fields[key]}"
+        for label, key in (("family", "cpu family"), ("model", "model"))
+        if key in fields
     ]
     return ", ".join([name, *parts])
 
@@ -184,15 +187,15 @@ def _locked() -> Iterator[Path]:
 
 
 def _read(file: Path) -> dict[str, Table]:
-    """What is known, by machine; a damaged file is as none."""
+    """Return the known tables by machine; a damaged file counts as none."""
     try:
         tables = json.loads(file.read_text())
         read = {m: {n: tuple(w) for n, w in table.items()} for m, table in tables.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
-    known = set(get_args(Way))
+    valid = set(get_args(Way))
     return {
-        machine: {n: w for n, w in table.items() if len(w) == _many(n) and known.issuperset(w)}
+        machine: {n: w for n, w in table.items() if len(w) == _many(n) and valid.issuperset(w)}
         for machine, table in read.items()
     }
 

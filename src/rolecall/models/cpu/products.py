@@ -46,7 +46,7 @@ class Product:
         return out if self.bias is None else out.add_(self.bias)
 
     def plus(self, x: Tensor, to: Tensor) -> Tensor:
-        """The same added to `to` [N, O], which is overwritten."""
+        """Add the product to `to` [N, O], in place."""
         return to.add_(self.times(x))
 
 
@@ -78,15 +78,15 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def has_onednn() -> bool:
-    """Whether this PyTorch was built with it."""
+    """Return whether this PyTorch was built with oneDNN."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
     """Each way of multiplying states with this weight [O, I]; what PyTorch lacks is left out."""
-    found: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
+    ways: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
     if has_onednn():
         laid_out = packed(weight)
-        found["onednn"] = lambda x: onednn(x, weight)
-        found["packed"] = lambda x: onednn(x, laid_out)
-    return found
+        ways["onednn"] = lambda x: onednn(x, weight)
+        ways["packed"] = lambda x: onednn(x, laid_out)
+    return ways

@@ -38,8 +38,8 @@ def _lay_out(block, weight, outputs, inputs, transposed, out):
     for begin in range(_U(0), inputs, few):
         for c in range(columns):
             for i in range(begin, min(inputs, begin + few)):
-                found = weight[(first + c) * row + i * step] if c < width else _F(0.0)
-                out[to + i * columns + c] = found
+                number = weight[(first + c) * row + i * step] if c < width else _F(0.0)
+                out[to + i * columns + c] = number
 
 
 @kept
@@ -145,7 +145,7 @@ class TiledProduct:
         return out
 
     def plus(self, x: Tensor, to: Tensor) -> Tensor:
-        """The same added to `to` [N, O], which is overwritten."""
+        """Add the product to `to` [N, O], in place."""
         self._multiply(x, to, fresh=False)
         return to
 

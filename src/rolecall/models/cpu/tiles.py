@@ -72,8 +72,8 @@ def _function(module: Any, blocks: int, lanes: int) -> Any:
 
         def tile(first: Any, number: int) -> None:
             places = _moved(builder, out, first, out_row), _moved(builder, a, first, a_row)
-            given = (places[0], out_row, out_block, places[1], a_row, *others)
-            _tile(builder, *given, rows=number, blocks=blocks, lanes=lanes)
+            operands = (places[0], out_row, out_block, places[1], a_row, *others)
+            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
 
         with cgutils.for_range(builder, builder.udiv(rows, _INDEX(most)), intp=_INDEX) as loop:
             tile(builder.mul(loop.index, _INDEX(most)), most)
@@ -87,10 +87,10 @@ def _function(module: Any, blocks: int, lanes: int) -> Any:
 
 
 def has_avx512() -> bool:
-    """Whether numba compiles for a processor with vectors of LANES numbers."""
-    told = config.CPU_FEATURES
-    if told is not None:
-        return "+avx512f" in told
+    """Return whether numba compiles for a processor with vectors of LANES numbers."""
+    features = config.CPU_FEATURES
+    if features is not None:
+        return "+avx512f" in features
     return bool(get_host_cpu_features().get("avx512f"))
 
 
@@ -124,8 +124,8 @@ def _tile(
         for line in lines
         for i in range(blocks)
     ]
-    for place in places:
-        _ask_for(builder, place, writes=True)
+    for target in places:
+        _ask_for(builder, target, writes=True)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_unsigned("<", _INDEX(0), count), loop, after)
@@ -153,8 +153,8 @@ def _tile(
         for phi, later in zip(phis, then, strict=True):
             phi.add_incoming(zeros, start)
             phi.add_incoming(later, loop)
-    for place, end in zip(places, ends, strict=True):  # read now: the loop need not wait for it
-        builder.store(builder.fadd(builder.load(place, align=4), end), place, align=4)
+    for target, end in zip(places, ends, strict=True):  # read now: the loop need not wait for it
+        builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
 
 
 def _ask_for(builder: Any, place: Any, *, writes: bool) -> None:
@@ -170,8 +170,8 @@ def _prefetch(typing, address):
     """Ask for memory that is read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = builder.inttoptr(given[0], ir.IntType(8).as_pointer())
-        _ask_for(builder, place, writes=False)
+        address = builder.inttoptr(given[0], ir.IntType(8).as_pointer())
+        _ask_for(builder, address, writes=False)
         return context.get_dummy_value()
 
     return types.void(types.uintp), generate

@@ -41,18 +41,18 @@ def fuse_whole(model: Any) -> Callable[[], None]:
 
 def _looks_like(layer: Any) -> bool:
     parts = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
-    if not all(hasattr(layer, part) for part in parts) or not _fits(layer):
+    if not all(hasattr(layer, module) for module in parts) or not _fits(layer):
         return False
     linear, size = _linear(layer.self_attn, layer.mlp), layer.self_attn.head_dim
-    count = sum(part.weight.numel() for part in linear)
+    count = sum(module.weight.numel() for module in linear)
     few = count * torch.get_num_threads() <= LARGEST
     return few and all(
-        n % 8 == 0 for n in {size, *(n for part in linear for n in part.weight.shape)}
+        n % 8 == 0 for n in {size, *(n for module in linear for n in module.weight.shape)}
     )
 
 
 def _fits(layer: Any) -> bool:
-    """Whether it has the parts that are computed here, and no others in their places by now."""
+    """Return whether its parts are still exactly those that are computed here."""
     norms = (layer.input_layernorm, layer.post_attention_layernorm)
     if not isinstance(layer.self_attn, Heads) or type(layer.mlp) is not Gated:
         return False
@@ -81,11 +81,11 @@ class Whole(Module):
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
         attention, mlp, layout = self.self_attn, self.mlp, options.get("layout")
         if layout is None or not _fits(self):
-            found: Tensor = super().forward(hidden_states, *args, **options)
-            return found
+            unfused: Tensor = super().forward(hidden_states, *args, **options)
+            return unfused
         linear = _linear(attention, mlp)
         *projections, out = linear[:4]
-        turns = [part.reshape(-1).contiguous() for part in options["position_embeddings"]]
+        turns = [angles.reshape(-1).contiguous() for angles in options["position_embeddings"]]
         keep = options.get("keep") if getattr(self, "is_trimmed", False) else None
         x, size = hidden_states[0], attention.head_dim
         parts = Begin.apply(
@@ -106,7 +106,7 @@ class Whole(Module):
 
 def _numbers(norm: Norm, linear: list[Any]) -> tuple[Any, ...]:
     """A norm's epsilon and weight, the weights of linear layers, then their biases or None."""
-    weights, biases = [part.weight for part in linear], [part.bias for part in linear]
+    weights, biases = [module.weight for module in linear], [module.bias for module in linear]
     return norm.variance_epsilon, norm.weight, *weights, *biases
 
 
@@ -127,19 +127,22 @@ def _gradients(
     biases: list[Tensor | None],
     norms: list[Tensor],
 ) -> list[Tensor | None]:
-    """Those of a part's weights, in this order. `loops` adds to rows of numbers, one for each
-    thread, in which they stand one after another; of biases only if there are any."""
+    """Return the gradients of a part's weights, in this order.
+
+    `loops` adds to one row of numbers per thread, in which they stand one after another; those of
+    biases only if there are any.
+    """
     biased = any(bias is not None for bias in biases)
     widths = [len(weight) if biased else 0 for weight in weights]
     sizes = [len(before), *(w.numel() for w in weights), *widths, *map(len, norms)]
     parts = before.new_zeros(torch.get_num_threads(), sum(sizes))
     loops(biased, flat(parts), parts.shape[1])
     pieces = iter((parts.sum(0) if len(parts) > 1 else parts[0]).split(sizes))
-    found: list[Tensor | None] = [next(pieces), *(next(pieces).view(w.shape) for w in weights)]
+    gradients: list[Tensor | None] = [next(pieces), *(next(pieces).view(w.shape) for w in weights)]
     for bias in biases:
         piece = next(pieces)
-        found.append(None if bias is None else piece)
-    return [*found, *pieces]
+        gradients.append(None if bias is None else piece)
+    return [*gradients, *pieces]
 
 
 class Begin(Function):
@@ -170,8 +173,8 @@ class Begin(Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
-        x, cos, sin, raw_query, raw_key, before, *given = ctx.saved_tensors
-        weights, biases, norms = given[:3], given[3:6], given[6:]
+        x, cos, sin, raw_query, raw_key, before, *saved = ctx.saved_tensors
+        weights, biases, norms = saved[:3], saved[3:6], saved[6:]
         dx = torch.empty_like(x)
 
         def loops(biased: bool, parts: np.ndarray, length: int) -> None:
@@ -208,8 +211,8 @@ class Finish(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
-        mixed, middle, gate, up, before, *given = ctx.saved_tensors
-        weights, biases = given[:4], given[4:]
+        mixed, middle, gate, up, before, *saved = ctx.saved_tensors
+        weights, biases = saved[:4], saved[4:]
         dx, d_mixed = torch.empty_like(middle), torch.empty_like(mixed)
 
         def loops(biased: bool, parts: np.ndarray, length: int) -> None:

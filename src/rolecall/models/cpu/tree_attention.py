@@ -36,7 +36,7 @@ _UNSEEN = _F(-1e30)  # a score whose exponential is 0
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What is computed together, as arrays for numba."""
+    """Holds what is computed together, as arrays for numba."""
 
     start: np.ndarray  # [B] first token
     stop: np.ndarray  # [B]
@@ -52,14 +52,14 @@ class Blocks:
     def shares(self, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
         """Trees and heads, numbered tree * heads + head, in parts of about the same cost."""
         load: list[float] = [0.0] * parts
-        found: list[list[int]] = [[] for _ in range(parts)]
+        units: list[list[int]] = [[] for _ in range(parts)]
         for tree in np.argsort(-self.cost, kind="stable").tolist():
             for head in range(heads):
                 least = load.index(min(load))
                 load[least] += float(self.cost[tree])
-                found[least].append(tree * heads + head)
-        first = np.cumsum([0, *map(len, found)])
-        return first, np.array([unit for part in found for unit in part])
+                units[least].append(tree * heads + head)
+        first = np.cumsum([0, *map(len, units)])
+        return first, np.array([unit for share in units for unit in share])
 
 
 def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
@@ -90,13 +90,13 @@ def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
             above.append(number)
     inside = np.arange(pages.sum()) - np.repeat(page, pages)
     starts = np.repeat([start for start, _, _ in branches], pages) + inside * PAGE
-    left = np.repeat([stop for _, stop, _ in branches], pages) - starts
+    rest = np.repeat([stop for _, stop, _ in branches], pages) - starts
     start_B, stop_B = np.array(rows).T.copy()
     start_S, size_S, page_S = np.array(segments).T.copy()
     return Blocks(
         start=start_B, stop=stop_B, first=np.array(first), segment_start=start_S,
         segment_size=size_S, segment_page=page_S, page_start=starts,
-        page_size=np.minimum(left, PAGE), root=np.array([*root, len(rows)]), cost=np.array(cost),
+        page_size=np.minimum(rest, PAGE), root=np.array([*root, len(rows)]), cost=np.array(cost),
     )  # fmt: skip
 
 
@@ -125,46 +125,46 @@ def lay_out(x, page_start, page_size, kv_heads, size, out):
 def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
     """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
     laid_out the addresses are given; each segment begins a new page of `out`."""
-    page, place = _U(PAGE), _U(0)
+    page, column = _U(PAGE), _U(0)
     width = size * page
     for s in range(first, last):
         source = laid_out + (_U(pages[s]) * heads + head) * width * NUMBER
-        left = (_U(sizes[s]) + page - _U(1)) // page
-        while left >= _U(2):
+        pages_left = (_U(sizes[s]) + page - _U(1)) // page
+        while pages_left >= _U(2):
             two_blocks(
-                out + place * NUMBER, room, page, x, size, _U(1), source, heads * width, page,
+                out + column * NUMBER, room, page, x, size, _U(1), source, heads * width, page,
                 size, rows,
             )  # fmt: skip
             source += _U(2) * heads * width * NUMBER
-            place += _U(2) * page
-            left -= _U(2)
-        if left == _U(1):
+            column += _U(2) * page
+            pages_left -= _U(2)
+        if pages_left == _U(1):
             one_block(
-                out + place * NUMBER, room, page, x, size, _U(1), source, page, page, size, rows
+                out + column * NUMBER, room, page, x, size, _U(1), source, page, page, size, rows
             )
-            place += page
+            column += page
 
 
 @uncounted(forceinline=True)
 def _room(first, last, sizes):
     """Numbers of a row of scores: those of each segment and up to the end of its page."""
-    page, found = _U(PAGE), _U(0)
+    page, total = _U(PAGE), _U(0)
     for s in range(first, last):
-        found += (_U(sizes[s]) + page - _U(1)) // page * page
-    return found
+        total += (_U(sizes[s]) + page - _U(1)) // page * page
+    return total
 
 
 @uncounted(forceinline=True)
 def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
     """Give scores[row ...] of one token this value where it sees nothing: behind the end of each
     segment, and of its own branch behind itself."""
-    page, place = _U(PAGE), _U(0)
+    page, column = _U(PAGE), _U(0)
     for s in range(first, last):
         seen = _U(sizes[s]) if s + 1 < last else _U(token) + _U(1) - _U(starts[s])
         end = (_U(sizes[s]) + page - _U(1)) // page * page
         for t in range(seen, end):
-            scores[row + place + t] = value
-        place += end
+            scores[row + column + t] = value
+        column += end
 
 
 @uncounted(fastmath=MATH)
@@ -201,15 +201,15 @@ def _forward(
         _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
         sums[token * heads + k * each + r % each] = most + np.log(total)
         shares[r] = _F(1.0) / total
-    place = _U(0)
+    column = _U(0)
     for s in range(head, last):
         count = _U(segment_size[s])
         add_product(
-            at_mixed, size, at_scores + place * NUMBER, room, _U(1),
+            at_mixed, size, at_scores + column * NUMBER, room, _U(1),
             at_value + (_U(segment_start[s]) * kv_heads + k) * size * NUMBER,
             kv_heads * size, count, rows, size,
         )  # fmt: skip
-        place += (count + page - _U(1)) // page * page
+        column += (count + page - _U(1)) // page * page
     for r in range(rows):
         to, source = (
             ((begin + r // each) * heads + k * each + r % each) * size,
@@ -253,10 +253,10 @@ def _backward(
             # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
             memory = zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
             pulls, queries = rows * room, _U(2) * rows * room
-            grads, found = queries + rows * size, queries + _U(2) * rows * size
+            grads, pulled = queries + rows * size, queries + _U(2) * rows * size
             at_weights = _U(memory.ctypes.data)
             at_pulls, at_queries = at_weights + pulls * NUMBER, at_weights + queries * NUMBER
-            at_grads, at_found = at_weights + grads * NUMBER, at_weights + found * NUMBER
+            at_grads, at_pulled = at_weights + grads * NUMBER, at_weights + pulled * NUMBER
             for m in range(end - begin):
                 source, to = ((begin + m) * heads + k * each) * size, m * each * size
                 for d in range(each * size):
@@ -281,25 +281,25 @@ def _backward(
                 for t in range(room):
                     pull = memory[pulls + row + t] - along
                     memory[pulls + row + t] = memory[row + t] * pull
-            place = _U(0)
+            column = _U(0)
             for s in range(head, last):
                 count = _U(segment_size[s])
                 own = (_U(segment_start[s]) * kv_heads + k) * size * NUMBER
                 add_product(
-                    at_dv + own, kv_heads * size, at_weights + place * NUMBER, _U(1), room,
+                    at_dv + own, kv_heads * size, at_weights + column * NUMBER, _U(1), room,
                     at_grads, size, rows, count, size,
                 )  # fmt: skip
                 add_product(
-                    at_dk + own, kv_heads * size, at_pulls + place * NUMBER, _U(1), room,
+                    at_dk + own, kv_heads * size, at_pulls + column * NUMBER, _U(1), room,
                     at_queries, size, rows, count, size,
                 )  # fmt: skip
                 add_product(
-                    at_found, size, at_pulls + place * NUMBER, room, _U(1), at_key + own,
+                    at_pulled, size, at_pulls + column * NUMBER, room, _U(1), at_key + own,
                     kv_heads * size, count, rows, size,
                 )  # fmt: skip
-                place += (count + page - _U(1)) // page * page
+                column += (count + page - _U(1)) // page * page
             for m in range(end - begin):
-                to, source = ((begin + m) * heads + k * each) * size, found + m * each * size
+                to, source = ((begin + m) * heads + k * each) * size, pulled + m * each * size
                 for d in range(each * size):
                     dq[to + d] = memory[source + d] * scale
             give_back(memory)

@@ -87,7 +87,7 @@ def compile_all() -> None:
     parts = Begin.apply(
         states, angles, angles, SIZE, EPS, some(WIDTH), *weights, *[None] * 3, *norms
     )
-    heads = (part.view(TOKENS, -1, SIZE).transpose(0, 1) for part in parts)
+    heads = (projection.view(TOKENS, -1, SIZE).transpose(0, 1) for projection in parts)
     blocks = blocks_of([(0, 8, TOKENS), (8, 16, 16), (16, TOKENS, TOKENS)])
     mixed = TreeAttention.apply(*heads, blocks, SIZE**-0.5).reshape(TOKENS, many)
     shapes = ((WIDTH, many), (INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
