@@ -13,10 +13,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 @contextmanager
 def recomputed(model: Module) -> Iterator[None]:
-    """For forward passes; only each layer's input is kept.
+    """Keep only each layer's input in forward passes.
 
-    transformers checkpoints in training mode alone, so the layers themselves are set to it, but
-    not what is inside them: dropout stays off.
+    transformers checkpoints in training mode alone, so the layers themselves are set to it, but not
+    what is inside them: dropout stays off.
     """
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     assert layers, f"{type(model).__name__} has no layer that transformers can checkpoint"

@@ -11,16 +11,16 @@ class ByAgent:
 
     def __init__(self, algorithms: dict[str, Objective]) -> None:
         self.algorithms = algorithms
-        found = list(algorithms.values())
-        self.entropy = max(algorithm.entropy for algorithm in found)
-        self.target_kl = found[0].target_kl
+        objectives = list(algorithms.values())
+        self.entropy = max(algorithm.entropy for algorithm in objectives)
+        self.target_kl = objectives[0].target_kl
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """Of a batch of one agent."""
+        """Return the loss of a batch of one agent."""
         return self.algorithms[batch.agent].loss(batch, outputs)
 
 
 def objective_of(algorithms: dict[str, Objective]) -> Objective:
-    """Of the agents that share a policy."""
+    """Return one objective for the agents that share a policy."""
     first, *others = algorithms.values()
     return ByAgent(algorithms) if any(other is not first for other in others) else first

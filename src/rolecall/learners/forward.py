@@ -23,7 +23,7 @@ from rolecall.models.language_model import LanguageModel
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is computed of a batch."""
+    """Holds what is computed of a batch."""
 
     tokens: Tensor  # [N]
     positions: Tensor  # [N]
@@ -45,7 +45,7 @@ class LogProbs(Module):
     def forward(
         self, batch: Batch, *, entropy: bool, hidden: bool, adapter_off: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Of the sampled tokens: log-probs [M], entropies [M], and what the head read [M, W].
+        """Return the sampled tokens' log-probs [M], entropies [M] and the head's inputs [M, W].
 
         The temperature is that of the sampling. Entropies and hidden states are there if they were
         asked for. Raises ValueError for a sampled token that the tokenizer does not have.

@@ -23,7 +23,7 @@ from rolecall.models.exact_head import has_mixed_product
 
 
 def is_frozen(head: Module) -> bool:
-    """Whether it is a linear layer that nothing trains."""
+    """Return whether it is a linear layer that nothing trains."""
     return isinstance(head, Linear) and not any(p.requires_grad for p in head.parameters())
 
 
@@ -49,11 +49,11 @@ class _OfFrozenHead(Function):
         mixed = has_mixed_product(states, head.weight)
         weight = head.weight[:vocabulary] if mixed else head.weight[:vocabulary].float()
         for start in range(0, len(ids), rows):
-            part = slice(start, start + rows)
-            logits = head(states[part])[:, :vocabulary].float().contiguous()
-            logprobs[part] = become_slopes(logits, ids[part], temperature[part])
+            chunk = slice(start, start + rows)
+            logits = head(states[chunk])[:, :vocabulary].float().contiguous()
+            logprobs[chunk] = become_slopes(logits, ids[chunk], temperature[chunk])
             if slopes is not None:
-                slopes[part] = logits.to(weight.dtype) @ weight
+                slopes[chunk] = logits.to(weight.dtype) @ weight
         if slopes is not None:
             ctx.save_for_backward(slopes)
         return logprobs

@@ -90,17 +90,17 @@ class LocalLearner(Learner):
             hidden=with_values,
             adapter_off=reference and self.reference == "base" and self.refreshed is None,
         )
-        found = Outputs(using.spread(batch, sampled))
+        outputs = Outputs(using.spread(batch, sampled))
         if entropies is not None:
-            found.entropies = using.spread(batch, entropies)
+            outputs.entropies = using.spread(batch, entropies)
         if with_values:
             assert self.head is not None
             assert states is not None
             every = self.head(states.float())  # [M, heads]
             values = torch.stack([using.spread(batch, column) for column in every.T])
             index = torch.from_numpy(batch.index).long().to(values.device)
-            found.values = values.gather(0, index.clamp(max=len(values) - 1)[None])[0]
-        return found
+            outputs.values = values.gather(0, index.clamp(max=len(values) - 1)[None])[0]
+        return outputs
 
     @property
     def num_steps(self) -> int:
@@ -108,7 +108,7 @@ class LocalLearner(Learner):
 
     @property
     def exact(self) -> bool:
-        """The same kernels compute what is sampled and what is trained."""
+        """Return whether the same kernels compute what is sampled and what is trained."""
         model = self.model
         return model.samples_here and model.device.type == "cpu" and model.is_float32
 
@@ -124,14 +124,14 @@ class LocalLearner(Learner):
             raise ValueError("the policy has no reference")
         if turns and what:
             packed = pack(turns, budget=budget, share=self.share_prefixes, by_agent=False)
-            for turn_id, found in self.annotated(packed, what).items():
-                noted[turn_id] = found
+            for turn_id, columns in self.annotated(packed, what).items():
+                noted[turn_id] = columns
         return noted
 
     def annotated(
         self, batches: list[Batch], what: set[Annotation]
     ) -> dict[str, dict[Annotation, Floats]]:
-        """What `annotate` gives, of turns that are packed."""
+        """Return what `annotate` does, for packed turns."""
         noted: dict[str, dict[Annotation, Floats]] = defaultdict(dict)
         own = what - {"ref_logprobs"}
         self._move_reference(self.model.device, needed="ref_logprobs" in what)
@@ -139,17 +139,17 @@ class LocalLearner(Learner):
             for batch in batches:
                 columns: dict[Annotation, Tensor] = {}
                 if own:
-                    found = self.forward(batch)
-                    columns |= dict.fromkeys(own - {"values"}, found.logprobs)
+                    outputs = self.forward(batch)
+                    columns |= dict.fromkeys(own - {"values"}, outputs.logprobs)
                     if "values" in own:
-                        assert found.values is not None, "the policy has no value head"
-                        columns["values"] = found.values
+                        assert outputs.values is not None, "the policy has no value head"
+                        columns["values"] = outputs.values
                 if "ref_logprobs" in what:
                     with self._as_reference():
                         columns["ref_logprobs"] = self.forward(batch, reference=True).logprobs
                 for name, column in columns.items():
-                    for turn_id, part in _by_turn(batch, column.cpu().numpy()):
-                        noted[turn_id][name] = part
+                    for turn_id, values in _by_turn(batch, column.cpu().numpy()):
+                        noted[turn_id][name] = values
         self._move_reference(CPU, needed="ref_logprobs" in what)
         return noted
 
@@ -196,8 +196,8 @@ class LocalLearner(Learner):
 
     async def probe(self, tokens: Ids) -> Floats:
         with torch.no_grad():
-            found = self.model.logprobs(torch.from_numpy(tokens).long().to(self.model.device))
-        return np.asarray(found.cpu().numpy(), dtype=np.float32)
+            logprobs = self.model.logprobs(torch.from_numpy(tokens).long().to(self.model.device))
+        return np.asarray(logprobs.cpu().numpy(), dtype=np.float32)
 
     async def update(
         self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
@@ -243,14 +243,14 @@ class LocalLearner(Learner):
             for batch in mine:
                 self._backward(batch, algorithm, sums)
             if apart:
-                taken = self._take_gradient()
-                norms[agent] = total_norm([part for part in taken if part is not None])
-                summed = taken if summed is None else list(map(_added, summed, taken))
-                del taken  # or the next agent's backward pass would find two beside its own
-        count = self._exchanged(sum(found.count for found in sums.values()), apart=apart)
+                gradient = self._take_gradient()
+                norms[agent] = total_norm([share for share in gradient if share is not None])
+                summed = gradient if summed is None else list(map(_added, summed, gradient))
+                del gradient  # or the next agent's backward pass would find two beside its own
+        count = self._exchanged(sum(totals.count for totals in sums.values()), apart=apart)
         if summed is not None:
-            for parameter, part in zip(self.stepper.masters, summed, strict=True):
-                parameter.grad = part
+            for parameter, share in zip(self.stepper.masters, summed, strict=True):
+                parameter.grad = share
         count = max(count, 1.0)  # all may be rejected
         # Both norms before either step: a policy must not move where its value head cannot.
         measured = [stepper.measure(count) for stepper in self.steppers]
@@ -273,9 +273,9 @@ class LocalLearner(Learner):
         with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
             outputs = self.forward(batch, entropy=algorithm.entropy > 0)
         losses = self._also(outputs)
-        for part in batch.parts or [batch]:
-            loss = algorithm.loss(part, outputs)
-            sums[part.agent].add(part, loss, outputs.logprobs.detach())
+        for own in batch.parts or [batch]:
+            loss = algorithm.loss(own, outputs)
+            sums[own.agent].add(own, loss, outputs.logprobs.detach())
             losses.append(loss.total)
         torch.stack(losses).sum().backward()
 
@@ -289,15 +289,15 @@ class LocalLearner(Learner):
 
     def _take_gradient(self) -> list[Tensor | None]:
         """Take the gradients of the model; None stays None, so that AdamW moves nothing there."""
-        taken = [parameter.grad for parameter in self.stepper.masters]
+        gradient = [parameter.grad for parameter in self.stepper.masters]
         self.stepper.optimizer.zero_grad(set_to_none=True)
-        return taken
+        return gradient
 
     def find_broken(self, batches: list[Batch], algorithm: Objective) -> str:
         """The first turn whose own loss or gradient is not finite."""
-        for part in [part for batch in batches for part in batch.parts or [batch]]:
-            for number, turn_id in enumerate(part.turn_ids):
-                alone = one_turn(part, number)
+        for own in [own for batch in batches for own in batch.parts or [batch]]:
+            for number, turn_id in enumerate(own.turn_ids):
+                alone = one_turn(own, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
                 norm = sum(stepper.summed_norm() for stepper in self.steppers)

@@ -37,15 +37,17 @@ def in_chunks(
     entropy: bool,
     rows: int,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same of what the head reads [M, hidden_size]; it never holds more than [rows, V].
+    """Return the same from what the head reads [M, hidden_size], at most [rows, V] at once.
 
     The backward pass computes each chunk's logits again.
     """
 
-    def chunk(*given: Tensor) -> tuple[Tensor, Tensor | None]:
-        return of_logits(head(given[0]), given[1], given[2], entropy=entropy)
+    def chunk(*columns: Tensor) -> tuple[Tensor, Tensor | None]:
+        return of_logits(head(columns[0]), columns[1], columns[2], entropy=entropy)
 
     columns = (column.split(rows) for column in (states, ids, temperature))
-    parts = [checkpoint(chunk, *given, use_reentrant=False) for given in zip(*columns, strict=True)]
+    parts = [
+        checkpoint(chunk, *chunked, use_reentrant=False) for chunked in zip(*columns, strict=True)
+    ]
     sampled, entropies = zip(*parts, strict=True)
     return torch.cat(sampled), torch.cat(entropies) if entropy else None

@@ -22,12 +22,12 @@ class MismatchError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Which limits hold for a run."""
+    """Holds the limits of a run."""
 
     exact: bool  # float32 on a CPU
 
     def warning(self, found: Mapping[str, float]) -> str:
-        """What is out of bounds, or "". mean .03 -> `mean=0.03 limit=0.02`."""
+        """Return what is out of bounds, or "". mean .03 -> `mean=0.03 limit=0.02`."""
         if self.exact:
             limits = {"max": LARGEST_EXACT}
         else:

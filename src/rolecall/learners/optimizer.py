@@ -26,7 +26,11 @@ def adamw(
         groups[parameter.ndim > 1 and id(parameter) not in undecayed].append(parameter)
     decays = {True: config.weight_decay, False: 0.0}
     return torch.optim.AdamW(
-        [{"params": part, "weight_decay": decays[d]} for d, part in groups.items() if part],
+        [
+            {"params": members, "weight_decay": decays[d]}
+            for d, members in groups.items()
+            if members
+        ],
         lr=config.lr,
         betas=config.betas,
         eps=config.eps,
@@ -76,7 +80,7 @@ class Stepper:
         return math.isfinite(self.grad_norm)
 
     def summed_norm(self) -> float:
-        """Of the gradients as they have been summed."""
+        """Return the norm of the gradients as they have been summed."""
         return total_norm(self._gradient())
 
     def apply(self) -> None:
@@ -143,7 +147,7 @@ class Stepper:
 
 
 def total_norm(gradient: list[torch.Tensor]) -> float:
-    """Of all these together; of sharded tensors it is the norm over all ranks."""
+    """Return the norm of all these together; of sharded tensors over all ranks."""
     norm = torch.nn.utils.get_total_norm(gradient)
     whole = getattr(norm, "full_tensor", None)  # float() of a sharded one is this rank's part
     return float(norm if whole is None else whole())
@@ -151,8 +155,8 @@ def total_norm(gradient: list[torch.Tensor]) -> float:
 
 def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
 
-    found = [] if module is None else module.modules()
-    return [part.weight for part in found if isinstance(part, torch.nn.Embedding)]
+    modules = [] if module is None else module.modules()
+    return [layer.weight for layer in modules if isinstance(layer, torch.nn.Embedding)]
 
 
 def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:

@@ -47,14 +47,14 @@ def pack(
     skipped = [t for t in turns if skip_zero and not np.any(t.advantages)]
     units = [[turn] for turn in kept] if pairs is None else [list(pair) for pair in pairs]
     batches: list[Batch] = []
-    left = list(pairs or [])
+    remaining = list(pairs or [])
     apart = by_agent or pairs is not None
     for agent in sorted({unit[0].agent if apart else "" for unit in units}):
         mine = [unit for unit in units if not apart or unit[0].agent == agent]
         for trees in _fill(_trees(mine, share=share, budget=budget), budget=budget, share=share):
             inside = {turn.id for tree in trees for turn in tree}
-            here = [pair for pair in left if {turn.id for turn in pair} <= inside]
-            left = [pair for pair in left if pair not in here]
+            here = [pair for pair in remaining if {turn.id for turn in pair} <= inside]
+            remaining = [pair for pair in remaining if pair not in here]
             batches.append(join(trees, pairs=here, share=share))
             if pairs is not None and len(batches[-1].tokens) > budget:
                 raise ValueError(
@@ -62,8 +62,8 @@ def pack(
                     f"learner.tokens_per_batch ({budget})"
                 )
     if batches and pairs is None:
-        parts = [part for batch in batches for part in batch.parts or [batch]]
-        first = {part.agent: part for part in reversed(parts)}
+        parts = [own for batch in batches for own in batch.parts or [batch]]
+        first = {own.agent: own for own in reversed(parts)}
         for turn in skipped:
             counted = first.get(turn.agent, parts[0])
             counted.num_turns += 1
@@ -140,7 +140,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
             turns.append(turn)
             paths.append(path)
             before, end = ids, end + len(new)
-    owner = np.repeat(np.arange(len(turns)), [len(part) for part in tokens])
+    owner = np.repeat(np.arange(len(turns)), [len(own) for own in tokens])
     sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
 
     def column(values: list[Floats | float]) -> Floats:
@@ -154,17 +154,17 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
         return row
 
     def annotated(name: str) -> Floats | None:
-        found = [getattr(turn, name) for turn in turns]
-        return None if any(values is None for values in found) else column(found)
+        columns = [getattr(turn, name) for turn in turns]
+        return None if any(values is None for values in columns) else column(columns)
 
     def or_zero(name: str) -> Floats:
-        found = [getattr(turn, name) for turn in turns]
-        return column([0.0 if values is None else values for values in found])
+        columns = [getattr(turn, name) for turn in turns]
+        return column([0.0 if values is None else values for values in columns])
 
     depth = np.zeros(end, dtype=np.int32)
     for path in paths:
         depth[path] = np.arange(len(path))
-    number = {turn.id: place for place, turn in enumerate(turns)}
+    number = {turn.id: index for index, turn in enumerate(turns)}
     agents = [turn.agent for turn in turns]
     batch = Batch(
         policy=turns[0].policy,
@@ -214,17 +214,19 @@ def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
 
 def _columns(batch: Batch, own: NDArray[np.bool_]) -> dict[str, Any]:
     """The numbers of the batch where `own` [N], else 0."""
-    found = {name: getattr(batch, name) for name in COLUMNS}
-    return {n: None if values is None else np.where(own, values, 0) for n, values in found.items()}
+    columns = {name: getattr(batch, name) for name in COLUMNS}
+    return {
+        n: None if values is None else np.where(own, values, 0) for n, values in columns.items()
+    }
 
 
 def one_turn(batch: Batch, number: int) -> Batch:
     """The batch that holds only its `number`-th turn; for naming the turn that broke a step."""
     sampled = (batch.turn == number) & (batch.mask > 0)
     keep = sampled.copy()
-    place = int(np.flatnonzero(sampled)[0])
-    while (place := int(batch.parent[place])) != NO_PARENT:
-        keep[place] = True
+    token = int(np.flatnonzero(sampled)[0])
+    while (token := int(batch.parent[token])) != NO_PARENT:
+        keep[token] = True
     # What other turns sampled stands here as context, and has none of their numbers.
     columns = _columns(batch, sampled)
     cut: dict[str, Any] = {n: None if c is None else c[keep] for n, c in columns.items()}
@@ -257,11 +259,11 @@ def split(
         return [(turns, pairs)]
     if pairs is None:
         order = random.permutation(len(turns))
-        chosen = [[turns[i] for i in sorted(part)] for part in np.array_split(order, parts)]
-        return [(part, None) for part in chosen if part]
+        chosen = [[turns[i] for i in sorted(share)] for share in np.array_split(order, parts)]
+        return [(share, None) for share in chosen if share]
     order = random.permutation(len(pairs))
-    chosen_pairs = [[pairs[i] for i in sorted(part)] for part in np.array_split(order, parts)]
-    return [([turn for pair in part for turn in pair], part) for part in chosen_pairs if part]
+    chosen_pairs = [[pairs[i] for i in sorted(share)] for share in np.array_split(order, parts)]
+    return [([turn for pair in share for turn in pair], share) for share in chosen_pairs if share]
 
 
 def _ids(turn: Turn) -> Ids:

@@ -11,7 +11,10 @@ from rolecall.models.language_model import LanguageModel
 
 @dataclass(frozen=True, slots=True)
 class LearnerParts:
-    """Of one policy. A learner of your own is a class that is called with these and its options."""
+    """Holds what a learner of one policy is made of.
+
+    A learner of your own is a class that is called with these and its options.
+    """
 
     model: LanguageModel  # the handle that the embedded engine samples from
     optimizer: Optimizer

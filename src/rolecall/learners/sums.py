@@ -50,16 +50,16 @@ class Sums:
         )
 
     def on_host(self) -> Sums:
-        """The same sums in the computer's memory, of as few numbers as they need."""
-        found = Sums()
-        found.count, found.parts, found.num_ids = self.count, self.parts, self.num_ids
+        """Return these sums in the computer's memory, in as few numbers as they need."""
+        sums = Sums()
+        sums.count, sums.parts, sums.num_ids = self.count, self.parts, self.num_ids
         if self.losses:
-            found.losses = [torch.stack(self.losses).sum().cpu()]
+            sums.losses = [torch.stack(self.losses).sum().cpu()]
         if self.mismatch:
             rows = torch.stack(self.mismatch)
-            found.moved = [torch.stack(self.moved).sum().cpu()]
-            found.mismatch = [torch.cat([rows[:, :3].sum(0), rows[:, 3:].amax(0)]).cpu()]
-        return found
+            sums.moved = [torch.stack(self.moved).sum().cpu()]
+            sums.mismatch = [torch.cat([rows[:, :3].sum(0), rows[:, 3:].amax(0)]).cpu()]
+        return sums
 
     def take(self, other: Sums) -> None:
         """Add the sums of other micro-batches, as of another rank."""
@@ -76,13 +76,13 @@ class Sums:
         the share of tokens whose ratio is outside [.5, 2].
         """
         count = max(self.count, 1.0)
-        found = {"loss": float(torch.stack(self.losses).sum()) / count}
-        found |= {name: value / count for name, value in self.parts.items()}
+        means = {"loss": float(torch.stack(self.losses).sum()) / count}
+        means |= {name: value / count for name, value in self.parts.items()}
         if not self.mismatch:
-            return found
+            return means
         rows = torch.stack(self.mismatch)
         distance, k3, outside, _ = (rows.sum(0) / self.num_ids).tolist()
-        return found | {
+        return means | {
             "mismatch_mean": distance,
             "mismatch_kl": k3,
             "mismatch_max": float(rows[:, 3].max()),

@@ -18,9 +18,9 @@ def update_of(
 ) -> Update:
     """The record of one step; the gradient's norm is that of its only agent, if there is one."""
     update = Update(grad_norm=grad_norm, lr=lr)
-    update.agent_metrics = {agent: found.metrics() for agent, found in sums.items()}
-    num_ids = sum(found.num_ids for found in sums.values())
-    update.kl = sum(float(sum(found.moved)) for found in sums.values()) / max(num_ids, 1)
+    update.agent_metrics = {agent: totals.metrics() for agent, totals in sums.items()}
+    num_ids = sum(totals.num_ids for totals in sums.values())
+    update.kl = sum(float(sum(totals.moved)) for totals in sums.values()) / max(num_ids, 1)
     if agent_grad_norms:
         update.agent_grad_norms = agent_grad_norms
     elif len(sums) == 1:
@@ -38,7 +38,7 @@ def check_diverged(num_skipped: int, broken: str) -> None:
 
 
 def is_far(update: Update, algorithm: Objective) -> bool:
-    """Whether the policy has moved so far that no further optimizer step is to be taken."""
+    """Return whether the policy has moved too far for another optimizer step."""
     return algorithm.target_kl is not None and update.kl > algorithm.target_kl
 
 
@@ -54,16 +54,16 @@ def merged(updates: list[Update]) -> Update:
     for update in updates:
         for agent, norm in update.agent_grad_norms.items():
             norms[agent].append(norm)
-        for agent, found in update.agent_metrics.items():
-            for name, value in found.items():
+        for agent, own in update.agent_metrics.items():
+            for name, value in own.items():
                 metrics[agent][name].append(value)
     return Update(
         grad_norm=float(np.mean([update.grad_norm for update in updates])),
-        agent_grad_norms={agent: float(np.mean(found)) for agent, found in norms.items()},
+        agent_grad_norms={agent: float(np.mean(own)) for agent, own in norms.items()},
         lr=updates[-1].lr,
         agent_metrics={
-            agent: {name: float(np.mean(values)) for name, values in found.items()}
-            for agent, found in metrics.items()
+            agent: {name: float(np.mean(values)) for name, values in own.items()}
+            for agent, own in metrics.items()
         },
         kl=max(update.kl for update in updates),
         skipped=next((update.skipped for update in updates if update.skipped), ""),

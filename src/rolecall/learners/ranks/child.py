@@ -95,18 +95,18 @@ def join(start: wire.Start) -> None:
 
 
 def _meeting(start: wire.Start) -> dict[str, Any]:
-    """Where the ranks find one another, as PyTorch takes it; a store of ours has one address."""
-    found = urlsplit(start.rendezvous)
-    if found.scheme != "tcp":
+    """Return where the ranks meet, as PyTorch takes it; a store of ours has one address."""
+    url = urlsplit(start.rendezvous)
+    if url.scheme != "tcp":
         return {"init_method": start.rendezvous}
     from torch.distributed import PrefixStore, TCPStore
 
-    assert found.hostname is not None, start.rendezvous
-    assert found.port is not None, start.rendezvous
+    assert url.hostname is not None, start.rendezvous
+    assert url.port is not None, start.rendezvous
     if start.rank == 0:
-        store = serve_store(found.hostname, found.port, timeout=PATIENCE)
+        store = serve_store(url.hostname, url.port, timeout=PATIENCE)
     else:
-        store = TCPStore(found.hostname, found.port, is_master=False, timeout=PATIENCE)
+        store = TCPStore(url.hostname, url.port, is_master=False, timeout=PATIENCE)
     return {"store": PrefixStore("ranks", store)}
 
 

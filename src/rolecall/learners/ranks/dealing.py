@@ -42,7 +42,7 @@ def row_of(tokens: Ids, *, name: str) -> Batch:
 
 
 def idle_row() -> Batch:
-    """What a rank computes only because others compute."""
+    """Return what a rank computes only because others compute."""
     return row_of(np.zeros(2, dtype=np.int32), name=IDLE)
 
 

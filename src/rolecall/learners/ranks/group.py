@@ -54,7 +54,7 @@ class Hosts(Protocol):
 
     @property
     def machine(self) -> str:
-        """That of rank 0."""
+        """Return the machine of rank 0."""
         ...
 
     def silent(self, *, within_s: float) -> int | None:
@@ -120,27 +120,27 @@ class RankGroup:
             wire.broadcast(self.connections, starts)
 
     def _start_processes(self, number: int, over: threading.Event) -> None:
-        """In a thread that lives as long as they do.
+        """Start the processes in a thread that lives as long as they do.
 
         Linux sends the signal of a parent's death when the very thread ends that started a process.
         """
         logs = [self.log(rank) for rank in range(number)]
         ready = threading.Event()
-        found: list[tuple[Connection, subprocess.Popen[bytes]]] = []
+        started: list[tuple[Connection, subprocess.Popen[bytes]]] = []
 
         def hold() -> None:
             try:
-                found.extend(_spawn(log) for log in logs)
+                started.extend(_spawn(log) for log in logs)
             finally:
                 ready.set()
             over.wait()
 
         threading.Thread(target=hold, name="ranks", daemon=True).start()
         ready.wait()
-        for connection, process in found:
+        for connection, process in started:
             self.connections.append(connection)
             self.processes.append(process)
-        if len(found) < number:
+        if len(started) < number:
             raise self._ended("the processes of the learner's ranks could not be started")
 
     def _join_torchrun(self, devices: list[str], *, timeout_s: float) -> list[str]:
@@ -155,19 +155,19 @@ class RankGroup:
                 "the ranks that torchrun has started can be in one place only; give all policies "
                 "the same learner.ranks and learner.device"
             )
-        found = torchrun.accepted(timeout_s=timeout_s)
-        if missing := [rank for rank in range(1, self.size) if rank not in found]:
+        called = torchrun.accepted(timeout_s=timeout_s)
+        if missing := [rank for rank in range(1, self.size) if rank not in called]:
             raise self._ended(
                 f"learner rank {missing[0]} of {self.size}, which torchrun starts, did not come "
                 f"within {timeout_s:g} s (learner.start_timeout_s)"
             )
         places = [torchrun.local_rank()]
-        for _, (connection, place) in sorted(found.items()):
+        for _, (connection, device) in sorted(called.items()):
             self.connections.append(connection)
             self.processes.append(None)
-            places.append(place)
+            places.append(device)
         on_gpu = devices[0].startswith("cuda")
-        return [f"cuda:{place}" if on_gpu else devices[0] for place in places]
+        return [f"cuda:{device}" if on_gpu else devices[0] for device in places]
 
     def _join_hosts(self, hosts: Hosts, *, timeout_s: float) -> str:
         try:
@@ -196,7 +196,7 @@ class RankGroup:
                 self._answers()
                 self._waits_until = None
             with suppress(OSError):  # one has died: that is found while its answer is awaited
-                wire.broadcast(self.connections, [(method, (*arguments, *given)) for given in more])
+                wire.broadcast(self.connections, [(method, (*arguments, *extra)) for extra in more])
             return self._answers()
 
     def _answers(self) -> list[Any]:
@@ -204,34 +204,34 @@ class RankGroup:
         until = self._waits_until
         answers: dict[int, Any] = {}
         failures: dict[int, wire.Failure | None] = {}  # None: it has died
-        left = {connection: rank for rank, connection in enumerate(self.connections)}
-        while left:
+        pending = {connection: rank for rank, connection in enumerate(self.connections)}
+        while pending:
             room = None if until is None else max(0.0, until - time.monotonic())
             if self._hosts is not None and until is None:
-                ready = wait(list(left), self._heartbeat_s)
+                ready = wait(list(pending), self._heartbeat_s)
                 if not ready:
                     self._listen(self._hosts)
                     continue
             else:
-                ready = wait(list(left), room)
+                ready = wait(list(pending), room)
             if not ready:
                 break
             for connection in ready:
-                rank = left.pop(connection)  # type: ignore[call-overload]
+                rank = pending.pop(connection)  # type: ignore[call-overload]
                 try:
-                    done, told = wire.read(connection)  # type: ignore[arg-type]
+                    done, answer = wire.read(connection)  # type: ignore[arg-type]
                 except (EOFError, OSError, pickle.UnpicklingError):
-                    done, told = False, None
+                    done, answer = False, None
                 if done:
-                    answers[rank] = told
+                    answers[rank] = answer
                 else:
-                    failures[rank] = told
+                    failures[rank] = answer
                     until = time.monotonic() + BLAME_S  # the first to say so is often not the cause
         if failures:
             why, raised = self._blame(failures)
             raise self._ended(why, raised=raised)
-        if left:
-            late = min(left.values())
+        if pending:
+            late = min(pending.values())
             raise self._ended(
                 f"learner rank {late} of {self.size} did not start within "
                 f"{self._start_timeout_s:g} s (learner.start_timeout_s){self._last_lines(late)}"
@@ -305,7 +305,7 @@ class RankGroup:
 
     @property
     def machine(self) -> str | None:
-        """That of rank 0 in the cluster; None where there is none."""
+        """Return the machine of rank 0 in the cluster; None where there is none."""
         return None if self._hosts is None else self._hosts.machine
 
     def use(self, name: str) -> None:

@@ -73,8 +73,8 @@ class RankedLearner(Learner):
         if turns and what:
             share = self.spec.share_prefixes and self.shares_prefixes
             batches = pack(turns, budget=budget, share=share, by_agent=False)
-            for found in await self._call("annotate", what, each=self._deal(batches)):
-                noted |= found
+            for columns in await self._call("annotate", what, each=self._deal(batches)):
+                noted |= columns
         return noted
 
     async def update(
@@ -100,9 +100,9 @@ class RankedLearner(Learner):
         dealt = [(agent, self._deal(mine)) for agent, mine in agents]
         each = [[(agent, mine[rank]) for agent, mine in dealt] for rank in range(self.group.size)]
         shipped = Shipped.of(algorithm)
-        told = await self._call("step", shipped, apart, each=each)
-        first: dict[str, Any] = told[0]
-        sums = _added([answer["sums"] for answer in told[:: self.spec.context_parallel]])
+        answers = await self._call("step", shipped, apart, each=each)
+        first: dict[str, Any] = answers[0]
+        sums = _added([answer["sums"] for answer in answers[:: self.spec.context_parallel]])
         update = update_of(first["grad_norm"], first["lr"], sums, first["norms"])
         self._num_steps = first["num_steps"]
         self.num_skipped = 0 if first["finite"] else self.num_skipped + 1
@@ -125,8 +125,8 @@ class RankedLearner(Learner):
     async def probe(self, tokens: Ids) -> Floats:
         row = row_of(tokens, name=PROBE)
         what: set[Annotation] = {"prox_logprobs"}
-        told = await self._call("annotate", what, [row])
-        return np.asarray(told[0][PROBE]["prox_logprobs"], dtype=np.float32)
+        answers = await self._call("annotate", what, [row])
+        return np.asarray(answers[0][PROBE]["prox_logprobs"], dtype=np.float32)
 
     async def write_weights(self, folder: Path) -> None:
         await self._call("write", folder)
@@ -165,12 +165,12 @@ class RankedLearner(Learner):
                 "continue with the learner that wrote it"
             )
         try:
-            [*_, told] = self.group.call("load", self.name, folder)
+            [*_, state] = self.group.call("load", self.name, folder)
         except RankError as error:
             if error.raised:
                 raise ValueError(str(error)) from error
             raise
-        self.version, self.num_skipped, self._num_steps = told
+        self.version, self.num_skipped, self._num_steps = state
 
     async def refresh_reference(self) -> None:
         await self._call("refresh_reference")
@@ -184,21 +184,21 @@ class RankedLearner(Learner):
         return all(self.group.call("take_over_head", self.name, folder, moments))
 
     def _deal(self, batches: list[Batch]) -> Dealt:
-        """By rank; those that share rows have the same ones."""
+        """Deal batches to the ranks; those that share rows get the same ones."""
         sharers = self.spec.context_parallel
         dealt = deal(batches, self.group.size // sharers, evenly=self.spec.kind == "fsdp")
         return [dealt[rank // sharers] for rank in range(self.group.size)]
 
     async def _call(self, method: str, *arguments: Any, each: list[Any] | None = None) -> list[Any]:
         """`each`: what each rank gets as its last argument."""
-        more = None if each is None else [(given,) for given in each]
+        more = None if each is None else [(argument,) for argument in each]
         return await asyncio.to_thread(self.group.call, method, self.name, *arguments, each=more)
 
 
 def _added(by_rank: list[dict[str, Sums]]) -> dict[str, Sums]:
     """The sums of all ranks, by agent."""
-    found: dict[str, Sums] = {}
+    totals: dict[str, Sums] = {}
     for sums in by_rank:
         for agent, mine in sums.items():
-            found.setdefault(agent, Sums()).take(mine)
-    return dict(sorted(found.items()))
+            totals.setdefault(agent, Sums()).take(mine)
+    return dict(sorted(totals.items()))

@@ -41,9 +41,11 @@ class Member(LocalLearner):
         steppers = self.steppers[1:] if apart else self.steppers
         parameters = [p for s in steppers for p in s.masters if is_whole(p)]
         has_gradient = [float(p.grad is not None) for p in parameters]
-        told = torch.tensor([count, *has_gradient], dtype=torch.float64, device=self.model.device)
-        distributed.all_reduce(told)
-        total, *counts = told.tolist()
+        message = torch.tensor(
+            [count, *has_gradient], dtype=torch.float64, device=self.model.device
+        )
+        distributed.all_reduce(message)
+        total, *counts = message.tolist()
         moved = [p for p, ranks in zip(parameters, counts, strict=True) if ranks]
         for parameter in moved:
             if parameter.grad is None:
@@ -53,15 +55,19 @@ class Member(LocalLearner):
 
     def _take_gradient(self) -> list[Tensor | None]:
         """The sums over all ranks; None where no rank has a gradient."""
-        masters, taken = self.stepper.masters, super()._take_gradient()
-        there = [float(part is not None) for part in taken]
+        masters, gradients = self.stepper.masters, super()._take_gradient()
+        there = [float(gradient is not None) for gradient in gradients]
         counts = torch.tensor(there, dtype=torch.float64, device=self.model.device)
         distributed.all_reduce(counts)
         summed = [
-            torch.zeros_like(parameter) if part is None and ranks and is_whole(parameter) else part
-            for parameter, part, ranks in zip(masters, taken, counts.tolist(), strict=True)
+            torch.zeros_like(parameter)
+            if gradient is None and ranks and is_whole(parameter)
+            else gradient
+            for parameter, gradient, ranks in zip(masters, gradients, counts.tolist(), strict=True)
         ]
-        sum_over_ranks([part for part in summed if part is not None and is_whole(part)])
+        sum_over_ranks(
+            [gradient for gradient in summed if gradient is not None and is_whole(gradient)]
+        )
         return summed
 
     def step(
@@ -71,7 +77,7 @@ class Member(LocalLearner):
         finite, sums, norms = self.optimize(by_agent, algorithm, apart=apart)
         return {
             "finite": finite,
-            "sums": {agent: found.on_host() for agent, found in sums.items()},
+            "sums": {agent: totals.on_host() for agent, totals in sums.items()},
             "norms": norms,
             "grad_norm": self.stepper.grad_norm,
             "lr": self.stepper.lr,
@@ -81,9 +87,9 @@ class Member(LocalLearner):
     def values_of(
         self, batches: list[Batch], what: set[Annotation]
     ) -> dict[str, dict[Annotation, Floats]]:
-        found = self.annotated(batches, what)
-        found.pop(IDLE, None)
-        return found
+        values = self.annotated(batches, what)
+        values.pop(IDLE, None)
+        return values
 
     def built(self) -> Built:
         return Built(self.num_bytes, self.exact, self.reference is not None, self.shares_prefixes)
@@ -112,7 +118,7 @@ class Member(LocalLearner):
 
     @property
     def shapes(self) -> Shapes:
-        """Of what `gathered` gives, by name."""
+        """Return the shapes of what `gathered` yields, by name."""
         return {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
 
     def gathered(self) -> Iterator[Tensor]:
@@ -121,7 +127,7 @@ class Member(LocalLearner):
             yield parameter.detach()
 
     def save(self, folder: Path) -> None:
-        """As the embedded learner does, which can go on from it."""
+        """Save as the embedded learner does, which can go on from it."""
         if distributed.get_rank() == 0:
             super().save(folder)
 
@@ -133,7 +139,7 @@ def nothing(outputs: Outputs) -> list[Tensor]:
 
 
 def is_whole(tensor: Tensor) -> bool:
-    """Whether it is no part of a sharded one."""
+    """Return whether it is not a shard of a larger tensor."""
     return type(tensor) in (Tensor, Parameter)
 
 
@@ -143,11 +149,11 @@ def sum_over_ranks(tensors: list[Tensor]) -> None:
     room = BUCKET
     for tensor in [*tensors, None]:
         if bucket and (tensor is None or tensor.numel() > room):
-            flat = torch.cat([part.flatten() for part in bucket])
+            flat = torch.cat([member.flatten() for member in bucket])
             distributed.all_reduce(flat)
-            sizes = [part.numel() for part in bucket]
-            for part, summed in zip(bucket, flat.split(sizes), strict=True):
-                part.copy_(summed.view_as(part))
+            sizes = [member.numel() for member in bucket]
+            for member, summed in zip(bucket, flat.split(sizes), strict=True):
+                member.copy_(summed.view_as(member))
             bucket, room = [], BUCKET
         if tensor is not None:
             bucket.append(tensor)

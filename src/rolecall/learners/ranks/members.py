@@ -94,6 +94,6 @@ class Members:
         asyncio.run(self.learners[name].load_back())
 
     def _everywhere(self, write: Callable[[], None]) -> None:
-        """What rank 0 writes is there when any rank answers."""
+        """Write on rank 0, so that the files are there when any rank answers."""
         write()
         distributed.barrier()

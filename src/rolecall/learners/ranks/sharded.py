@@ -54,12 +54,12 @@ class ShardedMember(Member):
         return nothing(outputs)
 
     def _move_reference(self, device: torch.device, *, needed: bool = True) -> None:
-        """Of the whole pass, which FSDP knows; on a CPU it stays where it is."""
+        """Move the reference's whole pass, which FSDP knows; on a CPU it stays where it is."""
         if self.offloads and needed and isinstance(self.reference_pass, LogProbs):
             self.reference_pass.to(device)
 
     def written(self, parameter: Tensor) -> torch.dtype:
-        """That of passes; adapters stay in float32."""
+        """Return the dtype of the passes; adapters stay in float32."""
         return parameter.dtype if self.model.adapter is not None else self.dtype
 
     def write(self, folder: Path) -> None:
@@ -108,7 +108,7 @@ class ShardedMember(Member):
             self._write_config(folder)
 
     def save(self, folder: Path) -> None:
-        """What `from_pretrained` reads, and in a folder beside it every rank's shares."""
+        """Save what `from_pretrained` reads, and in a folder beside it every rank's shares."""
         if self.model.adapter is None:
             self._write_shares(folder)
         else:
@@ -132,8 +132,8 @@ class ShardedMember(Member):
         """Continue from `save` of any number of ranks: bit for bit the same weights and moments."""
         shards = folder / SHARDS
         rest = torch.load(folder / "learner.pt", weights_only=True, map_location=self.model.device)
-        known = ShardReader(str(shards)).read_metadata().state_dict_metadata.keys()
-        self._make_moments({key.partition("/")[2] for key in known if not key.startswith("weight")})
+        keys = ShardReader(str(shards)).read_metadata().state_dict_metadata.keys()
+        self._make_moments({key.partition("/")[2] for key in keys if not key.startswith("weight")})
         checkpoint.load(self._state(), storage_reader=ShardReader(str(shards)))
         self.stepper.num_steps = rest["num_steps"]
         self.version, self.num_skipped = rest["version"], rest["num_skipped"]
@@ -144,12 +144,12 @@ class ShardedMember(Member):
 
     def _state(self) -> dict[str, Tensor]:
         """Weights, moments and their counts of steps: the very tensors, by name."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            found[f"weight/{name}"] = parameter.detach()
+            tensors[f"weight/{name}"] = parameter.detach()
             for kind, value in self.stepper.optimizer.state.get(parameter, {}).items():
-                found[f"{kind}/{name}"] = value
-        return found
+                tensors[f"{kind}/{name}"] = value
+        return tensors
 
     def _make_moments(self, names: set[str]) -> None:
         """Room for the moments of these parameters; the others have none."""

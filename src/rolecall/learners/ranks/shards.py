@@ -39,18 +39,18 @@ class ShardReader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Raises pickle.UnpicklingError where a description holds anything else."""
         with Path(self.path, ".metadata").open("rb") as file:
-            found = _DescriptionUnpickler(file).load()
-        _check(found)
-        if found.storage_meta is None:
-            found.storage_meta = StorageMeta()
-        found.storage_meta.load_id = self.load_id
-        return found
+            metadata = _DescriptionUnpickler(file).load()
+        _check(metadata)
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
 
 
 class _DescriptionUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
-            return found
+        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
+            return dtype
         if (module, name) == ("builtins", "getattr"):
             return _member
         if name not in ALLOWED.get(module, ()):

@@ -34,7 +34,7 @@ class LearnerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a rank says of the learner that it has built."""
+    """Holds what a rank reports of the learner that it has built."""
 
     num_bytes: int  # of what `write_weights` writes
     exact: bool

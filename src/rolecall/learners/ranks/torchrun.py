@@ -32,12 +32,12 @@ _taken = threading.Event()
 
 
 def size() -> int | None:
-    """How many processes torchrun has started; None: it has not started this one."""
+    """Return how many processes torchrun has started, or None if it has not started this one."""
     return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 def is_server() -> bool:
-    """Whether this process is to serve a trainer."""
+    """Return whether this process is to serve a trainer."""
     return size() is not None and int(os.environ["RANK"]) > 0
 
 
@@ -68,14 +68,14 @@ def serve_trainer(serve: Callable[[Connection], None]) -> None:
 def _read_address(text: bytes) -> tuple[str, int] | None:
     """Raises RunEndingError where no address stands there."""
     try:
-        found = json.loads(text)
-        return None if found is None else (str(found[0]), int(found[1]))
+        address = json.loads(text)
+        return None if address is None else (str(address[0]), int(address[1]))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise RunEndingError("no address of a trainer stands in torchrun's store") from error
 
 
 def is_taken() -> bool:
-    """Whether this trainer has already called the ranks, which serve it once."""
+    """Return whether this trainer has already called the ranks, which serve it once."""
     return _taken.is_set()
 
 
@@ -92,16 +92,16 @@ def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
     """
     number = size()
     assert number is not None, "torchrun has started this process"
-    found: dict[int, tuple[Connection, int]] = {}
+    ranks: dict[int, tuple[Connection, int]] = {}
     with callers(os.environ["MASTER_ADDR"], number=number, key=shared_key()) as listening:
         _tell(listening.address)
         with suppress(TimeoutError):
-            while len(found) < number - 1:
+            while len(ranks) < number - 1:
                 connection = listening.next(timeout_s=timeout_s)
                 with suppress(EOFError, OSError):  # it has gone: it will be missing
-                    rank, place = read_json(connection)
-                    found[rank] = (connection, place)
-    return found
+                    rank, gpu = read_json(connection)
+                    ranks[rank] = (connection, gpu)
+    return ranks
 
 
 def _tell(address: tuple[str, int] | None) -> None:

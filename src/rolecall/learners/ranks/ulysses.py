@@ -77,8 +77,8 @@ class SharedRow(LogProbs):
         """Numbers of all ranks' sampled tokens where these stand in the batch, else 0: [N]."""
         target = torch.from_numpy(self.targets(batch)).to(values.device)
         own = values.new_zeros(len(batch.tokens)).index_put((target,), values)
-        found: Tensor = _Together.apply(own, self.group)
-        return found
+        summed: Tensor = _Together.apply(own, self.group)
+        return summed
 
 
 class HeadsForTokens:
@@ -105,7 +105,7 @@ class HeadsForTokens:
                 "learner.context_parallel: ranks cannot share rows of a model whose attention has "
                 "sinks; write 1"
             )
-        heads = (self._all_tokens(part) for part in (query, key, value))
+        heads = (self._all_tokens(states) for states in (query, key, value))
         out = self.whole.attend(layer, *heads, scale=scale, rule=rule)  # [N, H / C, D]
         parts: Tensor = _Exchange.apply(out.unflatten(0, (self.size, -1)), self.group)
         return parts.transpose(0, 1).flatten(1, 2)
@@ -142,9 +142,9 @@ class _Together(Function):
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, group: Any) -> Tensor:
-        found = own.clone()
-        distributed.all_reduce(found, group=group)
-        return found
+        summed = own.clone()
+        distributed.all_reduce(summed, group=group)
+        return summed
 
     @staticmethod
     @once_differentiable

@@ -22,7 +22,7 @@ USER_MODULE = "rolecall_user_"  # how the registry names modules that it reads f
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a rank is told first."""
+    """Holds the first message to a rank."""
 
     rank: int
     size: int
@@ -49,13 +49,13 @@ class Shipped:
     @classmethod
     def of(cls, value: Any) -> Shipped:
         parts = value.algorithms.values() if isinstance(value, ByAgent) else [value]
-        found = [
+        classes = [
             (str(sys.modules[kind.__module__].__file__), kind.__name__)
-            for part in parts
-            for kind in type(part).__mro__
+            for algorithm in parts
+            for kind in type(algorithm).__mro__
             if kind.__module__.startswith(USER_MODULE)
         ]
-        return cls(tuple(found), pickle.dumps(value))
+        return cls(tuple(classes), pickle.dumps(value))
 
     def unpacked(self) -> Any:
         for file, name in self.files:
