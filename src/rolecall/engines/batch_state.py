@@ -21,7 +21,7 @@ GROWTH = 64  # lines, tokens and pages are added in such steps
 
 
 class BatchState:
-    """What rows have sampled and where they stand."""
+    """Holds what rows have sampled and where they stand."""
 
     def __init__(self, policies: list[str], *, vocabulary: int, device: torch.device) -> None:
         self.policies, self.device, self.vocabulary = policies, device, vocabulary
@@ -78,15 +78,15 @@ class BatchState:
         versions [policies]: int32, what each policy's weights are at. Both results come to the
         computer's memory in one copy: it is the one time that a step waits for the device.
         """
-        place = self["count"][:, None]
-        uniforms = self["uniforms"].gather(1, place)[:, 0]
+        index = self["count"][:, None]
+        uniforms = self["uniforms"].gather(1, index)[:, 0]
         tokens, logprobs = draw(logits, uniforms, self["temperature"], self._special)
         if self.device.type == "cpu":
             return self._noted(tokens, logprobs, versions)
         columns = {name: column[: len(self.rows)] for name, column in self._columns.items()}
-        columns["tokens"].scatter_(1, place, tokens[:, None].to(torch.int32))
-        columns["logprobs"].scatter_(1, place, logprobs[:, None])
-        columns["versions"].scatter_(1, place, versions[columns["policy"], None])
+        columns["tokens"].scatter_(1, index, tokens[:, None].to(torch.int32))
+        columns["logprobs"].scatter_(1, index, logprobs[:, None])
+        columns["versions"].scatter_(1, index, versions[columns["policy"], None])
         columns["newest"][:] = tokens
         columns["count"] += 1
         columns["length"] += 1
@@ -154,10 +154,10 @@ class BatchState:
         return self._ends[row.ends]
 
     def _grow(self, lines: int, ids: int, pages: int) -> None:
-        """At least so many lines, of so many tokens and pages."""
-        wanted = {"pages": pages}
+        """Make room for at least so many lines, of so many tokens and pages."""
+        widths = {"pages": pages}
         for name, column in self._columns.items():
-            shape = (lines, wanted.get(name, ids))[: column.dim()]
+            shape = (lines, widths.get(name, ids))[: column.dim()]
             if any(want > have for want, have in zip(shape, column.shape, strict=True)):
                 steps = (
                     max(-(-want // GROWTH) * GROWTH, have)

@@ -118,5 +118,5 @@ class _Step:
 
 
 def recordable(model: LanguageModel) -> bool:
-    """Whether a step needs nothing but the device."""
+    """Return whether a step needs nothing but the device."""
     return model.device.type == "cuda" and not has_dynamic_rope(model.config)

@@ -76,14 +76,14 @@ class _Part:
         return self._adapted(x, self.product.times(x), mixture)
 
     def plus(self, x: Tensor, to: Tensor, mixture: Mixture | None) -> Tensor:
-        """The same added to `to` [N, out], which is overwritten."""
+        """Add the product to `to` [N, out], in place."""
         return self._adapted(x, self.product.plus(x, to), mixture)
 
     def _adapted(self, x: Tensor, out: Tensor, mixture: Mixture | None) -> Tensor:
         if self.adapted is not None and mixture is not None:
-            found = self.adapted.of(mixture)
-            if found is not None:
-                down, up, share = found
+            weights = self.adapted.of(mixture)
+            if weights is not None:
+                down, up, share = weights
                 out.addmm_((x @ down.detach().t()).mul_(share), up.detach().t())
         return out
 
@@ -114,7 +114,7 @@ class _Layer:
     scale: np.float32
 
     def arrays(self) -> Iterator[np.ndarray]:
-        """What it reads, as `tiled_layers.compute` takes them."""
+        """Yield what it reads, as `tiled_layers.compute` takes it."""
         yield self.before_attention.numbers
         yield from self._linear(*self.projections)
         yield from (norm.numbers for norm in self.norms)
@@ -123,13 +123,13 @@ class _Layer:
         yield from self._linear(self.gate, self.up, self.down)
 
     def _linear(self, *parts: _Part) -> Iterator[np.ndarray]:
-        for part in parts:
-            assert isinstance(part.product, TiledProduct)
-            yield from (part.product.laid_out, part.product.bias)
+        for linear in parts:
+            assert isinstance(linear.product, TiledProduct)
+            yield from (linear.product.laid_out, linear.product.bias)
 
     @cached_property
     def is_tiled(self) -> bool:
-        """Whether it is computed whole, in float32 and without adapters."""
+        """Return whether it is computed whole, in float32 and without adapters."""
         parts = (*self.projections, self.out, self.gate, self.up, self.down)
         return all(isinstance(p.product, TiledProduct) and p.adapted is None for p in parts)
 
@@ -163,14 +163,14 @@ class Llama:
         self.sizes = (self.heads, model.num_kv_heads, size)
         widths = [count * size for count in (self.heads, model.num_kv_heads, model.num_kv_heads)]
         for layer in self.layers:  # numba's loops check no bounds
-            found = [part.product.num_outputs for part in layer.projections]
+            outputs = [projection.product.num_outputs for projection in layer.projections]
             norms = {len(norm.numbers) for norm in layer.norms}
-            if found != widths or not norms <= {0, size} or len(norms) > 1:
+            if outputs != widths or not norms <= {0, size} or len(norms) > 1:
                 raise Unlike("heads of other sizes")
         if rope.shape[-1] != size:
             raise Unlike("only a part of a head is rotated")
         self.made = list(self._made())
-        self.sources = [source for made in self.made for source in made.sources]
+        self.sources = [source for derived in self.made for source in derived.sources]
         self.versions = [source._version for source in self.sources]
         if len(self.layers) != model.num_layers or not self._same():
             notices.warning(
@@ -184,7 +184,7 @@ class Llama:
         names = ("q_proj", "k_proj", "v_proj", "o_proj")
         only = self.model.adapter if self.merged else None
         *projections, out = [_Part(getattr(mixer, name), only=only) for name in names]
-        inner = [_Part(part, only=only) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+        inner = [_Part(linear, only=only) for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         if self.model.config.hidden_act != "silu":
             raise Unlike("another activation")
         norms = [getattr(mixer, name, None) for name in ("q_norm", "k_norm")]
@@ -232,7 +232,7 @@ class Llama:
         return x[: len(keep)]
 
     def _by_parts(self, x: Tensor, layout: Paged, keep: Tensor, mixture: Mixture | None) -> Tensor:
-        """The same with adapters, and in bfloat16."""
+        """Compute the same with adapters, and in bfloat16."""
         turns, slot, sizes = self._turns(layout.position), layout.slot.numpy(), self.sizes
         _, *no_rule = paged_attention.NO_RULE
         normed, mixed = torch.empty_like(x), x.new_empty(len(x), sizes[0] * sizes[2])
@@ -242,7 +242,9 @@ class Llama:
             kernels.norm(
                 flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed)
             )
-            query, key, value = (flat(part.times(normed, mixture)) for part in layer.projections)
+            query, key, value = (
+                flat(projection.times(normed, mixture)) for projection in layer.projections
+            )
             kernels.rope_and_cache(
                 query, key, value, *norms, self.eps, *turns, *stored, slot, *sizes
             )
@@ -263,7 +265,7 @@ class Llama:
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the arrays of each layer begin [L, 18], and how many numbers they have."""
+        """Return where the arrays of each layer begin [L, 18], and how many numbers they have."""
         arrays = [list(layer.arrays()) for layer in self.layers]
         addresses = [[array.ctypes.data for array in layer] for layer in arrays]
         counts = [[len(array) for array in layer] for layer in arrays]
@@ -294,8 +296,8 @@ class Llama:
         """
         versions = [source._version for source in self.sources]
         if self.published or versions != self.versions:
-            for made in self.made:
-                made.follow()
+            for derived in self.made:
+                derived.follow()
         self.published, self.versions = False, versions
 
     def _turns(self, position: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -313,16 +315,16 @@ class Llama:
         return flat(cos[0].contiguous()), flat(sin[0].contiguous())
 
     def _made(self) -> Iterator[TiledProduct | Product | _Scale]:
-        """What may hold copies of weights, which must follow them."""
+        """Yield what may hold copies of weights, which must follow them."""
         for layer in self.layers:
             inner = (layer.out, layer.gate, layer.up, layer.down)
-            yield from (part.product for part in (*layer.projections, *inner))
+            yield from (linear.product for linear in (*layer.projections, *inner))
             yield from (layer.before_attention, layer.before_mlp, *layer.norms)
         yield from (self.last, self.head.product)
 
     @torch.no_grad()
     def _same(self) -> bool:
-        """Whether both ways give the same logits, for rows of 1, 20 and 5 tokens.
+        """Return whether both ways give the same logits, for rows of 1, 20 and 5 tokens.
 
         They are also compared at positions beyond the model's original context, from which some
         models rotate or scale otherwise. Windows are taken from what the model's own layers ask

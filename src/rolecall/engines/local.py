@@ -100,7 +100,7 @@ class LocalEngine(Engine):
 
     @property
     def _idle(self) -> list[Scheduler]:
-        """Those without a row in flight; a waiting one may be read in part."""
+        """Return the schedulers without a row in flight; a waiting row may be read in part."""
         return [d for d in self._distinct if not d.active and not d.waiting]
 
     def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:

@@ -99,16 +99,16 @@ class PageAllocator:
 
         The last token is never counted: what follows it must be computed. None if there is no room.
         """
-        known = self.lookup(owner, ids)
-        fresh = pages_of(room) - len(known)
-        idle = sum(self._users[page] == 0 for page in known)
+        cached = self.lookup(owner, ids)
+        fresh = pages_of(room) - len(cached)
+        idle = sum(self._users[page] == 0 for page in cached)
         if fresh > len(self._free) + self.num_pages - self._num_touched + len(self._idle) - idle:
             return None
-        for page in known:
+        for page in cached:
             self._users[page] += 1
             self._idle.pop(page, None)
-        pages = known + [self._fresh() for _ in range(fresh)]
-        return pages, len(known) * PAGE
+        pages = cached + [self._fresh() for _ in range(fresh)]
+        return pages, len(cached) * PAGE
 
     def lookup(self, owner: Owner, ids: Ids) -> list[int]:
         """The pages that hold a beginning of `ids`, the last of them left out."""

@@ -48,7 +48,7 @@ def _drawn(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tupl
 
 
 def _walked(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The same on a CPU, in one pass."""
+    """Draw the same on a CPU, in one pass."""
     kernels.use_threads()
     rows, size = logits_B_V.shape
     ids_B, logprobs_B = torch.empty(rows, dtype=torch.long), logits_B_V.new_empty(rows)
@@ -90,8 +90,8 @@ def _drawn_of_kept(scaled_V: Tensor, uniform: Tensor, sampling: Sampling) -> tup
         logprob, chosen = scaled_V.max(-1)
         return chosen, logprob - scaled_V.logsumexp(-1)
     ids_K, weights_K = _kept(scaled_V, sampling)
-    place = weights_K.argmax() if greedy else _inverted(weights_K[None], uniform[None])[0]
-    return ids_K[place], (weights_K[place] / weights_K.sum()).log().float()
+    index = weights_K.argmax() if greedy else _inverted(weights_K[None], uniform[None])[0]
+    return ids_K[index], (weights_K[index] / weights_K.sum()).log().float()
 
 
 def _kept(scaled_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

@@ -158,27 +158,30 @@ class Scheduler:
         return self.llama.logits(ids, self.llama.rows(counts), keep=keep, mixture=mixture)
 
     def _admit(self) -> list[PrefillChunk]:
-        """What this step reads of the waiting rows, in order; only the last piece may end early."""
+        """Return what this step reads of the waiting rows, in order.
+
+        Only the last piece may end early.
+        """
         if not self._sorted:
             self.waiting.sort(key=_order)
             self._sorted = True
         chunks: list[PrefillChunk] = []
-        left = PREFILL_IDS
+        room = PREFILL_IDS
         for row in self.waiting[: self.max_sequences - len(self.active)]:
             prompt, owner = row.request.prompt, self._owner(row)
             if not row.pages:
-                taken = self.allocator.allocate(owner, prompt, room=len(prompt) + row.limit)
-                if taken is None:
+                allocated = self.allocator.allocate(owner, prompt, room=len(prompt) + row.limit)
+                if allocated is None:
                     break
-                row.pages, row.num_read = taken
+                row.pages, row.num_read = allocated
                 self.num_shared += row.num_read
             start = row.num_read
-            row.num_read = min(len(prompt), start + left)
+            row.num_read = min(len(prompt), start + room)
             chunks.append(PrefillChunk(row, prompt[start : row.num_read], start))
             # A row that follows may begin alike: it finds these pages, which the pass will fill.
             self.allocator.register(owner, prompt[: row.num_read], row.pages)
-            left -= row.num_read - start
-            if not left:
+            room -= row.num_read - start
+            if not room:
                 break
         return chunks
 
@@ -187,7 +190,7 @@ class Scheduler:
         return policy, self.versions[policy], self._is_long(row)
 
     def _is_long(self, row: Sequence) -> bool:
-        """Whether a row is longer, in the end, than those that have a model's short positions."""
+        """Return whether a row becomes longer than the model's short positions allow."""
         limit = self.model.rope_limit
         return limit is not None and len(row.request.prompt) >= limit
 
@@ -217,7 +220,7 @@ class Scheduler:
         return self._logits(rows, tokens, layout, keep=counts.cumsum(0)[:keep] - 1)
 
     def _replayed(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
-        """The same with a recorded step for the lines, and a pass of their own for the pieces.
+        """Compute the lines with a recorded step, and the pieces in a pass of their own.
 
         In one pass with prompts the lines would leave the record, and the pages of all of them
         would be gathered in every layer.
@@ -269,22 +272,22 @@ class Scheduler:
                 self.allocator.release(row.pages)
                 row.pages, row.num_read = [], 0
         chunks: list[PrefillChunk] = []
-        left = PREFILL_IDS
+        room = PREFILL_IDS
         for line, row in enumerate(self.active):
             if row.request.policy not in self.stale:
                 continue
             ids, owner = self._ids(line), self._owner(row)
-            known = self.allocator.lookup(owner, ids)  # by the rows before it, now
-            same = [mine == found for mine, found in zip(row.pages, known, strict=False)]
+            cached = self.allocator.lookup(owner, ids)  # by the rows before it, now
+            same = [mine == page for mine, page in zip(row.pages, cached, strict=False)]
             start = PAGE * (same.index(False) if False in same else len(same))
             while start < len(ids):
-                end = min(len(ids), start + left)
+                end = min(len(ids), start + room)
                 chunks.append(PrefillChunk(row, ids[start:end], start))
                 self.allocator.register(owner, ids[:end], row.pages)
-                left, start = left - (end - start), end
-                if not left:
+                room, start = room - (end - start), end
+                if not room:
                     self._forward(chunks, decoding=0, keep=0)
-                    chunks, left = [], PREFILL_IDS
+                    chunks, room = [], PREFILL_IDS
         if chunks:
             self._forward(chunks, decoding=0, keep=0)
         self.stale = set()
@@ -316,12 +319,12 @@ class Scheduler:
         return self._stops[stops]
 
     def _ids(self, line: int) -> Ids:
-        """What the cache holds of a line: the newest token is read when it decodes."""
+        """Return the cached tokens of a line: the newest one is read when it decodes."""
         sampled = self.lines.sampled(line)[:-1].cpu().numpy()
         return np.concatenate([self.active[line].request.prompt, sampled])
 
     def _let_go(self, gone: list[int]) -> None:
-        """What they have read, their own tokens included, can be gone on from."""
+        """Release the rows' pages; later rows may reuse them, their own tokens included."""
         if not gone:
             return
         for line in gone:

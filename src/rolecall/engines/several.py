@@ -11,7 +11,7 @@ from rolecall.core.types import Floats, Ids
 
 
 class SeveralEngines(Engine):
-    """What samples where not all policies have the same engine."""
+    """Samples where not all policies have the same engine."""
 
     def __init__(self, engines: dict[str, Engine]) -> None:
         """`engines` by policy; several policies may name one."""

@@ -21,7 +21,7 @@ class StopTexts:
         self._may: dict[int, bool] = {}  # token -> whether its text holds the end of a stop
 
     def completed(self, newest: list[int]) -> bool:
-        """Whether the last of these tokens completed a stop.
+        """Return whether the last of these tokens completed a stop.
 
         Text is decoded only after a token that holds the last character of a stop: few do.
         """

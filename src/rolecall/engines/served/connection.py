@@ -90,7 +90,7 @@ class Connection:
         body: Any = None,
         deadline_s: float | None = None,
     ) -> Result:
-        """What `read` makes of the JSON that comes.
+        """Return what `read` makes of the JSON that comes.
 
         `read` raises MalformedError for what it cannot read, which is asked for again. Raises
         ContextFullError, DeclinedError, ServerError, and InfrastructureError for all other ends.
@@ -100,7 +100,7 @@ class Connection:
     async def tell(
         self, method: str, path: str, *, body: Any = None, deadline_s: float | None = None
     ) -> None:
-        """The same for an answer that nobody reads."""
+        """Send a request whose answer nobody reads."""
         await self._ask(method, path, body, lambda _: None, deadline_s)
 
     async def _ask(
@@ -118,7 +118,7 @@ class Connection:
                 content = await self._http.ask(
                     method, f"{self.url}{path}", most_bytes=MOST_BYTES, body=body
                 )
-                found = read(content)
+                result = read(content)
             except MalformedError as error:
                 raise RetryableError(f"unreadable answer: {error}") from None
             except RetryableError as error:
@@ -126,7 +126,7 @@ class Connection:
                     raise ServerError(self._told("has no quota left", error)) from None
                 raise
             self._has_answered = True
-            return found
+            return result
 
         try:
             return await self._retrying.call(once, deadline_s=deadline_s)
@@ -138,7 +138,7 @@ class Connection:
     async def all_of(
         self, request_id: str, calls: list[Coroutine[Any, Any, Result]]
     ) -> list[Result]:
-        """What the calls of one request come to; where one fails, the others are not made."""
+        """Return the results of one request's calls; where one fails, the others are not made."""
         with call_tree.waiting():
             tasks = [call_tree.outside(call) for call in calls]
             self._asked[request_id] = [*tasks]
@@ -160,26 +160,26 @@ class Connection:
 
     def _refuse(self, error: RefusedError) -> NoReturn:
         """Raise what a refusal means: for this request, or for all of them."""
-        told = str(error)
+        text = str(error)
         if error.status in NO_KEY:
             why = "takes no request without a key" if self._key is None else "refuses the key"
             raise ServerError(self._told(why, error), status=error.status) from None
         if error.status in NO_MONEY:
             raise ServerError(self._told("wants to be paid", error), status=402) from None
         if error.status in UNKNOWN:
-            told = self._told("knows no such model or path", error)
-            raise ServerError(told, status=404) from None
-        if error.status in WRONG and TOO_LONG.search(told):
+            text = self._told("knows no such model or path", error)
+            raise ServerError(text, status=404) from None
+        if error.status in WRONG and TOO_LONG.search(text):
             raise ContextFullError(self._told("has no room for the prompt", error)) from None
-        if error.status in WRONG and DECLINED.search(told):
+        if error.status in WRONG and DECLINED.search(text):
             raise DeclinedError(self._told("declined", error)) from None
         kind = InfrastructureError if self._has_answered else ServerError
         raise kind(self._told("refuses the request", error)) from None
 
     def _told(self, what: str, error: Exception) -> str:
         """One line without the key, which a server may repeat in what it answers."""
-        told = " ".join(scrub(str(error)).split())
-        return f"the server at {self.url} {what}: {told}"
+        text = " ".join(scrub(str(error)).split())
+        return f"the server at {self.url} {what}: {text}"
 
 
 def _json(content: bytes) -> Any:
@@ -190,7 +190,7 @@ def _json(content: bytes) -> Any:
 
 
 def dig(value: Any, *steps: str | int) -> Any:
-    """What stands at a path of keys and indices; None where an answer lacks a part."""
+    """Return what stands at a path of keys and indices; None where an answer lacks a part."""
     for step in steps:
         try:
             value = value[step]
@@ -200,5 +200,5 @@ def dig(value: Any, *steps: str | int) -> Any:
 
 
 def count_of(value: Any, *steps: str | int) -> int:
-    found = dig(value, *steps)
-    return max(found, 0) if isinstance(found, int) else 0
+    count = dig(value, *steps)
+    return max(count, 0) if isinstance(count, int) else 0

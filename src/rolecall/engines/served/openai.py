@@ -138,12 +138,12 @@ class OpenAIEngine(TextEngine):
             completion.usage = self._paid(found)
             return completion
 
-        found = await self._connection.ask(
+        completion = await self._connection.ask(
             "POST", "/completions", body=self._body(body, sampling, seed), read=read
         )
-        if not len(found.tokens):
+        if not len(completion.tokens):
             raise InfrastructureError(f"the server at {self.options.url} sampled no token")
-        return found
+        return completion
 
     def _body(self, given: dict[str, Any], sampling: Sampling, seed: int) -> dict[str, Any]:
         """All servers know the first four; what only some know is sent where it says something."""
@@ -195,7 +195,7 @@ class OpenAIEngine(TextEngine):
 
 def _seeds(seed: int, number: int) -> list[int]:
     """Each answer's own: few servers derive several from one."""
-    return [seed] if number == 1 else [seed_of(seed, place) for place in range(number)]
+    return [seed] if number == 1 else [seed_of(seed, index) for index in range(number)]
 
 
 def _shown(message: Message) -> dict[str, str]:
@@ -258,6 +258,6 @@ def _finish(choice: Any) -> Any:
 
 
 def _instead(found: Any) -> str:
-    """The error that some servers send with status 200."""
-    told = dig(found, "error", "message")
-    return f", but an error: {told}" if isinstance(told, str) else ""
+    """Return the error that some servers send with status 200."""
+    message = dig(found, "error", "message")
+    return f", but an error: {message}" if isinstance(message, str) else ""

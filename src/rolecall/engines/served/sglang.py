@@ -105,7 +105,7 @@ class SGLangEngine(FileEngine):
         )
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        """As `FileEngine` says; requests under way are sampled to their end by what was before.
+        """Load files as `FileEngine` says; requests under way finish with the weights before.
 
         Raises InfrastructureError, with what the server says, where it cannot load the files.
         """
@@ -160,8 +160,8 @@ class SGLangEngine(FileEngine):
         deadline_s = min(CHECK_S, self.options.timeout_s)
         await self._connection.tell("GET", "/health", deadline_s=deadline_s)
         await self._length()
-        if place := self.options.weights_folder:
-            await asyncio.to_thread(_try_out, Path(place))
+        if folder := self.options.weights_folder:
+            await asyncio.to_thread(_try_out, Path(folder))
 
     async def close(self) -> None:
         """Take our adapters from the server, if it is still there."""
@@ -198,8 +198,10 @@ class SGLangEngine(FileEngine):
     async def _load(self, path: str, body: dict[str, Any]) -> None:
         def read(found: Any) -> None:
             if dig(found, "success") is not True:
-                told = dig(found, "message") or dig(found, "error_message") or found
-                raise InfrastructureError(f"the server at {self.options.url} loads nothing: {told}")
+                message = dig(found, "message") or dig(found, "error_message") or found
+                raise InfrastructureError(
+                    f"the server at {self.options.url} loads nothing: {message}"
+                )
 
         await self._connection.ask("POST", path, body=body, read=read, deadline_s=LOAD_S)
 
@@ -269,8 +271,8 @@ def _scored(found: Any, tokens: Ids) -> Floats:
     entries = dig(found, "meta_info", "input_token_logprobs")
     if not isinstance(entries, list) or len(entries) < len(tokens):
         raise MalformedError("meta_info has no input_token_logprobs of all tokens")
-    said, logprobs = _columns(entries[-len(tokens) :])
-    if not np.array_equal(said, tokens):
+    scored, logprobs = _columns(entries[-len(tokens) :])
+    if not np.array_equal(scored, tokens):
         raise MalformedError("input_token_logprobs are of other tokens than were sent")
     return logprobs
 
@@ -279,8 +281,8 @@ def _finish(found: Any) -> str:
     """Raises InfrastructureError for a request that the server ended."""
     reason = dig(found, "meta_info", "finish_reason", "type")
     if reason == "abort":
-        told = dig(found, "meta_info", "finish_reason", "message") or "it was paused or aborted"
-        raise InfrastructureError(f"SGLang ended the request before its end: {told}")
+        message = dig(found, "meta_info", "finish_reason", "message") or "it was paused or aborted"
+        raise InfrastructureError(f"SGLang ended the request before its end: {message}")
     if reason not in ("stop", "length"):
         raise MalformedError(f"meta_info.finish_reason is {reason!r}")
     return str(reason)

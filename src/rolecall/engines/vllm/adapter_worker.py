@@ -13,7 +13,7 @@ from rolecall.core.errors import first_line
 
 
 class Adapters:
-    """What a worker is asked for through `collective_rpc`, beside vLLM's own methods."""
+    """Answers `collective_rpc` in a worker, beside vLLM's own methods."""
 
     model_runner: Any  # the worker's own
     add_lora: Any
@@ -41,5 +41,5 @@ class Adapters:
         """Last parts of the names of layers, as checkpoints have them: q_proj, down_proj, ..."""
         adapters = self.model_runner.lora_manager._adapter_manager
         packed = adapters.packed_modules_mapping
-        found = (packed.get(name, [name]) for name in adapters.supported_lora_modules)
-        return sorted({part for names in found for part in names})
+        modules = (packed.get(name, [name]) for name in adapters.supported_lora_modules)
+        return sorted({last for names in modules for last in names})

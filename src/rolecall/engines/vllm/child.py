@@ -89,19 +89,19 @@ async def _answer(service: Any, writer: asyncio.StreamWriter, message: Any) -> N
     from vllm.v1.engine.exceptions import EngineDeadError
 
     call, method, arguments = message
-    done, told = False, None
+    done, result = False, None
     try:
-        told = await getattr(service, method)(**arguments)
+        result = await getattr(service, method)(**arguments)
         done = True
     except EngineDeadError:
         print("vLLM's engine core has ended", file=sys.stderr, flush=True)
         os._exit(ENGINE_DIED)
     except (ValueError, VLLMClientError) as error:
-        told = wire.Failure("value", str(error))
+        result = wire.Failure("value", str(error))
     except Exception as error:
         traceback.print_exc()
-        told = wire.Failure("engine", f"{type(error).__name__}: {error}")
-    writer.write(wire.packed((call, done, told)))
+        result = wire.Failure("engine", f"{type(error).__name__}: {error}")
+    writer.write(wire.packed((call, done, result)))
     await writer.drain()
 
 

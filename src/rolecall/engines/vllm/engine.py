@@ -134,10 +134,11 @@ class VllmEngine(DirectEngine):
         return scored
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        """As `FileEngine` says. Rows under way go on, and all keys and values are computed again.
+        """Load files as `FileEngine` says; rows under way go on, with keys and values made anew.
 
-        Raises ValueError where the files do not fit: an adapter is then what it was before, and
-        weights that are all a policy's are unknown, so nothing is sampled until others are loaded.
+        Raises ValueError where the files do not fit: an adapter is then what it was
+        before, and weights that are all a policy's are unknown, so nothing is sampled until others
+        are loaded.
         """
         adapter = self._known(policy)
         files = _adapter_files(folder, self._rank) if adapter else _weight_files(folder)
@@ -148,7 +149,7 @@ class VllmEngine(DirectEngine):
         )  # fmt: skip
 
     async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
-        """As `DirectEngine` says. Rows under way go on, as with `load_files`.
+        """Receive weights as `DirectEngine` says; rows under way go on, as with `load_files`.
 
         Raises ValueError where not all weights come, and for an adapter.
         """

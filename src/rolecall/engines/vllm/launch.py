@@ -27,7 +27,7 @@ HERE = __package__
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the process is told first."""
+    """Holds the first message to the process."""
 
     arguments: dict[str, Any]  # of vllm.engine.arg_utils.AsyncEngineArgs
     adapters: dict[str, Adapter]  # by policy; none: one policy with all weights
@@ -128,7 +128,7 @@ def _room(adapters: dict[str, Adapter]) -> int:
 
 
 def _config(model: str) -> Any:
-    """What the model's config file says of its text."""
+    """Return what the model's config file says of its text."""
     from transformers import AutoConfig
 
     try:
@@ -138,7 +138,7 @@ def _config(model: str) -> Any:
 
 
 def _kinds(model: str) -> set[str]:
-    """Of the model's layers, where its config tells them apart."""
+    """Return the kinds of the model's layers, where its config tells them apart."""
     return set(getattr(_config(model), "layer_types", None) or [])
 
 

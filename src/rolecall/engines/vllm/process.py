@@ -37,7 +37,7 @@ MEETINGS = "vllm_dist_*"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked for; its result comes into a future."""
+    """Holds what was asked for; its result comes into a future."""
 
     number: int
     future: Future[Any]
@@ -97,15 +97,15 @@ class VllmProcess:
             how = f"could not be talked to: {type(error).__name__}: {error}"
             if self._process is not None:
                 _reaped(self._process, 0.0)
-        for left in (file for name in self._meetings for file in MEMORY.glob(f"{name}-*")):
-            left.unlink(missing_ok=True)
+        for shared in (file for name in self._meetings for file in MEMORY.glob(f"{name}-*")):
+            shared.unlink(missing_ok=True)
         lines = lines_of(self.log, begins=begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
         end = f"its log ends with:\n{last}" if last else "its log is empty"
         with self._lock:
-            told = f"vLLM's process {how}{cause}; {end}"
-            self._gone = "the vLLM engine was closed" if self._closing else told
+            message = f"vLLM's process {how}{cause}; {end}"
+            self._gone = "the vLLM engine was closed" if self._closing else message
             waiting = [self.ready, *self._waiting.values()]
             self._waiting = {}
         for future in waiting:
@@ -180,7 +180,7 @@ def _settle(future: Future[Any], done: bool, told: Any) -> None:
 
 
 def _reaped(process: subprocess.Popen[bytes], patience_s: float) -> str:
-    """How the process ended; after that time it is killed. What it had started ends with it."""
+    """Return how the process ended, killed if late. What it had started ends with it."""
     try:
         code = process.wait(patience_s)
     except subprocess.TimeoutExpired:
@@ -198,5 +198,5 @@ def _reaped(process: subprocess.Popen[bytes], patience_s: float) -> str:
 
 def _cause(lines: list[str]) -> str:
     """The first error of a log: those that follow say that this one happened."""
-    found = (re.search(r"(?<![\w.])[\w.]*(Error|Exception)(: .+|$)", line) for line in lines)
-    return next((f": {match[0]}" for match in found if match), "")
+    matches = (re.search(r"(?<![\w.])[\w.]*(Error|Exception)(: .+|$)", line) for line in lines)
+    return next((f": {match[0]}" for match in matches if match), "")

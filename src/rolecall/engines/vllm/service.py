@@ -30,8 +30,8 @@ from rolecall.engines.vllm.launch import Launch
 
 def start(launch: Launch) -> AsyncLLM:
     """vLLM with the model loaded; its engine core is a process below this one."""
-    given = dict(launch.arguments)
-    config = AsyncEngineArgs(**given).create_engine_config()
+    arguments = dict(launch.arguments)
+    config = AsyncEngineArgs(**arguments).create_engine_config()
     if launch.on_cpu and config.parallel_config.world_size == 1:
         # vLLM would start one more process, and each anew, so that libraries can be preloaded
         # that speed its threads up: three imports of 6 s instead of one.
@@ -80,14 +80,14 @@ class Service:
         await self._label()
         if self.launch.adapters:
             await self.llm.collective_rpc("start_adapters", args=(list(self._adapters),))
-            known, *_ = await self.llm.collective_rpc("adapted_modules")
+            modules, *_ = await self.llm.collective_rpc("adapted_modules")
             for policy, adapter in self.launch.adapters.items():
                 targets = [] if isinstance(adapter.targets, str) else adapter.targets
                 for name in targets:
-                    if name.rsplit(".", 1)[-1] not in known:
+                    if name.rsplit(".", 1)[-1] not in modules:
                         raise ValueError(
                             f"policies.{policy}.adapter.targets: vLLM has no adapters on {name!r}; "
-                            f"it has them on {', '.join(known)}"
+                            f"it has them on {', '.join(modules)}"
                         )
         return int(self.llm.model_config.max_model_len)
 
@@ -95,26 +95,26 @@ class Service:
         self, *, policy: str, prompt: Ids, sampling: Sampling, seed: int, limit: int
     ) -> Completion:
         """One completion; its prompt leaves room for `limit` tokens."""
-        asked = parameters(sampling, seed=seed, limit=limit, ends=self.launch.end_ids)
-        found = await self._run(policy, prompt, asked)
-        said: CompletionOutput = found.outputs[0]
-        if said.finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended the request before its end ({said.finish_reason})")
+        params = parameters(sampling, seed=seed, limit=limit, ends=self.launch.end_ids)
+        result = await self._run(policy, prompt, params)
+        output: CompletionOutput = result.outputs[0]
+        if output.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended the request before its end ({output.finish_reason})")
         return Completion(
-            tokens=np.array(said.token_ids, dtype=np.int32),
-            logprobs=np.array(said.logprobs.logprobs, dtype=np.float32),
-            versions=self._versions(policy, said),
-            finish=said.finish_reason,
+            tokens=np.array(output.token_ids, dtype=np.int32),
+            logprobs=np.array(output.logprobs.logprobs, dtype=np.float32),
+            versions=self._versions(policy, output),
+            finish=output.finish_reason,
         )
 
     async def score(self, *, policy: str, prompt: Ids, tokens: Ids) -> Floats:
         """Log-probs [T] at temperature 1; vLLM reads no cached prefix where it scores a prompt."""
-        asked = SamplingParams(
+        sampling = SamplingParams(
             temperature=0.0, max_tokens=1, prompt_logprobs=0, flat_logprobs=True, detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
-        found = await self._run(policy, np.concatenate([prompt, tokens]), asked)
-        logprobs = found.prompt_logprobs.logprobs  # of all tokens but the first
+        result = await self._run(policy, np.concatenate([prompt, tokens]), sampling)
+        logprobs = result.prompt_logprobs.logprobs  # of all tokens but the first
         return np.array(logprobs[len(prompt) - 1 :], dtype=np.float32)
 
     async def _run(self, policy: str, prompt: Ids, asked: SamplingParams) -> Any:
@@ -165,8 +165,8 @@ class Service:
     async def _take_adapter(self, policy: str, folder: str) -> None:
         """Raises ValueError where it does not fit: vLLM keeps the adapter it has."""
         number = self._adapters[policy].lora_int_id
-        said = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
-        if wrong := next(filter(None, said), ""):
+        answers = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
+        if wrong := next(filter(None, answers), ""):
             raise ValueError(f"vLLM cannot serve the adapter in {folder}: {wrong}")
         # Without `load_inplace`: with it vLLM would read the files again for every batch.
         self._adapters[policy] = LoRARequest(policy, number, folder)
@@ -174,8 +174,8 @@ class Service:
     async def _take_all(self, method: str, *arguments: Any, of: str) -> None:
         """Raises ValueError where they do not fit or do not come."""
         self._broken = f"vLLM's weights are unknown since it could not load {of}"
-        said = await self.llm.collective_rpc(method, args=arguments)
-        if wrong := next(filter(None, said), ""):
+        answers = await self.llm.collective_rpc(method, args=arguments)
+        if wrong := next(filter(None, answers), ""):
             raise ValueError(f"vLLM cannot load {of}: {wrong}")
         self._broken = ""
 
@@ -227,6 +227,6 @@ class Service:
                 await self.llm.pause_generation(mode="keep", clear_cache=False)
 
     async def check(self) -> int:
-        """How many requests are under way."""
+        """Return how many requests are under way."""
         await self.llm.check_health()
         return int(self.llm.get_num_unfinished_requests())

@@ -27,7 +27,7 @@ from rolecall.models.weight_transfer import Receiver
 
 
 class WholeWeights:
-    """What a worker is asked for through `collective_rpc`, beside vLLM's own methods."""
+    """Answers `collective_rpc` in a worker, beside vLLM's own methods."""
 
     model_runner: Any  # the worker's own
     vllm_config: Any
@@ -84,7 +84,7 @@ class WholeWeights:
 
 
 def _is_packed_once(layer: torch.nn.Module) -> bool:
-    """Whether a layer holds experts or a convolution in the layout of a CPU's kernels."""
+    """Return whether a layer holds experts or a convolution in the layout of a CPU's kernels."""
     return hasattr(layer, "w13_weight") or hasattr(layer, "_cpu_unpacked_conv_weight")
 
 

@@ -38,22 +38,22 @@ def read(connection: socket.socket) -> Any | None:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """That many bytes, or none where the other side has gone."""
+    """Return exactly that many bytes, or none where the other side has gone."""
     parts = []
     while size:
         try:
-            part = connection.recv(min(size, 1 << 20))
+            chunk = connection.recv(min(size, 1 << 20))
         except ConnectionError:
             return b""
-        if not part:
+        if not chunk:
             return b""
-        parts.append(part)
-        size -= len(part)
+        parts.append(chunk)
+        size -= len(chunk)
     return b"".join(parts)
 
 
 async def read_from(reader: asyncio.StreamReader) -> Any | None:
-    """The same for a stream of asyncio."""
+    """Return the next message of an asyncio stream; None at the end."""
     try:
         head = await reader.readexactly(LENGTH.size)
         return pickle.loads(await reader.readexactly(LENGTH.unpack(head)[0]))
