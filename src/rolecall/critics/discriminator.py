@@ -51,13 +51,13 @@ def reward_of(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> Tensor:
 
     f .5, log pi -1: D = .817574, so 1.5.
     """
-    found = scores - logprobs if kind == "logit" else scores
-    return found.clamp(-LARGEST_REWARD, LARGEST_REWARD)
+    rewards = scores - logprobs if kind == "logit" else scores
+    return rewards.clamp(-LARGEST_REWARD, LARGEST_REWARD)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an agent and its experts said in a step, as the scorer read it."""
+    """Holds what an agent and its experts said in a step, as the scorer read it."""
 
     agent: str
     expert: Tensor  # [M, 2 W]
@@ -92,10 +92,10 @@ class Discriminator:
     async def annotate(self, episodes: list[Episode]) -> None:
         """Write the inner reward of each trained turn."""
         trained = [t for e in episodes for t in e.turns if t.trained and t.chosen]
-        said = [t for t in trained if t.tokens is not None and t.agent in self.experts]
+        sampled = [t for t in trained if t.tokens is not None and t.agent in self.experts]
         self._seen = []
         with torch.no_grad():
-            for turns in group_by(said, "agent"):
+            for turns in group_by(sampled, "agent"):
                 seen = self._read(turns)
                 scores = self._scores(seen.agent, seen.policy)
                 rewards = reward_of(scores, seen.policy_logprobs, kind=self.reward)
@@ -109,9 +109,9 @@ class Discriminator:
             return {}
         self.replay.append(self._seen)
         self._seen = []
-        asked = [seen for step in self.replay for seen in step]
+        examples = [seen for step in self.replay for seen in step]
         losses, experts, policies = [], [], []
-        for seen in asked:
+        for seen in examples:
             expert = self._scores(seen.agent, seen.expert) - seen.expert_logprobs
             policy = self._scores(seen.agent, seen.policy) - seen.policy_logprobs
             losses.append(discrimination_loss(expert, policy))
@@ -128,10 +128,10 @@ class Discriminator:
 
     def _read(self, turns: list[Turn]) -> Seen:
         """An agent's turns, and as many of its experts' as there are of its own."""
-        agent, known = turns[0].agent, self.experts[turns[0].agent]
+        agent, demonstrations = turns[0].agent, self.experts[turns[0].agent]
         random = Random(seed_of(self.seed, agent, self.stepper.num_steps))
-        whole, rest = divmod(len(turns), len(known))
-        experts = known * whole + random.sample(known, rest)
+        whole, rest = divmod(len(turns), len(demonstrations))
+        experts = demonstrations * whole + random.sample(demonstrations, rest)
         assert all(turn.logprobs is not None for turn in turns), "an engine has sampled them"
         own = [float(np.mean(turn.logprobs)) for turn in turns]  # type: ignore[arg-type]
         logprobs = self._logprobs(experts, turns[0].policy)
@@ -144,52 +144,52 @@ class Discriminator:
         )
 
     def _logprobs(self, turns: list[Turn], policy: str) -> Tensor:
-        """What the policy makes of other's words: mean log-prob of the tokens of each turn, [M]."""
-        model, found = self.models[policy], dict[Turn, Tensor]()
+        """Return the policy's mean log-prob of the tokens of each turn, which others said: [M]."""
+        model, means = self.models[policy], dict[Turn, Tensor]()
         original, distinct = numbered(list(dict.fromkeys(turns)))
         for batch in pack(distinct, budget=self.budget, share=model.shares_prefixes):
             logprobs, _, _ = LogProbs(model)(batch, entropy=False, hidden=False)
             of = batch.turn[batch.mask > 0]
             for number, name in enumerate(batch.turn_ids):
-                found[original[name]] = logprobs[torch.from_numpy(of == number)].mean()
-        return torch.stack([found[turn] for turn in turns])
+                means[original[name]] = logprobs[torch.from_numpy(of == number)].mean()
+        return torch.stack([means[turn] for turn in turns])
 
     def _features(self, turns: list[Turn]) -> Tensor:
         """Mean hidden state of the prompt, and of the utterance, of each turn: [M, 2 W]."""
-        found = []
+        features = []
         for rows in self._batches(turns):
-            lengths = [len(prompt) + len(said) for prompt, said in rows]
+            lengths = [len(prompt) + len(utterance) for prompt, utterance in rows]
             layout = layouts.Rows(lengths, device=self.reader.device)
             tokens = torch.from_numpy(np.concatenate([ids for row in rows for ids in row]))
             hidden = read_states(self.reader, tokens.long().to(self.reader.device), layout)
             sizes = [len(ids) for row in rows for ids in row]
-            means = [part.mean(0) for part in hidden.split(sizes)]
-            found.append(torch.stack(means).reshape(len(rows), -1))
-        return torch.cat(found)
+            means = [states.mean(0) for states in hidden.split(sizes)]
+            features.append(torch.stack(means).reshape(len(rows), -1))
+        return torch.cat(features)
 
     def _batches(self, turns: list[Turn]) -> Iterator[list[tuple[Ids, Ids]]]:
         rows: list[tuple[Ids, Ids]] = []
         size = 0
         for turn in turns:
-            prompt, said = self._as_read(turn)
-            if rows and size + len(prompt) + len(said) > self.budget:
+            prompt, utterance = self._as_read(turn)
+            if rows and size + len(prompt) + len(utterance) > self.budget:
                 yield rows
                 rows, size = [], 0
-            rows.append((prompt, said))
-            size += len(prompt) + len(said)
+            rows.append((prompt, utterance))
+            size += len(prompt) + len(utterance)
         yield rows
 
     def _as_read(self, turn: Turn) -> tuple[Ids, Ids]:
         """Prompt and utterance in the reader's tokens; of long ones the prompt's end stays."""
         tokenizer = self.reader.tokenizer
-        known, longest = controls(tokenizer), self.reader.max_length
+        control_tokens, longest = controls(tokenizer), self.reader.max_length
 
         def ids(name: str, text: str) -> Ids:
-            return encode(tokenizer, f"[{name}]\n{known.broken(text, framed=True)}\n\n")
+            return encode(tokenizer, f"[{name}]\n{control_tokens.broken(text, framed=True)}\n\n")
 
         prompt = np.concatenate([ids(m.role, m.content) for m in turn.messages])
-        said = ids(turn.agent, turn.text)[: longest - 1]
-        return prompt[-(longest - len(said)) :].astype(np.int32), said.astype(np.int32)
+        utterance = ids(turn.agent, turn.text)[: longest - 1]
+        return prompt[-(longest - len(utterance)) :].astype(np.int32), utterance.astype(np.int32)
 
     def _scores(self, agent: str, features: Tensor) -> Tensor:
         """f, [M]."""

@@ -81,16 +81,16 @@ class JointCritic:
                     turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
 
     def values_of(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
-        """What it expects before each joint step: [joint steps, agents] of each episode."""
-        found = {e: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
+        """Return the values before each joint step: [joint steps, agents] of each episode."""
+        by_episode = {e: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
         with torch.no_grad():
             for batch in self._batches(episodes):
                 normalised = self._forward([row for _, row in batch]).cpu().numpy()
                 values = normalised.astype(np.float64) * self.moments.spread + self.moments.centre
                 ends = np.cumsum([len(row.reads) for _, row in batch])[:-1]
                 for (episode, row), own in zip(batch, np.split(values, ends), strict=True):
-                    found[episode][row.joint_steps] = own
-        return [found[episode] for episode in episodes]
+                    by_episode[episode][row.joint_steps] = own
+        return [by_episode[episode] for episode in episodes]
 
     def fit(
         self, episodes: list[Episode], targets: list[NDArray[np.float64]], *, epochs: int
@@ -102,13 +102,13 @@ class JointCritic:
         if not any(len(target) for target in targets):
             return {}
         self.moments.add(np.concatenate([target.ravel() for target in targets]))
-        wanted = dict(zip(episodes, targets, strict=True))
+        target_of = dict(zip(episodes, targets, strict=True))
         first: float | None = None
         cut = sum(row.cut for batch in self._batches(episodes) for _, row in batch)
         for _ in range(epochs):
             total, count = 0.0, sum(target.size for target in targets)
             for batch in self._batches(episodes):
-                target = np.concatenate([wanted[e][row.joint_steps] for e, row in batch])
+                target = np.concatenate([target_of[e][row.joint_steps] for e, row in batch])
                 normalised = (target - self.moments.centre) / self.moments.spread
                 values = self._forward([row for _, row in batch])
                 wished = torch.from_numpy(normalised.astype(np.float32)).to(values.device)
@@ -152,8 +152,8 @@ class JointCritic:
             tokens, layout.position, layout=layout, keep=keep, hidden=True
         )
         assert hidden is not None
-        found: Tensor = self.head(hidden)
-        return found
+        values: Tensor = self.head(hidden)
+        return values
 
     def save(self, folder: Path) -> None:
         """Weights, head, moments and optimizer state."""

@@ -39,8 +39,8 @@ class PrefixCritic(JointCritic):
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
         """The return that is expected without a proposal, and with it, while others may follow."""
-        told = replace(episode, turns=[*known_before(turn, episode), turn])
-        [values] = self.values_of([told])
+        prefix = replace(episode, turns=[*known_before(turn, episode), turn])
+        [values] = self.values_of([prefix])
         return float(values[-2, 0]), float(values[-1, 0])
 
     def learn(

@@ -84,15 +84,15 @@ class ReplayCritic(UtilityCritic):
             random = np.random.default_rng((self.seed, self.num_learned))
             number = min(batch, len(self.episodes))
             drawn = random.choice(len(self.episodes), number, replace=False)
-            rows = self._rows_of([self.episodes[place] for place in sorted(drawn)])
+            rows = self._rows_of([self.episodes[index] for index in sorted(drawn)])
             team = self._team_values(rows)
-            wanted = self._targets(rows, gamma=gamma)
-            loss = ((team - wanted) ** 2).sum()
+            targets = self._targets(rows, gamma=gamma)
+            loss = ((team - targets) ** 2).sum()
             loss.backward()
-            self.stepper.step(len(wanted))
+            self.stepper.step(len(targets))
             self.num_learned += 1
-            losses.append(loss.item() / len(wanted))
-            values.append(float(wanted.mean()))
+            losses.append(loss.item() / len(targets))
+            values.append(float(targets.mean()))
         if self.since_copy >= copy_every:
             self.copied.load_state_dict(self.whole.state_dict())
             self.since_copy = 0
@@ -102,11 +102,11 @@ class ReplayCritic(UtilityCritic):
         }  # fmt: skip
 
     def _team_values(self, rows: Rows) -> Tensor:
-        """Of what was played: [B]."""
+        """Return the team's values of what was played: [B]."""
         q = _utilities(self.heads, rows)
         mine = q.gather(-1, rows.played[..., None])[..., 0]
-        found: Tensor = self.mixer(mine, self.project(rows.state), rows.active)
-        return found
+        values: Tensor = self.mixer(mine, self.project(rows.state), rows.active)
+        return values
 
     @torch.no_grad()
     def _targets(self, rows: Rows, *, gamma: float) -> Tensor:
@@ -125,10 +125,10 @@ class ReplayCritic(UtilityCritic):
 
     def _rows_of(self, remembered: list[Remembered]) -> Rows:
         episodes = [episode for episode, _ in remembered]
-        found = self._joint_steps(episodes)
+        joint = self._joint_steps(episodes)
         candidates = [_candidates(episode) for episode in episodes]
-        device = found.active.device
-        asked: list[tuple[int, int, list[Turn], int]] = []  # row, column, candidates, played
+        device = joint.active.device
+        played_turns: list[tuple[int, int, list[Turn], int]] = []  # row, column, candidates, played
         after, done, row = [], [], 0
         for episode, siblings in zip(episodes, candidates, strict=True):
             steps = joint_steps(episode)
@@ -138,32 +138,34 @@ class ReplayCritic(UtilityCritic):
                 done.append(last)
                 for turn in step:
                     those = siblings.get(turn.id, [turn])
-                    asked.append((row, self.agents.index(turn.agent), those, those.index(turn)))
+                    played_turns.append(
+                        (row, self.agents.index(turn.agent), those, those.index(turn))
+                    )
                 row += 1
-        most = max(len(those) for _, _, those, _ in asked)
+        most = max(len(those) for _, _, those, _ in played_turns)
         shape = (row, len(self.agents))
         there = torch.zeros(*shape, most, dtype=torch.bool)
         there[..., 0] = True  # so that an agent without a turn has an argmax, which nobody reads
         played = torch.zeros(shape, dtype=torch.long)
         with torch.no_grad():
-            seen = self._read_turns([turn for _, _, those, _ in asked for turn in those])
+            seen = self._read_turns([turn for _, _, those, _ in played_turns for turn in those])
         of_policy: dict[str, list[tuple[tuple[int, int, int], Tensor]]] = {}
-        for b, a, those, number in asked:
+        for b, a, those, number in played_turns:
             played[b, a] = number
             for u, turn in enumerate(those):
                 there[b, a, u] = True
                 of_policy.setdefault(turn.policy, []).append(((b, a, u), seen[turn][1]))
         rewards = [reward for _, earned in remembered for reward in earned]
         return Rows(
-            active=found.active,
+            active=joint.active,
             there=there.to(device),
             played=played.to(device),
             features=[
-                (policy, torch.tensor([place for place, _ in those]).to(device),
+                (policy, torch.tensor([index for index, _ in those]).to(device),
                  torch.stack([state for _, state in those]))
                 for policy, those in sorted(of_policy.items())
             ],
-            state=found.state,
+            state=joint.state,
             reward=torch.tensor(rewards, dtype=torch.float32, device=device),
             after=torch.tensor(after, device=device),
             done=torch.tensor(done, device=device),
@@ -190,14 +192,14 @@ class ReplayCritic(UtilityCritic):
 
 def _utilities(heads: Any, rows: Rows) -> Tensor:
     """q of all candidates by the policies' heads: [B, A, U]; 0 where there is none."""
-    found = torch.zeros(rows.there.shape, device=rows.there.device)
+    utilities = torch.zeros(rows.there.shape, device=rows.there.device)
     for policy, places, states in rows.features:
-        found = found.index_put(tuple(places.T), heads[policy](states)[:, 1])
-    return found
+        utilities = utilities.index_put(tuple(places.T), heads[policy](states)[:, 1])
+    return utilities
 
 
 def _candidates(episode: Episode) -> dict[str, list[Turn]]:
-    """By the id of each played candidate: all that were sampled with it."""
+    """Return, by the id of each played candidate, all that were sampled with it."""
     calls: dict[tuple[int, ...], list[Turn]] = {}
     for turn in episode.turns:
         if turn.candidate is not None and not turn.candidate_error:

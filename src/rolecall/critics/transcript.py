@@ -40,14 +40,14 @@ class Transcript:
 
     @property
     def joint_steps(self) -> slice:
-        """Which of the episode's joint steps they are."""
+        """Return which of the episode's joint steps they are."""
         return slice(self.first, self.first + len(self.reads))
 
 
 def transcripts(
     episode: Episode, tokenizer: Tokenizer, *, longest: int, steps_of: StepsOf = joint_steps
 ) -> list[Transcript]:
-    """What stood before each joint step, in rows of at most `longest` tokens.
+    """Return what stood before each joint step, in rows of at most `longest` tokens.
 
     A task of 2 tokens, `longest` 12, pieces of 4 tokens, one a stage: the first three stages read a
     row of 2, 2 + 4 and 2 + 4 + 4 tokens. The fourth begins a row of the task and the third piece.
@@ -58,15 +58,17 @@ def transcripts(
     rows: list[Transcript] = []
     begin = 0  # the piece that the row begins with
     for number, end in enumerate(ends):
-        said = _joined(pieces[begin:end])
-        if not rows or len(said) > room:
-            begin = begin if len(said) <= room else _newest(pieces, begin, end, room=room // 2)
+        transcript = _joined(pieces[begin:end])
+        if not rows or len(transcript) > room:
+            begin = (
+                begin if len(transcript) <= room else _newest(pieces, begin, end, room=room // 2)
+            )
             whole = _joined(pieces[begin:end])
-            said = whole[-room:]
+            transcript = whole[-room:]
             dropped = begin > 0 or len(whole) > room
             rows.append(Transcript(task, np.zeros(0, np.int32), first=number, cut=dropped))
         row = rows[-1]
-        row.ids = np.concatenate([task, said])
+        row.ids = np.concatenate([task, transcript])
         row.reads = np.append(row.reads, len(row.ids) - 1).astype(np.int32)
     return rows
 
@@ -76,12 +78,12 @@ def _pieces(
 ) -> tuple[Ids, list[Ids], list[int]]:
     """The task, what was seen and said, and how much of that stood before each joint step."""
 
-    known = controls(tokenizer)
+    control_tokens = controls(tokenizer)
     names = {"task", "world", *(turn.agent for turn in episode.turns)}
 
     def ids(name: str, text: str) -> Ids:
-        said = without_headers(known.broken(text, framed=True), names)
-        return encode(tokenizer, f"[{name}]\n{said}\n\n").astype(np.int32)
+        content = without_headers(control_tokens.broken(text, framed=True), names)
+        return encode(tokenizer, f"[{name}]\n{content}\n\n").astype(np.int32)
 
     pieces: list[Ids] = []
     ends = []
@@ -90,8 +92,8 @@ def _pieces(
         if seen:
             pieces.append(ids("world", seen))
         ends.append(len(pieces))
-        said = sorted(joint_step, key=lambda turn: turn.agent)
-        pieces += [ids(turn.agent, turn.visible) for turn in said]
+        turns = sorted(joint_step, key=lambda turn: turn.agent)
+        pieces += [ids(turn.agent, turn.visible) for turn in turns]
     return ids("task", episode.task.prompt), pieces, ends
 
 
@@ -106,7 +108,7 @@ def _joined(pieces: list[Ids]) -> Ids:
 
 
 def _newest(pieces: list[Ids], begin: int, end: int, *, room: int) -> int:
-    """Where the newest pieces before `end` begin that have at most `room` tokens; one at least."""
+    """Return where the newest pieces of at most `room` tokens before `end` begin; one at least."""
     first, size = end - 1, len(pieces[end - 1])
     while first > begin and size + len(pieces[first - 1]) <= room:
         first -= 1

@@ -78,7 +78,7 @@ class UtilityCritic:
         total_updates: int,
         **options: Any,
     ) -> Self:
-        """Of the parts of a run; `reads`: whether the mixer reads the conversation."""
+        """Build it from the parts of a run; `reads`: whether the mixer reads the conversation."""
         return cls(
             parts.models,
             parts.optimizer,
@@ -96,13 +96,13 @@ class UtilityCritic:
         """Write `utility` of every played turn."""
         with torch.no_grad():
             self._read(episodes)
-            found = self._joint_steps(episodes)
-            v, q = self._utilities(found)
-            state = self._project(found)
-            gains = advantages(self.mixer, q, v, state, found.active)
-            mixed_q = self.mixer(q, state, found.active).tolist()
-            mixed_v = self.mixer(v, state, found.active).tolist()
-        for row, turns in enumerate(found.turns):
+            batch = self._joint_steps(episodes)
+            v, q = self._utilities(batch)
+            state = self._project(batch)
+            gains = advantages(self.mixer, q, v, state, batch.active)
+            mixed_q = self.mixer(q, state, batch.active).tolist()
+            mixed_v = self.mixer(v, state, batch.active).tolist()
+        for row, turns in enumerate(batch.turns):
             for turn in turns:
                 column = self.agents.index(turn.agent)
                 turn.utility = Utility(
@@ -122,18 +122,18 @@ class UtilityCritic:
         """
         if not any(targets):
             return {}
-        found = self._joint_steps(episodes)
-        wanted = torch.tensor([y for one in targets for y in one], device=found.active.device)
+        batch = self._joint_steps(episodes)
+        target = torch.tensor([y for one in targets for y in one], device=batch.active.device)
         first = {}
         for number in range(epochs):
-            v, q = self._utilities(found)
-            team = self.mixer(q, self._project(found), found.active)
-            own = ((v - q.detach()) ** 2)[found.active]
-            loss_q, loss_v = ((team - wanted) ** 2).sum(), own.sum()
+            v, q = self._utilities(batch)
+            team = self.mixer(q, self._project(batch), batch.active)
+            own = ((v - q.detach()) ** 2)[batch.active]
+            loss_q, loss_v = ((team - target) ** 2).sum(), own.sum()
             (loss_q + loss_v).backward()
-            self.stepper.step(len(wanted))
+            self.stepper.step(len(target))
             if number == 0:
-                first = {"loss": loss_q.item() / len(wanted), "loss_v": loss_v.item() / len(own)}
+                first = {"loss": loss_q.item() / len(target), "loss_v": loss_v.item() / len(own)}
         return first | {"cut": float(sum(row.cut for row in self._rows(episodes)))}
 
     def _utilities(self, found: JointSteps) -> tuple[Tensor, Tensor]:
@@ -187,7 +187,7 @@ class UtilityCritic:
         return [row for e in episodes for row in transcripts(e, tokenizer, longest=longest)]
 
     def _read(self, episodes: list[Episode]) -> None:
-        """Of every played turn."""
+        """Read every played turn."""
         self._seen = self._read_turns([t for e in episodes for t in e.turns if t.chosen])
 
     def _read_turns(self, asked: list[Turn]) -> dict[Turn, Tensor]:
@@ -230,7 +230,10 @@ class UtilityCritic:
 
 
 def read_states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> Tensor:
-    """What its head reads everywhere, in float32: [N, hidden size]. Logits would be far larger."""
+    """Return what the head reads at each token, in float32: [N, hidden size].
+
+    Logits would be far larger.
+    """
     everywhere = torch.arange(len(tokens), device=reader.device)
     if not reader.scales_logits:
         return reader.states(tokens, layout.position, layout=layout, keep=everywhere).float()
@@ -240,13 +243,16 @@ def read_states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> 
 
 
 def num_weights(widths: list[int], *, agents: int, reader: int | None) -> int:
-    """What is trained beside policies of these widths; `reader`: the width of QMIX's, else None."""
+    """Count what is trained beside policies of these widths.
+
+    `reader`: the width of QMIX's reader, else None.
+    """
     with torch.device("meta"):
         parts: list[nn.Module] = [_head(width) for width in widths]
         parts.append(nn.Linear(reader or 1, HIDDEN))
         if reader is not None:
             parts.append(Qmix(agents, HIDDEN))
-    return sum(p.numel() for part in parts for p in part.parameters())
+    return sum(p.numel() for module in parts for p in module.parameters())
 
 
 def _head(width: int) -> nn.Sequential:
