@@ -19,7 +19,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 class InfrastructureError(RuntimeError):
-    """What would have come out is unknown: an error on the episode, never a reward of 0."""
+    """Raised where an outcome is unknown: an error on the episode, never a reward of 0."""
 
 
 class RunEndingError(InfrastructureError):
@@ -46,13 +46,13 @@ class TooLongError(ValueError):
 
 
 def first(error: BaseException) -> BaseException:
-    """What went wrong first, where several tasks failed together."""
+    """Return what went wrong first, where several tasks failed together."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, for a message of one line; its type where it says nothing."""
+    """Return an error's first line, for a message of one line; its type where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -19,7 +19,7 @@ def optional(module: str, *, extra: str, key: str = "") -> ModuleType:
 
 @contextmanager
 def needs(package: str, *, extra: str, key: str = "") -> Iterator[None]:
-    """For imports at the top of a file that needs all of an extra; raises what `optional` does.
+    """Guard the imports at the top of a file that needs an extra; raises what `optional` does.
 
     with needs("gymnasium", extra="gym"):
         import gymnasium
@@ -27,9 +27,9 @@ def needs(package: str, *, extra: str, key: str = "") -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        place = f"{key}: " if key else ""
+        prefix = f"{key}: " if key else ""
         raise ConfigError(
-            f"{place}{package} is not installed: pip install 'rolecall[{extra}]' ({error})"
+            f"{prefix}{package} is not installed: pip install 'rolecall[{extra}]' ({error})"
         ) from error
 
 

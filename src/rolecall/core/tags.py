@@ -20,10 +20,10 @@ def visible(text: str) -> str:
 
 
 def thinking(text: str) -> str:
-    """What `visible` leaves out."""
+    """Return what `visible` leaves out."""
     ended, _, rest = text.rpartition(THINK_END)
     parts = (ended.removeprefix(THINK_START), rest.partition(THINK_START)[2])
-    return "\n".join(part.strip() for part in parts if part.strip())
+    return "\n".join(piece.strip() for piece in parts if piece.strip())
 
 
 def find_tag(text: str, name: str) -> str | None:
@@ -31,17 +31,17 @@ def find_tag(text: str, name: str) -> str | None:
 
     Tags are matched in any case. Reversed or nested tags make the text unreadable: None.
     """
-    said = visible(text)
-    inside, found = None, None
-    for match in re.finditer(rf"<(/?){re.escape(name)}>", said, re.IGNORECASE):
+    shown = visible(text)
+    inside, content = None, None
+    for match in re.finditer(rf"<(/?){re.escape(name)}>", shown, re.IGNORECASE):
         closes = bool(match[1])
         if closes == (inside is None):
             return None
         if closes:
-            found, inside = said[inside : match.start()].strip(), None
+            content, inside = shown[inside : match.start()].strip(), None
         else:
             inside = match.end()
-    return found
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Block:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is marked as Python: py, python, Python3, {.python}, ..."""
+        """Return whether it is marked as Python: py, python, Python3, {.python}, ..."""
         return self.language.startswith("py")
 
 

@@ -31,7 +31,7 @@ class Task:
     info: dict[str, Any] = field(default_factory=dict)  # `source` and whatever the row held
 
     def __post_init__(self) -> None:
-        """What UTF-8 cannot hold becomes `?`, also of an environment of the user's own."""
+        """Replace what UTF-8 cannot hold by `?`, also in an environment of the user's own."""
         for name in ("id", "prompt"):
             text = getattr(self, name)
             if isinstance(text, str) and (readable := encodable(text)) != text:
@@ -62,7 +62,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """What the critic of VDN or QMIX says of a turn."""
+    """Holds what the critic of VDN or QMIX says of a turn."""
 
     q: float  # of what it said
     v: float  # of what it could say
@@ -73,7 +73,7 @@ class Utility:
 
 @dataclass(slots=True)
 class CoachNote:
-    """What a coach said of a turn, and what asking cost."""
+    """Holds what a coach said of a turn, and what asking cost."""
 
     score: float  # 0..10
     reasoning: str
@@ -159,7 +159,7 @@ class Turn:
 
     @property
     def paid(self) -> float | None:
-        """What the workflow paid for this turn itself, if it did: the turn's own outcome."""
+        """Return what the workflow paid for this turn itself, if it did: the turn's own outcome."""
         return sum(self.payments.values()) if self.payments else None
 
     @property
@@ -171,27 +171,27 @@ class Turn:
         """Content of the last complete `<name>...</name>` after thinking, stripped and in lower
         case; None if there is none or the turn was cut by its length limit.
         """
-        found = None if self.finish == "length" else find_tag(self.text, name)
-        return None if found is None else found.lower()
+        content = None if self.finish == "length" else find_tag(self.text, name)
+        return None if content is None else content.lower()
 
     @property
     def score(self) -> float:
         """r_t: all that this action earned itself; neither inner rewards nor estimates."""
         earned = (self.rewards, self.world_rewards, self.payments)
-        return float(sum(value for part in earned for value in part.values()))
+        return float(sum(value for rewards in earned for value in rewards.values()))
 
     @property
     def is_scored(self) -> bool:
-        """Whether this action earned anything itself."""
+        """Return whether this action earned anything itself."""
         return bool(self.rewards or self.world_rewards or self.payments)
 
     @property
     def all_rewards(self) -> dict[str, float]:
-        """By name, to be shown: what it earned, and what discriminators and critics say of it."""
-        found = {"discriminator": self.inner_reward, "advantage": self.estimate}
-        named = {name: value for name, value in found.items() if value is not None}
-        for part in (self.rewards, self.world_rewards, self.payments):
-            for name, value in part.items():
+        """Return by name what it earned, and what discriminators and critics say of it."""
+        estimates = {"discriminator": self.inner_reward, "advantage": self.estimate}
+        named = {name: value for name, value in estimates.items() if value is not None}
+        for rewards in (self.rewards, self.world_rewards, self.payments):
+            for name, value in rewards.items():
                 named[name] = named.get(name, 0.0) + value
         return named
 
@@ -236,8 +236,10 @@ class Episode:
 
     @property
     def team_score(self) -> float | None:
-        """How well the team did: what the world says under the name `headline`, where nobody is
-        paid for it (was the judge right?), else the team's score, else the mean of the agents' own.
+        """Return how well the team did.
+
+        That is what the world says under the name `headline`, where nobody is paid for it (was the
+        judge right?), else the team's score, else the mean of the agents' own.
         """
         for name in ("headline", "score"):
             if name in self.metrics:
@@ -260,7 +262,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """What a replay of an episode changes: one call says something else."""
+    """Describes what a replay of an episode changes: one call says something else."""
 
     path: tuple[int, ...]  # of the call
     text: str | None  # what it says; None: it is sampled anew
@@ -324,16 +326,16 @@ def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
 
     A turn that was told one of the agent's own goes on with that one's call.
     """
-    known = {turn.id: turn for turn in turns}
+    by_id = {turn.id: turn for turn in turns}
 
     def first(turn: Turn) -> str:
-        while own := [name for name in turn.parents if name in known]:
-            turn = known[own[0]]
+        while own := [name for name in turn.parents if name in by_id]:
+            turn = by_id[own[0]]
         return turn.id
 
-    return group_by(known.values(), first)
+    return group_by(by_id.values(), first)
 
 
 def spread(turn: Turn, value: float) -> Floats:
-    """The same number on each of a turn's sampled tokens: [T]."""
+    """Return the same number on each of a turn's sampled tokens: [T]."""
     return np.full(len(turn.ids[1]), value, dtype=np.float32)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outputs:
-    """What the learner's forward pass says of a batch."""
+    """Holds what the learner's forward pass computes of a batch."""
 
     logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
     entropies: Tensor | None = None  # [N] of the distribution each token was sampled from
@@ -30,7 +30,7 @@ class Loss:
 
 
 class Objective(Protocol):
-    """What a learner asks of an algorithm."""
+    """Defines what a learner asks of an algorithm."""
 
     entropy: float  # above 0 the outputs have entropies
     target_kl: float | None  # of `Update.kl`, after which no further optimizer step is taken

@@ -44,8 +44,8 @@ class Judge(Protocol):
     max_refine: int  # times that an agent proposes anew, at most
 
     async def __call__(self, turn: Turn, episode: Episode) -> str:
-        """What the agent is told behind its own words before it speaks again; "": it is played.
+        """Return what the agent is told behind its own words before it speaks again.
 
-        `episode`: as far as it has been played.
+        "" plays the turn. `episode`: as far as it has been played.
         """
         ...

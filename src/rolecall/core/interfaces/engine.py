@@ -11,7 +11,7 @@ from rolecall.core.types import Floats, Ids, Message
 
 
 class Sampling(BaseModel):
-    """How one agent's tokens are sampled."""
+    """Describes how one agent's tokens are sampled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -30,7 +30,7 @@ class Sampling(BaseModel):
 
     @property
     def filtered(self) -> bool:
-        """Whether tokens are sampled from something else than the softmax at the temperature."""
+        """Return whether tokens come from anything but the softmax at the temperature."""
         return self.temperature == 0.0 or self.top_p < 1.0 or self.top_k > 0
 
 
@@ -50,7 +50,7 @@ class Request:
 
 @dataclass(slots=True)
 class Completion:
-    """What was sampled."""
+    """Holds what was sampled."""
 
     tokens: Ids  # [T], the end token or stop tokens included
     logprobs: Floats  # [T] under the distribution sampled from; at temperature 0 under softmax
@@ -73,7 +73,7 @@ class Question:
 
 @dataclass(slots=True)
 class Answer:
-    """What such a server said."""
+    """Holds what such a server said."""
 
     text: str  # reasoning stands before it in <think>...</think>
     finish: str  # stop | length

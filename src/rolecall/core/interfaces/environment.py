@@ -14,7 +14,7 @@ ENDLESS = 1_000_000_000  # length of a split that is generated without end
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a world answers to an action."""
+    """Holds what a world answers to an action."""
 
     text: str
     key: str = ""  # identity of the state; by default the text
@@ -34,11 +34,11 @@ class World:
         raise ValueError(f"{type(self).__name__} has no steps: agents only talk in it")
 
     def tools(self) -> list[Tool]:
-        """What the agents that name the tool `world` may call."""
+        """Return what the agents that name the tool `world` may call."""
         return []
 
     async def fork(self) -> World:
-        """The same state again, which goes its own way: for candidates that are tried out."""
+        """Return a world in the same state that goes its own way, for trying candidates out."""
         raise ValueError(f"{type(self).__name__} cannot fork: it has no way to copy its state")
 
     async def become(self, fork: World) -> None:
@@ -46,15 +46,15 @@ class World:
         vars(self).update(vars(fork))
 
     async def worth(self, agent: str, action: str) -> float:
-        """What an action earns the team by itself: a step in a fork, after which all is as before.
+        """Return what an action earns the team by itself: a step in a fork, undone afterwards.
 
         A world that cannot fork takes the step.
         """
-        place = self if type(self).fork is World.fork else await self.fork()
-        return (await place.step(agent, action)).team
+        world = self if type(self).fork is World.fork else await self.fork()
+        return (await world.step(agent, action)).team
 
     async def equal(self, one: str, other: str) -> bool:
-        """Whether two answers are the same answer: for votes."""
+        """Return whether two answers are the same answer, for votes."""
         return one.strip().casefold() == other.strip().casefold()
 
     async def score(self, episode: Episode) -> dict[str, float]:
@@ -62,8 +62,9 @@ class World:
         raise ValueError(f"{type(self).__name__} does not score episodes")
 
     async def truth_text(self) -> str:
-        """What a coach may be shown as the truth about the work as it is now; "" stands for the
-        task's answer. Never shown to an agent.
+        """Return what a coach may be shown as the truth about the work as it is now.
+
+        "" stands for the task's answer. Never shown to an agent.
         """
         return ""
 

@@ -18,7 +18,7 @@ class DivergedError(RuntimeError):
 
 @dataclass(slots=True)
 class Update:
-    """What one optimizer step did."""
+    """Holds what one optimizer step did."""
 
     grad_norm: float = 0.0  # of the policy, before clipping
     agent_grad_norms: dict[str, float] = field(default_factory=dict)  # exact, before clipping
@@ -38,7 +38,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the sender and the receivers of a model's weights find one another."""
+    """Tells where the sender and the receivers of a model's weights find one another."""
 
     host: str
     port: int
@@ -72,12 +72,12 @@ class Learner(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether its log-probs are those of the embedded engine, to rounding of float32."""
+        """Return whether its log-probs are those of the embedded engine, to float32 rounding."""
         ...
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether turns that begin alike may be packed in one prefix tree."""
+        """Return whether turns that begin alike may be packed in one prefix tree."""
         return True
 
     async def annotate(

@@ -27,7 +27,7 @@ class PublishError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """What a learner says of some tokens with the weights that it has published."""
+    """Holds a learner's log-probs of some tokens with the weights that it has published."""
 
     policy: str
     version: int
@@ -115,7 +115,7 @@ class Replicas(FileEngine, Protocol):
     """
 
     async def take(self, policy: str, version: int, source: WeightSource) -> None:
-        """As `load_files`, of what `source` has, on whichever machine."""
+        """Load weights as `load_files` does, from `source`, on whichever machine."""
         ...
 
     async def prove(self, probe: Probe) -> None:

@@ -26,7 +26,7 @@ def wrote(names: Iterable[str]) -> None:
 
 @contextmanager
 def noting_files() -> Iterator[list[str]]:
-    """What the calls made meanwhile write; those of other turns do not mix in."""
+    """Yield the files that the calls made meanwhile write; those of other turns do not mix in."""
     noted: list[str] = []
     token = _writing.set(noted)
     try:
@@ -50,7 +50,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As chat templates and OpenAI's API take it."""
+        """Return the schema as chat templates and OpenAI's API take it."""
         described = {"description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": {"name": self.name, **described}}
 
