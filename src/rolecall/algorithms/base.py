@@ -128,17 +128,17 @@ class Algorithm(BaseModel, ABC):
 
     @model_validator(mode="after")
     def _check_effects(self) -> Algorithm:
-        given = self.model_fields_set
+        options = self.model_fields_set
         for name in self.without_effect:
-            if name in given:
+            if name in options:
                 raise ValueError(f"{name} has no effect in {type(self).__name__}'s loss; remove it")
-        if self.agg != "turn_sum" and "turn_length" in given:
+        if self.agg != "turn_sum" and "turn_length" in options:
             raise ValueError("turn_length has no effect unless agg is turn_sum; remove it")
-        if "kl_form" in given and (not self.kl or self.kl_in == "reward"):
+        if "kl_form" in options and (not self.kl or self.kl_in == "reward"):
             raise ValueError(
                 "kl_form has no effect unless the KL is a loss (kl > 0, kl_in: loss); remove it"
             )
-        if "kl_in" in given and not self.kl:
+        if "kl_in" in options and not self.kl:
             raise ValueError("kl_in has no effect while kl is 0; remove it, or set kl above 0")
         if self.target_kl is not None and not self.needs_prox:
             raise ValueError(
@@ -188,8 +188,8 @@ class Algorithm(BaseModel, ABC):
     @property
     def critics(self) -> dict[str, bool]:
         """The critics that it needs by name, and whether each has a model of its own."""
-        found = {} if self.critic is None else {self.critic: self.critic_reads}
-        return found if self.discriminator is None else found | {self.discriminator: True}
+        needed = {} if self.critic is None else {self.critic: self.critic_reads}
+        return needed if self.discriminator is None else needed | {self.discriminator: True}
 
     @property
     def needs_reference(self) -> bool:
@@ -197,7 +197,7 @@ class Algorithm(BaseModel, ABC):
 
     @property
     def needs_prox(self) -> bool:
-        """Whether the learner's log-probs must be computed before the first optimizer step.
+        """Return whether the learner's log-probs must be computed before the first optimizer step.
 
         A loss that does not read `anchor` has no ratio to them.
         """
@@ -206,7 +206,7 @@ class Algorithm(BaseModel, ABC):
 
     @property
     def skips_zero(self) -> bool:
-        """Whether a turn without advantage has no gradient and changes no normaliser."""
+        """Return whether a turn without advantage has no gradient and changes no normaliser."""
         return not (
             (self.kl and self.kl_in == "loss")
             or self.entropy
@@ -226,7 +226,7 @@ class Algorithm(BaseModel, ABC):
         raise NotImplementedError
 
     def around(self, inner: Algorithm) -> Algorithm:
-        """With a key `inner`: what trains instead, of the algorithm that it names.
+        """Return what trains instead of the algorithm that a key `inner` names.
 
         Raises ValueError where that one does not fit.
         """
@@ -247,15 +247,15 @@ class Algorithm(BaseModel, ABC):
         """Write `turn.advantages` [T] of every trained turn. Pure and repeatable."""
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
-        """With `keep_together`: the pairs that `credit` found among these turns."""
+        """Return the pairs that `credit` found among these turns, with `keep_together`."""
         return []
 
     def chooser(self, critic: Any) -> Chooser | None:
-        """Who chooses what agents say, among several candidates of each call; None: nobody."""
+        """Return who chooses between several candidates of what agents say in a call, if anyone."""
         return None
 
     def judge(self, critic: Any) -> Judge | None:
-        """Who judges what agents say before it is played, in each call; None: nobody."""
+        """Return who judges what agents say before it is played, in each call; None: nobody."""
         return None
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
@@ -263,17 +263,17 @@ class Algorithm(BaseModel, ABC):
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """What the algorithm itself counted in this step."""
+        """Return what the algorithm itself counted in this step."""
         return {}
 
     def after_update(self, policy: str, episodes: list[Episode]) -> None:
-        """With `one_policy_at_a_time`: the turns of `policy` have new_logprobs now."""
+        """Note, with `one_policy_at_a_time`, that the turns of `policy` have new_logprobs now."""
 
     def after_step(self, step: int) -> None:
         """All policies are updated."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must know beside the weights; JSON types."""
+        """Return what a resumed run must know beside the weights; JSON types."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -286,7 +286,7 @@ class Algorithm(BaseModel, ABC):
 
         Raises ValueError where a score is not finite.
         """
-        found = []
+        turns = []
         for episode in episodes:
             for turn in episode.turns:
                 if not turn.trained or turn.tokens is None:
@@ -300,8 +300,8 @@ class Algorithm(BaseModel, ABC):
                     continue
                 if not math.isfinite(episode.total(turn)):
                     raise ValueError(f"the score of {turn.agent} in {episode.id} is not finite")
-                found.append((episode, turn))
-        return found
+                turns.append((episode, turn))
+        return turns
 
     def own_reward(self, episode: Episode, turn: Turn) -> float:
         """r_t, less the KL to the reference where that is part of a trained turn's reward."""
@@ -349,7 +349,7 @@ class Algorithm(BaseModel, ABC):
             name: aggregate(term, kept, batch, agg=self.agg, turn_length=self.turn_length)
             for name, term in terms.items()
         }
-        total = torch.stack([part for part, _ in parts.values()]).sum()
+        total = torch.stack([term_sum for term_sum, _ in parts.values()]).sum()
         # Means over tokens or over turns: with the count of the loss, both are shares of 1.
         mean: Aggregation = "token" if self.agg == "token" else "turn_mean"
         share, _ = aggregate(clipped.float(), kept, batch, agg=mean, turn_length=None)
@@ -357,13 +357,13 @@ class Algorithm(BaseModel, ABC):
         if self._correction in REJECTS:
             sums["rejected"] = float((mask - kept).sum())
         if len(parts) > 1:
-            sums |= {name: float(part.detach()) for name, (part, _) in parts.items()}
+            sums |= {name: float(term_sum.detach()) for name, (term_sum, _) in parts.items()}
         return Loss(total=total, count=parts["policy_loss"][1], sums=sums)
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """What each token adds to the policy's objective [N], and where that is clipped [N]."""
+        """Return each token's share of the policy's objective [N], and where it is clipped [N]."""
         return clipped_objective(
             logprobs, anchor, advantages,
             low=self.clip_low, high=self.clip_high, dual=self.dual_clip,

@@ -29,7 +29,7 @@ def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTu
 
 
 def is_right(turn: Turn, least: float) -> bool:
-    """Whether a step's own reward is at least so much; one without an own reward counts as right.
+    """Return whether a step's own reward is at least so much; a step without one counts as right.
 
     least 0: {"penalty": -.1} is wrong, {"coach": .8, "penalty": -.1} and {} are right.
     """
@@ -37,5 +37,5 @@ def is_right(turn: Turn, least: float) -> bool:
 
 
 def task_of(episode: Episode) -> str:
-    """What tells tasks apart: their ids are unique within a source."""
+    """Return what tells tasks apart: their ids are unique within a source."""
     return f"{episode.task.family}\n{episode.task.source}\n{episode.task.id}"

@@ -49,9 +49,9 @@ class Cory(Ppo):
         }
 
     def kl_rewards(self, turn: Turn) -> Floats:
-        """As others', with the policy's own coefficient."""
-        found = super().kl_rewards(turn)
-        return found * (self._kl.get(turn.policy, self.kl) / self.kl)
+        """Return the KL rewards as in PPO, with the policy's own coefficient."""
+        rewards = super().kl_rewards(turn)
+        return rewards * (self._kl.get(turn.policy, self.kl) / self.kl)
 
     def after_step(self, step: int) -> None:
         """TRL's controller: coefficient 1, KL 9, target 6, 100 turns of 10,000 -> 1.002."""
@@ -63,14 +63,14 @@ class Cory(Ppo):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        found, clipped = super().objective(logprobs, anchor, advantages, batch)
+        gains, clipped = super().objective(logprobs, anchor, advantages, batch)
         mask = torch.from_numpy(batch.mask > 0).to(logprobs.device)
         ratio = ratio_of(logprobs.detach() - anchor)[mask].mean()
-        return torch.where(ratio > self.most_ratio, 0.0 * found, found), clipped
+        return torch.where(ratio > self.most_ratio, 0.0 * gains, gains), clipped
 
     def metrics(self) -> dict[str, float]:
-        found = {f"kl_coefficient/{policy}": value for policy, value in self._kl.items()}
-        return found | {f"kl/{policy}": mean for policy, (mean, _) in self._seen.items()}
+        coefficients = {f"kl_coefficient/{policy}": value for policy, value in self._kl.items()}
+        return coefficients | {f"kl/{policy}": mean for policy, (mean, _) in self._seen.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {"kl": dict(self._kl)}

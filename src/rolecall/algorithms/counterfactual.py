@@ -46,8 +46,8 @@ class Counterfactual(Algorithm):
         async with asyncio.TaskGroup() as together:
             for episode in group:
                 for turn in episode.turns:
-                    said = turn.trained and turn.chosen and turn.tokens is not None
-                    if said and self._drawn(turn):
+                    sampled = turn.trained and turn.chosen and turn.tokens is not None
+                    if sampled and self._drawn(turn):
                         together.create_task(self._probe(episode, turn, replay))
 
     async def _probe(self, episode: Episode, turn: Turn, replay: Replay) -> None:
@@ -71,14 +71,14 @@ class Counterfactual(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
-        said = self.credited_turns(episodes)
+        credited = self.credited_turns(episodes)
         compare(
-            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            credited, mean="agent", std="none", count="episode_agent", own=self.own_reward,
             several=True, baseline=left_out,
         )  # fmt: skip
         self._variances, self._failed = [], 0
-        for agent in sorted({turn.agent for _, turn in said}):
-            turns = [(episode, turn) for episode, turn in said if turn.agent == agent]
+        for agent in sorted({turn.agent for _, turn in credited}):
+            turns = [(episode, turn) for episode, turn in credited if turn.agent == agent]
             shared = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             for episode, turn in turns:
                 self._failed += bool(turn.replay_error)
@@ -88,11 +88,13 @@ class Counterfactual(Algorithm):
                     paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
                     own = self.own_reward(episode, turn) - paid
                     turn.advantages = spread(turn, gain + own)
-            found = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
-            self._variances.append((float(np.var(shared)), float(np.var(found))))
-            if self.scale and len(found) > 1 and max(found) > min(found):
-                for (_, turn), value in zip(turns, found, strict=True):
-                    turn.advantages = spread(turn, value / (float(np.std(found, ddof=1)) + 1e-6))
+            advantages = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
+            self._variances.append((float(np.var(shared)), float(np.var(advantages))))
+            if self.scale and len(advantages) > 1 and max(advantages) > min(advantages):
+                for (_, turn), value in zip(turns, advantages, strict=True):
+                    turn.advantages = spread(
+                        turn, value / (float(np.std(advantages, ddof=1)) + 1e-6)
+                    )
 
     def metrics(self) -> dict[str, float]:
         """Variances of the advantages without and with the replays, before scaling."""

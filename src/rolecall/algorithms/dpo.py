@@ -61,10 +61,10 @@ class Dpo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Note each turn's score, and +1 or -1 on the turns of a pair."""
-        said = self.credited_turns(episodes)
-        for episode, turn in said:
+        turns = self.credited_turns(episodes)
+        for episode, turn in turns:
             turn.preference = episode.total(turn)
-        for better, worse in self.pairs([turn for _, turn in said]):
+        for better, worse in self.pairs([turn for _, turn in turns]):
             better.advantages, worse.advantages = spread(better, 1.0), spread(worse, -1.0)
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
@@ -72,7 +72,7 @@ class Dpo(Algorithm):
 
         The same words are no pair, whatever each was worth: no update prefers one to the other.
         """
-        found: list[Pair] = []
+        chosen: list[Pair] = []
         scored = [turn for turn in turns if turn.preference is not None]
         keys = (*OF_A_TASK, "agent", "index", "state", prompt_of, call_of)
         for group in group_by(scored, *keys):
@@ -86,8 +86,8 @@ class Dpo(Algorithm):
             if self.pair_up == "best_worst" and pairs:
                 gaps = {(i, j): _score(ranked[i]) - _score(ranked[j]) for i, j in pairs}
                 pairs = [max(pairs, key=lambda pair: (gaps[pair], -pair[0], pair[1]))]
-            found += [(ranked[i], ranked[j]) for i, j in pairs]
-        return found
+            chosen += [(ranked[i], ranked[j]) for i, j in pairs]
+        return chosen
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""

@@ -15,7 +15,7 @@ from rolecall.algorithms.losses import Aggregation
 
 
 class DrMas(Grpo):
-    """As published: every call is one sample, the loss is a mean over tokens."""
+    """Follows the publication: every call is one sample, the loss is a mean over tokens."""
 
     mean: Level = "agent"
     """Whose scores an agent's are measured from: all of the attempts at a task, its own in them

@@ -17,13 +17,13 @@ def advantages(
     Rewards [0, 0, 1], values [.5, .6, .2], discounts 1, lam .95 -> [.442, .36, .8].
     """
     r, v, g = (np.asarray(array, dtype=np.float64) for array in (rewards, values, discounts))
-    found = np.zeros(len(r))
+    result = np.zeros(len(r))
     following = value_after = 0.0
-    for place in range(len(r) - 1, -1, -1):
-        delta = r[place] + g[place] * value_after - v[place]
-        following = found[place] = delta + g[place] * lam * following
-        value_after = v[place]
-    return found
+    for index in range(len(r) - 1, -1, -1):
+        delta = r[index] + g[index] * value_after - v[index]
+        following = result[index] = delta + g[index] * lam * following
+        value_after = v[index]
+    return result
 
 
 def lambda_targets(

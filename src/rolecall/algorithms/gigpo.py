@@ -41,11 +41,11 @@ class Gigpo(Algorithm):
         """Two attempts, rewards (0, 1) in states (s0, s1) and (0, 0) in (s0, s2): .975, .5 and
         -.975, -.5.
         """
-        said = self.credited_turns(episodes)
+        credited = self.credited_turns(episodes)
         earned: dict[str, float] = defaultdict(float)  # by agent of an episode, then by turn
         returns: dict[str, float] = {}
-        episode_of = {turn.id: episode for episode, turn in said}
-        for chain in group_by([turn for _, turn in said], "episode", "agent"):
+        episode_of = {turn.id: episode for episode, turn in credited}
+        for chain in group_by([turn for _, turn in credited], "episode", "agent"):
             episode = episode_of[chain[0].id]
             following = episode.outcome(chain[0].agent)
             for turn in reversed(chain):
@@ -55,17 +55,17 @@ class Gigpo(Algorithm):
             total = sum(self.own_reward(episode, turn) for turn in chain)
             earned |= {turn.id: total for turn in chain}
         compare(
-            said, mean="agent", std="none" if self.std == "none" else "agent",
+            credited, mean="agent", std="none" if self.std == "none" else "agent",
             count="episode_agent", own=lambda episode, turn: earned[turn.id], several=True,
         )  # fmt: skip
-        met = group_by([t for _, t in said if t.state], *OF_A_TASK, "agent", "state")
+        met = group_by([t for _, t in credited if t.state], *OF_A_TASK, "agent", "state")
         for group in met:
             gains = relative([returns[turn.id] for turn in group], divide=self.std != "none")
             for turn, gain in zip(group, gains, strict=True):
                 assert turn.advantages is not None
                 turn.advantages = turn.advantages + spread(turn, self.omega * gain)
-        alone = sum(len(group) == 1 for group in met) + sum(not turn.state for _, turn in said)
-        self._alone = alone / len(said) if said else 0.0
+        alone = sum(len(group) == 1 for group in met) + sum(not turn.state for _, turn in credited)
+        self._alone = alone / len(credited) if credited else 0.0
 
     def after_step(self, step: int) -> None:
         if self._alone > MOST_ALONE and not self._told:

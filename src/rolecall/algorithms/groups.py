@@ -125,10 +125,10 @@ def compare(
         sample[turn.id] = episode.id, (turn.id if count == "turn" else owner)
 
     def samples_of(group: list[Turn]) -> Samples:
-        found = defaultdict(list)
+        scores_of = defaultdict(list)
         for turn in group:
-            found[sample[turn.id]].append(score[turn.id])
-        return {name: mean_of(scores) for name, scores in found.items()}
+            scores_of[sample[turn.id]].append(score[turn.id])
+        return {name: mean_of(scores) for name, scores in scores_of.items()}
 
     gain = {}
     for group in group_by(turns, *KEYS[mean]):

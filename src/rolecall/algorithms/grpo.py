@@ -32,13 +32,13 @@ class Grpo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every token of the attempts."""
-        said = self.credited_turns(episodes)
+        turns = self.credited_turns(episodes)
         compare(
-            said,
+            turns,
             mean=self.mean,
             std=self.std,
             count=self.count,
             own=self.own_reward,
-            several=len(self.trained_agents(turn.agent for _, turn in said)) > 1,
+            several=len(self.trained_agents(turn.agent for _, turn in turns)) > 1,
             baseline=type(self).baseline,
         )

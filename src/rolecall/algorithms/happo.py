@@ -59,8 +59,8 @@ class Happo(Mappo):
         assert old is not None, f"turn {turn.id} has no log-probs of before"
         assert turn.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"
         d = turn.new_logprobs.astype(np.float64) - old
-        found = d.sum() if self.ratio == "sequence" else d.mean()
-        return float(np.clip(found, -20.0, 20.0))
+        ratio = d.sum() if self.ratio == "sequence" else d.mean()
+        return float(np.clip(ratio, -20.0, 20.0))
 
     def _moved(self, turn: Turn) -> bool:
         return turn.policy in self._updated and turn.chosen and turn.new_logprobs is not None
@@ -80,12 +80,12 @@ class Happo(Mappo):
 
 
 def _descends(turn: Turn, ancestor: Turn, episode: Episode) -> bool:
-    """Whether `turn` was told, directly or through others, what `ancestor` said."""
+    """Return whether `turn` was told, directly or through others, what `ancestor` said."""
     by_id = {t.id: t for t in episode.turns}
-    seen, left = set(), list(turn.parents)
-    while left:
-        found = left.pop()
-        if found not in seen and found in by_id:
-            seen.add(found)
-            left += by_id[found].parents
+    seen, queue = set(), list(turn.parents)
+    while queue:
+        parent = queue.pop()
+        if parent not in seen and parent in by_id:
+            seen.add(parent)
+            queue += by_id[parent].parents
     return ancestor.id in seen

@@ -34,7 +34,7 @@ CREDIT = ("advantages", "returns", "weight")  # what an algorithm writes on turn
 
 
 class Imitating(_Joins):
-    """What MA-AIRL adds to another algorithm: who pays for its turns."""
+    """Pays another algorithm's turns by a discriminator, as MA-AIRL does."""
 
     discriminator: ClassVar[str | None] = "discriminator"
 
@@ -59,9 +59,9 @@ class Imitating(_Joins):
         seen = _as_paid_inside(episodes)
         super().credit(seen)  # type: ignore[safe-super]  # of the one it joins
         for episode, copied in zip(episodes, seen, strict=True):
-            for turn, found in zip(episode.turns, copied.turns, strict=True):
+            for turn, paid in zip(episode.turns, copied.turns, strict=True):
                 for name in CREDIT:
-                    setattr(turn, name, getattr(found, name))
+                    setattr(turn, name, getattr(paid, name))
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """A critic expects what the discriminator pays."""
@@ -79,8 +79,8 @@ class MaAirl(Imitating, DrMas):
 
     @model_validator(mode="after")
     def _check_inner(self) -> MaAirl:
-        if self.inner is not None and (given := sorted(self.model_fields_set - OWN)):
-            raise ValueError(f"{given[0]} is of the algorithm that trains; write it in inner")
+        if self.inner is not None and (options := sorted(self.model_fields_set - OWN)):
+            raise ValueError(f"{options[0]} is of the algorithm that trains; write it in inner")
         return self
 
     def around(self, inner: Algorithm) -> Algorithm:
@@ -91,14 +91,14 @@ class MaAirl(Imitating, DrMas):
         kind = type(inner)
         other = kind.discriminator is not None or kind.takes_data is not None
         prepares = kind.prepare is not Algorithm.prepare or kind.filters_groups
-        asked = kind.judge is not Algorithm.judge or kind.chooser is not Algorithm.chooser
-        if other or prepares or asked or kind.compares_candidates:
+        asks = kind.judge is not Algorithm.judge or kind.chooser is not Algorithm.chooser
+        if other or prepares or asks or kind.compares_candidates:
             raise ValueError(
                 "it does not train on rewards of played turns alone; use one that does, such as "
                 "grpo, rloo, gspo, ppo or mappo"
             )
-        given = {name: getattr(inner, name) for name in inner.model_fields_set}
-        return _joined(kind, given | {"experts": self.experts, "reward": self.reward})
+        options = {name: getattr(inner, name) for name in inner.model_fields_set}
+        return _joined(kind, options | {"experts": self.experts, "reward": self.reward})
 
 
 def _joined(kind: type[Algorithm], options: dict[str, Any]) -> Algorithm:

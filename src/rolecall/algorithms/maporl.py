@@ -51,8 +51,8 @@ class Maporl(Ppo):
         An answer is worth its return at its last turn. Turns before it, which called tools or had
         to be repeated, look ahead to it and earn what they were paid themselves.
         """
-        said = self.credited_turns(episodes)
-        credited = {turn.id for _, turn in said}
+        trained = self.credited_turns(episodes)
+        credited = {turn.id for _, turn in trained}
         for episode in episodes:
             played = rounds(episode)
             scores = scores_of(episode, played)
@@ -66,31 +66,31 @@ class Maporl(Ppo):
                         earned[-1] += self.bonus(scores, agent, now)
                         self.chain(chain, earned)
         if self.whiten:
-            whiten(said, centre=True)
+            whiten(trained, centre=True)
 
     def return_of(self, scores: Scores, agent: str, now: int) -> float:
         """Return the weighted mean of its own score and of the mean scores of the rounds after."""
-        found, weights = scores[now][agent], 1.0
+        total, weights = scores[now][agent], 1.0
         for later, answered in enumerate(scores[now + 1 :], start=1):
-            found += self.gamma_round**later * fmean(answered.values())
+            total += self.gamma_round**later * fmean(answered.values())
             weights += self.gamma_round**later
-        return found / weights
+        return total / weights
 
     def bonus(self, scores: Scores, agent: str, now: int) -> float:
-        """For how it changed its own answer, and for how the others changed theirs after it."""
+        """Return the pay for changing its own answer, and for how others then changed theirs."""
         right = scores[now][agent] > RIGHT
-        found = 0.0
+        total = 0.0
         before = scores[now - 1] if now else {}
         others = _others(before, agent)
         if agent in before and others is not None and (before[agent] > RIGHT) != right:
             expected = right == (others > RIGHT)  # it followed the others
-            found += (self.a0 if expected else self.a1) * (1.0 if right else -1.0)
+            total += (self.a0 if expected else self.a1) * (1.0 if right else -1.0)
         then = _others(scores[now], agent)
         after = _others(scores[now + 1], agent) if now + 1 < len(scores) else None
         if then is not None and after is not None and (then > RIGHT) != (after > RIGHT):
             better = after > RIGHT
-            found += (self.a3 if right == better else self.a2) * (1.0 if better else -1.0)
-        return found
+            total += (self.a3 if right == better else self.a2) * (1.0 if better else -1.0)
+        return total
 
 
 def scores_of(episode: Episode, played: list[list[Turn]]) -> Scores:
@@ -99,19 +99,19 @@ def scores_of(episode: Episode, played: list[list[Turn]]) -> Scores:
     An answer's score is what its last turn earned; the outcome comes with the agent's last one.
     """
     last = {turn.agent: turn.id for turns in played for turn in turns}
-    found: Scores = []
+    scores: Scores = []
     for turns in played:
         answers = {turn.agent: turn for turn in turns}  # the last turn of each
-        found.append(
+        scores.append(
             {
                 agent: turn.score + (episode.outcome(agent) if turn.id == last[agent] else 0.0)
                 for agent, turn in answers.items()
             }
         )
-    return found
+    return scores
 
 
 def _others(scores: dict[str, float], agent: str) -> float | None:
     """The mean score of the others in a round; None where nobody else answered."""
-    found = [score for name, score in scores.items() if name != agent]
-    return fmean(found) if found else None
+    others = [score for name, score in scores.items() if name != agent]
+    return fmean(others) if others else None

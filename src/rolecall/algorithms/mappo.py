@@ -22,7 +22,7 @@ from rolecall.runtime.turn_order import joint_steps
 
 
 class TeamCritic(Protocol):
-    """What MAPPO asks of the critic that reads the whole conversation."""
+    """Defines what MAPPO asks of the critic that reads the whole conversation."""
 
     agents: list[str]
 
@@ -55,18 +55,18 @@ class Mappo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .7, .4] of three joint steps, outcome 1, lam .95 -> [.4565, .27, .6]."""
-        said = {turn.id: turn for _, turn in self.credited_turns(episodes)}
+        turns = {turn.id: turn for _, turn in self.credited_turns(episodes)}
         for episode in episodes:
             chain = type(self).steps_of(episode)
             for agent in sorted({turn.agent for turn in episode.turns}):
-                values, found = self.chain(episode, chain, agent)
-                for joint_step, value, advantage in zip(chain, values, found, strict=True):
+                values, advantages = self.chain(episode, chain, agent)
+                for joint_step, value, advantage in zip(chain, values, advantages, strict=True):
                     for turn in joint_step:
-                        if turn.agent == agent and turn.id in said:
+                        if turn.agent == agent and turn.id in turns:
                             turn.advantages = spread(turn, advantage)
                             turn.returns = spread(turn, advantage + value)
         if self.whiten:
-            whiten_turns(list(said.values()))
+            whiten_turns(list(turns.values()))
 
     def chain(
         self, episode: Episode, chain: list[list[Turn]], agent: str

@@ -65,8 +65,8 @@ class Marft(RoundRobin, Mappo):
         parts = {"none": torch.ones_like(share), "token": share, "word": words}[self.ratio]
         moved = per_turn((logprobs.detach() - anchor) * mask, batch)[turn] / parts
         own = (logprobs - logprobs.detach()) * (share / parts)
-        found, clipped = clipped_objective(
+        gains, clipped = clipped_objective(
             moved + own, torch.zeros_like(anchor), advantages,
             low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
         )  # fmt: skip
-        return found / share, clipped
+        return gains / share, clipped

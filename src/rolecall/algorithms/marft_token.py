@@ -31,14 +31,14 @@ class MarftToken(RoundRobin, Ppo):
         """Values [.5, .6] of one agent and [.2] of the next, outcome 1, lam .95 -> [.442, .36] and
         [.8].
         """
-        said = self.credited_turns(episodes)
-        episode_of = {turn.id: episode for episode, turn in said}
-        for turns in group_by([turn for _, turn in said], "episode"):
+        credited = self.credited_turns(episodes)
+        episode_of = {turn.id: episode for episode, turn in credited}
+        for turns in group_by([turn for _, turn in credited], "episode"):
             episode = episode_of[turns[0].id]
             agents = sorted({turn.agent for turn in turns})
             scores = [turn.score for turn in turns]
             scores[-1] += fmean(map(episode.outcome, agents))
             self.chain(turns, scores)
         if self.whiten:
-            whiten(said, centre=True)
-        self.leave_out_others([turn for _, turn in said])
+            whiten(credited, centre=True)
+        self.leave_out_others([turn for _, turn in credited])

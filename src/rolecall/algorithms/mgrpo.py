@@ -46,9 +46,9 @@ class MGrpo(Algorithm):
     def _compare(self, group: list[Turn], total: dict[str, float]) -> None:
         scores, weights = [], []
         for rollout in group_by(group, "episode"):
-            made = calls(rollout)
-            scores += [mean_of([total[turn.id] for turn in call]) for call in made]
-            weights += [1.0 if self.calls is None else self.calls / len(made)] * len(made)
+            per_call = calls(rollout)
+            scores += [mean_of([total[turn.id] for turn in call]) for call in per_call]
+            weights += [1.0 if self.calls is None else self.calls / len(per_call)] * len(per_call)
         count = round(math.fsum(weights))
         if count < 2 or max(scores) == min(scores):
             return
@@ -61,9 +61,9 @@ class MGrpo(Algorithm):
     def _weigh(self, spoken: list[Turn]) -> None:
         """1 / calls of the rollout, times what keeps the sum over tokens (or turns) as it is."""
         share = {
-            turn.id: 1 / len(made)
-            for made in map(calls, group_by(spoken, "episode"))
-            for call in made
+            turn.id: 1 / len(per_call)
+            for per_call in map(calls, group_by(spoken, "episode"))
+            for call in per_call
             for turn in call
         }
         size = {turn.id: len(turn.ids[1]) if self.agg == "token" else 1 for turn in spoken}

@@ -22,7 +22,7 @@ from rolecall.runtime.turn_order import joint_steps
 
 
 class Utilities(Protocol):
-    """What VDN and QMIX ask of their critic."""
+    """Defines what VDN and QMIX ask of their critic."""
 
     def fit(
         self, episodes: list[Episode], targets: list[list[float]], *, epochs: int
@@ -50,18 +50,18 @@ class Vdn(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """q (1.2, .3), v (1.0, .5): A +.2, -.2, then mean 0 and spread 1 for each agent."""
-        said = [turn for _, turn in self.credited_turns(episodes)]
+        sampled = [turn for _, turn in self.credited_turns(episodes)]
         target: dict[str, float] = {}
         for episode in episodes:
             for joint_step, value in zip(joint_steps(episode), self.targets(episode), strict=True):
                 target |= {turn.id: value for turn in joint_step}
-        for turns in group_by(said, "agent"):
-            found = []
+        for turns in group_by(sampled, "agent"):
+            gains = []
             for turn in turns:
                 utility = _utility(turn)
                 shared = target[turn.id] - utility.mixed_v
-                found.append(self.eta * utility.gain + (1 - self.eta) * shared)
-            for turn, advantage in zip(turns, relative(found), strict=True):
+                gains.append(self.eta * utility.gain + (1 - self.eta) * shared)
+            for turn, advantage in zip(turns, relative(gains), strict=True):
                 turn.advantages = spread(turn, advantage)
 
     def targets(self, episode: Episode) -> list[float]:
@@ -90,7 +90,7 @@ class Vdn(Algorithm):
 
 
 class Qmix(Vdn):
-    """The same with a mix that is monotone in every utility and depends on the conversation."""
+    """Works as VDN with a mix that grows with every utility and depends on the conversation."""
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True

@@ -47,14 +47,14 @@ class Ppo(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .6] and [.2], outcome 1, lam .95 -> [.442, .36] and [.8]."""
-        said = self.credited_turns(episodes)
-        episode_of = {turn.id: episode for episode, turn in said}
-        for turns in group_by([turn for _, turn in said], "episode", "agent"):
+        credited = self.credited_turns(episodes)
+        episode_of = {turn.id: episode for episode, turn in credited}
+        for turns in group_by([turn for _, turn in credited], "episode", "agent"):
             scores = [turn.score for turn in turns]
             scores[-1] += episode_of[turns[0].id].outcome(turns[0].agent)
             self.chain(turns, scores)
         if self.whiten:
-            whiten(said, centre=True)
+            whiten(credited, centre=True)
 
     def chain(self, turns: list[Turn], scores: list[float]) -> None:
         """Advantages and returns of the tokens of turns that follow one another; each turn's score
@@ -67,11 +67,11 @@ class Ppo(Algorithm):
         discounts = np.full(len(rewards), self.gamma)
         discounts[ends] = self.gamma_turn
         values = np.concatenate([turn.values for turn in turns])
-        found = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
+        advantages = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
         for turn, end, length in zip(turns, ends, lengths, strict=True):
-            place = slice(end + 1 - length, end + 1)
-            turn.advantages = found[place].astype(np.float32)
-            turn.returns = (found[place] + values[place]).astype(np.float32)
+            span = slice(end + 1 - length, end + 1)
+            turn.advantages = advantages[span].astype(np.float32)
+            turn.returns = (advantages[span] + values[span]).astype(np.float32)
 
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         assert outputs.values is not None, "PPO needs its value head"

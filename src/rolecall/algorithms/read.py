@@ -31,7 +31,7 @@ LARGEST_WEIGHT = 20.0
 
 
 class Prefixes(Protocol):
-    """What ReAd asks of its critic."""
+    """Defines what ReAd asks of its critic."""
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]: ...
     def learn(
@@ -102,8 +102,10 @@ class ReAd(Algorithm):
         `updates` says that something has learned where the agents' weights stay.
         """
         returns = [return_of(episode) for episode in episodes]
-        found = critic.learn(episodes, returns, epochs=self.critic_epochs)
-        return found | ({"updates": float(self.critic_epochs)} if found and not self.train else {})
+        metrics = critic.learn(episodes, returns, epochs=self.critic_epochs)
+        return metrics | (
+            {"updates": float(self.critic_epochs)} if metrics and not self.train else {}
+        )
 
 
 class Refiner:

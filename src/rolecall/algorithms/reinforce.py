@@ -36,15 +36,15 @@ class ReinforcePlusPlus(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Turns of 1 and 3 tokens with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
-        said = self.credited_turns(episodes)
-        for episode, turn in said:
+        turns = self.credited_turns(episodes)
+        for episode, turn in turns:
             score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)
             rewards = self.kl_rewards(turn).astype(np.float64)
             rewards[-1] += score
-            for place in range(len(rewards) - 2, -1, -1):
-                rewards[place] += self.gamma * rewards[place + 1]
+            for token in range(len(rewards) - 2, -1, -1):
+                rewards[token] += self.gamma * rewards[token + 1]
             turn.returns = turn.advantages = rewards.astype(np.float32)
-        whiten(said, centre=True)
+        whiten(turns, centre=True)
 
 
 class ReinforcePlusPlusBaseline(Algorithm):
@@ -61,9 +61,9 @@ class ReinforcePlusPlusBaseline(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
-        said = self.credited_turns(episodes)
+        turns = self.credited_turns(episodes)
         compare(
-            said, mean="agent", std="none", count="episode_agent", own=self.own_reward,
+            turns, mean="agent", std="none", count="episode_agent", own=self.own_reward,
             several=True, limit=self.reward_clip,
         )  # fmt: skip
-        whiten(said, centre=False)
+        whiten(turns, centre=False)

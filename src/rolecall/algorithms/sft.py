@@ -46,8 +46,8 @@ class Sft(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         """Advantage 1 on every token that is imitated and 0 on all others."""
-        found = self.credited_turns(episodes)
-        for episode, turn in found if self.best_of is None else best_attempts(found, self.best_of):
+        turns = self.credited_turns(episodes)
+        for episode, turn in turns if self.best_of is None else best_attempts(turns, self.best_of):
             if self._is_imitated(episode, turn):
                 right = turn.imitated
                 turn.advantages = spread(turn, 1.0) if right is None else right.copy()

@@ -24,7 +24,7 @@ from rolecall.runtime.turn_order import joint_steps
 
 
 class Replay(Protocol):
-    """What the two ask of their critic."""
+    """Defines what both algorithms ask of their critic."""
 
     async def values_of(self, turns: list[Turn]) -> list[float]: ...
     def remember(self, episodes: Sequence[tuple[Episode, list[float]]]) -> None: ...
@@ -87,13 +87,13 @@ class VdnValue(Algorithm):
         return values.index(max(values))
 
     def credit(self, episodes: list[Episode]) -> None:
-        """With `distil`: 1 on the tokens of the best of each call's candidates, else nothing."""
-        said = self.credited_turns(episodes)
+        """Give 1 to the tokens of each call's best candidate with `distil`, else nothing."""
+        credited = self.credited_turns(episodes)
         if not self.distil:
-            for _, turn in said:
+            for _, turn in credited:
                 turn.advantages = None
             return
-        for siblings in group_by([turn for _, turn in said], "episode", _call_of):
+        for siblings in group_by([turn for _, turn in credited], "episode", _call_of):
             values = [turn.preference for turn in siblings]
             assert None not in values, "no critic has valued these candidates"
             best = siblings[values.index(max(values))]  # type: ignore[type-var]
@@ -101,12 +101,12 @@ class VdnValue(Algorithm):
                 best.advantages = spread(best, 1.0)
 
     def rewards_of(self, episode: Episode) -> list[float]:
-        """Of each joint step; the outcome, a mean over agents, comes with the last."""
-        found = [sum(turn.score for turn in step) for step in joint_steps(episode)]
-        if found:
+        """Return each joint step's reward; the outcome, a mean over agents, comes with the last."""
+        rewards = [sum(turn.score for turn in step) for step in joint_steps(episode)]
+        if rewards:
             agents = sorted({turn.agent for turn in episode.turns})
-            found[-1] += fmean(map(episode.outcome, agents))
-        return found
+            rewards[-1] += fmean(map(episode.outcome, agents))
+        return rewards
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """-log p summed over the imitated tokens; mean over them."""
@@ -158,7 +158,7 @@ class EpsilonGreedy:
 
 
 class QmixValue(VdnValue):
-    """The same with a mix that is monotone in every utility and depends on the conversation."""
+    """Works as VDN with a mix that grows with every utility and depends on the conversation."""
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True
