@@ -24,12 +24,14 @@ class AlgorithmGroup:
 
     @property
     def critics(self) -> dict[str, Critic]:
-        """Those that are no value heads of policies, by the names of a config."""
-        found = {
+        """Return the critics that are no value heads of policies, by the names of a config."""
+        all_critics = {
             self.algorithm.critic: self.critic,
             self.algorithm.discriminator: self.discriminator,
         }
-        return {name: one for name, one in found.items() if name is not None and one is not None}
+        return {
+            name: one for name, one in all_critics.items() if name is not None and one is not None
+        }
 
 
 def group_agents(algorithms: dict[str, Algorithm]) -> list[AlgorithmGroup]:

@@ -40,12 +40,15 @@ class Collector:
 
     async def collect(self, step: int) -> Rollout:
         """Raises what the journal's disk raises; a failed episode is in `failures`."""
-        wanted, deadline_s = self.run.config.rollout.groups, self.run.config.rollout.deadline_s
+        groups, deadline_s = self.run.config.rollout.groups, self.run.config.rollout.deadline_s
         if self.run.data:
-            taken = [wanted] * (step - 1)
+            earlier = [groups] * (step - 1)
             seed = self.run.config.trainer.seed
-            rows = drawn(self.run.data, wanted, seed=seed, taken=taken)
-            if any(part.algorithm.answers_data for part in self.run.algorithm_groups):
+            rows = drawn(self.run.data, groups, seed=seed, taken=earlier)
+            if any(
+                algorithm_group.algorithm.answers_data
+                for algorithm_group in self.run.algorithm_groups
+            ):
                 if self.run.config.deterministic:
                     await self.run.engine.forget()
                 rows = await answered(self.run.context, rows, step=step)
@@ -65,12 +68,12 @@ class Collector:
                     break
                 whole.add(await self._round(step, tasks, journal, until))
                 late = until is not None and time.monotonic() > until
-                if len(whole.groups) >= wanted or not self._refuses or late:
+                if len(whole.groups) >= groups or not self._refuses or late:
                     break
         finally:
             journal.close()
-        if len(whole.groups) < wanted and self._refuses:
-            log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), wanted)
+        if len(whole.groups) < groups and self._refuses:
+            log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), groups)
         async with self._taking:
             whole.add(await self._of_earlier_steps(step))
         await self._prepare(whole.groups)
@@ -105,26 +108,28 @@ class Collector:
             tasks,
             step=step,
             group_size=self.run.config.rollout.group_size,
-            min_group=max(part.algorithm.min_group for part in self.run.algorithm_groups),
+            min_group=max(
+                algorithm_group.algorithm.min_group for algorithm_group in self.run.algorithm_groups
+            ),
             journal=journal,
             finished=finished,
         )
 
     async def _of_earlier_steps(self, step: int) -> Rollout:
         """The groups that are whole by now; those that will be too old are cut."""
-        found = Rollout(groups=[])
+        rollout = Rollout(groups=[])
         for collection in list(self.carried):
             assert isinstance(collection.step, int)
             if collection.step >= step:
                 continue
             await collection.ended(within_s=0)
             late = collection.step + self._carry <= step or step == self.run.config.trainer.steps
-            taken = self._filtered(await collection.cut() if late else collection.take())
-            taken.num_carried = len(taken.groups)
-            found.add(taken)
+            whole = self._filtered(await collection.cut() if late else collection.take())
+            whole.num_carried = len(whole.groups)
+            rollout.add(whole)
             if not collection.open:
                 self.carried.remove(collection)
-        return found
+        return rollout
 
     def _filtered(self, rollout: Rollout) -> Rollout:
         """Without groups that the algorithm leaves out."""
@@ -136,7 +141,7 @@ class Collector:
 
     @property
     def open_steps(self) -> set[int]:
-        """Those that have groups which are carried over."""
+        """Return the steps that have groups which are carried over."""
         return {int(collection.step) for collection in self.carried if collection.open}
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,10 +164,16 @@ class Collector:
 
     @property
     def _refuses(self) -> bool:
-        return any(part.algorithm.filters_groups for part in self.run.algorithm_groups)
+        return any(
+            algorithm_group.algorithm.filters_groups
+            for algorithm_group in self.run.algorithm_groups
+        )
 
     def _keeps(self, group: Group) -> bool:
-        return all(part.algorithm.keep_group(group) for part in self.run.algorithm_groups)
+        return all(
+            algorithm_group.algorithm.keep_group(group)
+            for algorithm_group in self.run.algorithm_groups
+        )
 
     async def _prepare(self, groups: list[Group]) -> None:
         """Let algorithms replay episodes; all groups at once, as many episodes as a step plays.
@@ -181,8 +192,8 @@ class Collector:
 
         async def one(group: Group) -> None:
             with call_tree.entered((), barrier=context.barrier):
-                for part in self.run.algorithm_groups:
-                    await part.algorithm.prepare(group, again)
+                for algorithm_group in self.run.algorithm_groups:
+                    await algorithm_group.algorithm.prepare(group, again)
 
         async with asyncio.TaskGroup() as together:
             for group in groups:

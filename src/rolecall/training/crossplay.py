@@ -41,7 +41,7 @@ class Scores:
                     self.by_task[name.removeprefix("score/")][task].append(value)
 
     def means(self) -> dict[str, Score]:
-        """By agent, and `team`: over tasks."""
+        """Return the mean scores over tasks, by agent and as `team`."""
         return {
             name: over_tasks([fmean(values) for values in tasks.values()])
             for name, tasks in self.by_task.items()
@@ -49,18 +49,18 @@ class Scores:
 
 
 def check_fit(configs: dict[str, Config]) -> str:
-    """Why these teams cannot play together, in a line; "" where they can."""
+    """Return why these teams cannot play together, in a line; "" where they can."""
     (first_name, first), *others = configs.items()
-    wanted = _shape(first)
-    if len(wanted) < 2:
-        [alone] = wanted
+    expected = _shape(first)
+    if len(expected) < 2:
+        [alone] = expected
         return f"{first_name}: {alone!r} is alone in its team; `rolecall compare` compares two runs"
     for name, config in others:
-        found = _shape(config)
-        if found != wanted:
-            told = [", ".join(shape.values()) for shape in (wanted, found)]
+        other = _shape(config)
+        if other != expected:
+            shown = [", ".join(shape.values()) for shape in (expected, other)]
             return (
-                f"{name}: its team ({told[1]}) has not the agents of {first_name} ({told[0]}); "
+                f"{name}: its team ({shown[1]}) has not the agents of {first_name} ({shown[0]}); "
                 "name runs whose agents have the same names and roles"
             )
         if config.workflow.name != first.workflow.name:
@@ -91,7 +91,7 @@ def teams_of(agents: list[str], runs: list[str]) -> list[Team]:
 
 
 def seated(run: Run, name: str) -> Agent:
-    """Who of a run takes the place of an agent.
+    """Return the agent of a run that takes the place of an agent.
 
     Where earlier weights of a policy play there, as opponents in training, the policy's own do now.
     """
@@ -104,12 +104,12 @@ def seated(run: Run, name: str) -> Agent:
 
 
 async def play_teams(runs: dict[str, Run], *, agents: list[str]) -> dict[Team, dict[str, Score]]:
-    """What each team scores on the first run's tasks, in its environment; all from the same seeds.
+    """Return what each team scores on the first run's tasks, in its environment.
 
-    Raises RuntimeError where every episode of a team failed.
+    All play from the same seeds. Raises RuntimeError where every episode of a team failed.
     """
     first = next(iter(runs.values()))
-    found = {}
+    scores_of = {}
     for team in teams_of(agents, list(runs)):
         places = dict(zip(agents, team, strict=True))
         members = {name: seated(runs[places[name]], name) for name in agents}
@@ -117,8 +117,8 @@ async def play_teams(runs: dict[str, Run], *, agents: list[str]) -> dict[Team, d
         context = replace(first.context, agents=members)
         around = Around(sink=scores)
         await evaluate(context, first.test, first.config.evaluation, around=around)
-        found[team] = scores.means()
-    return found
+        scores_of[team] = scores.means()
+    return scores_of
 
 
 def matrices(
@@ -129,14 +129,14 @@ def matrices(
     `of` says whose score it is: the agent's own where the world gives it one, else the team's.
     """
     own = {one for one in agents if all(one in scores for scores in found.values())}
-    made = []
+    tables = []
     for one in agents if own or len(agents) > 2 else agents[:1]:
         of = one if one in own else TEAM
         cells = [
             [found[tuple(row if a == one else column for a in agents)][of] for column in runs]
             for row in runs
         ]
-        made.append(
+        tables.append(
             {
                 "agent": one,
                 "others": [agent for agent in agents if agent != one],
@@ -146,7 +146,7 @@ def matrices(
                 "margin": [[score.margin for score in line] for line in cells],
             }
         )
-    return made
+    return tables
 
 
 def plain(agents: list[str], found: dict[Team, dict[str, Score]]) -> list[dict[str, Any]]:

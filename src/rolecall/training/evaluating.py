@@ -23,7 +23,7 @@ async def evaluate_run(
     file: Path | None = None,
     journal: EvaluationJournal | None = None,
 ) -> dict[str, Any]:
-    """As `rollout.evaluation.evaluate`, with what the run's config says.
+    """Evaluate as `rollout.evaluation.evaluate` does, with what the run's config says.
 
     What was said goes to the Parquet `file`, once all is there. The journal stays: whoever has
     written down what was found removes it.

@@ -8,20 +8,20 @@ from rolecall.runtime.spending import Prices
 
 
 def prices_of(config: Config) -> dict[str, Prices]:
-    """By policy, of those whose price is known."""
-    found = {
+    """Return the known prices, by policy."""
+    prices = {
         name: Prices(prompt=price.prompt, completion=price.completion)
         for name, price in config.prices.items()
     }
     for name in config.policies:
         engine = config.engine_of(name)
         if isinstance(engine, OpenAIEngineConfig) and _is_priced(engine):
-            found[name] = Prices(
+            prices[name] = Prices(
                 engine.usd_per_million_input,
                 engine.usd_per_million_cached,
                 engine.usd_per_million_output,
             )
-    return found
+    return prices
 
 
 def _is_priced(engine: OpenAIEngineConfig) -> bool:

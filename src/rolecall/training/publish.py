@@ -81,7 +81,7 @@ class WeightPublisher:
             _embedded(engine).load(policy, version, model.weights())
 
     async def _send(self, policy: str, version: int, engine: DirectEngine) -> None:
-        """To an engine on this machine."""
+        """Send the weights to an engine on this machine."""
         if policy not in self._meetings:
             self._meetings[policy] = MeetingPoint("127.0.0.1", self.direct[policy])
         point = self._meetings[policy]
@@ -121,8 +121,8 @@ class WeightPublisher:
         """
         engine, learner = self.engines[policy], self.learners[policy]
         tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
-        wanted = await learner.probe(tokens)
-        probe = Probe(policy, learner.version, tokens, wanted, policy in self.rounded)
+        logprobs = await learner.probe(tokens)
+        probe = Probe(policy, learner.version, tokens, logprobs, policy in self.rounded)
         if isinstance(engine, Replicas):
             await engine.prove(probe)
         else:

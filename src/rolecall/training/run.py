@@ -48,7 +48,7 @@ class Run:
 
     @property
     def versions(self) -> dict[str, int]:
-        """How often the weights of each trained policy were updated."""
+        """Return how often the weights of each trained policy were updated."""
         return {name: learner.version for name, learner in self.learners.items()}
 
     def algorithms_of(self, policy: str) -> dict[str, Algorithm]:
@@ -71,33 +71,33 @@ class Run:
 
     @property
     def critics(self) -> dict[str, Critic]:
-        """Those that are no value heads, by their folders in a checkpoint.
+        """Return the critics that are no value heads, by their folders in a checkpoint.
 
         Two algorithms may each have a critic of one kind, but they share no agent.
         """
         return {
-            f"{checkpoint.CRITIC}{name}.{min(part.agents)}": critic
-            for part in self.algorithm_groups
-            for name, critic in part.critics.items()
+            f"{checkpoint.CRITIC}{name}.{min(group.agents)}": critic
+            for group in self.algorithm_groups
+            for name, critic in group.critics.items()
         }
 
     @property
     def stateful(self) -> list[Algorithm | TaskSampler]:
-        """What a checkpoint holds a small state of."""
-        return [*(part.algorithm for part in self.algorithm_groups), self.sampler]
+        """Return what a checkpoint holds a small state of."""
+        return [*(group.algorithm for group in self.algorithm_groups), self.sampler]
 
     async def close(self) -> None:
         """End what the run has started: its environment, what samples and what trains."""
         async with AsyncExitStack() as stack:  # each is closed, also where another one cannot be
             if self.session is not None:
                 stack.callback(self.session.close)
-            for part in [*self.learners.values(), self.engine, self.context]:
-                if hasattr(part, "close"):
-                    stack.push_async_callback(part.close)
+            for resource in [*self.learners.values(), self.engine, self.context]:
+                if hasattr(resource, "close"):
+                    stack.push_async_callback(resource.close)
 
     def restore(self, saved: Path) -> list[dict[str, Any]]:
         """Take over a checkpoint's weights, critics and states. Returns the trainer's own."""
         states = checkpoint.load(saved, self.parts)
-        for part, state in zip(self.stateful, states, strict=False):
-            part.load_state_dict(state)
+        for owner, state in zip(self.stateful, states, strict=False):
+            owner.load_state_dict(state)
         return states[len(self.stateful) :]

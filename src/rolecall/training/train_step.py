@@ -37,9 +37,9 @@ async def refresh_references(run: Run, step: int) -> None:
 
 async def credit(run: Run, episodes: list[Episode]) -> None:
     """Give credit, after what the algorithms need: reference log-probs, values of critics."""
-    for part in run.algorithm_groups:
-        seen = view(episodes, part, run)
-        algorithm = part.algorithm
+    for group in run.algorithm_groups:
+        seen = view(episodes, group, run)
+        algorithm = group.algorithm
         for policy, learner in run.learners.items():
             turns = [
                 turn
@@ -56,10 +56,10 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                     what.add("prox_logprobs")
             read = as_read(turns, algorithm)
             await annotate(learner, turns, what, read=read, budget=_budget(run, policy))
-        for critic in (part.discriminator, part.critic):
+        for critic in (group.discriminator, group.critic):
             if critic is not None:
                 await critic.annotate(seen)
-                part.seen = seen
+                group.seen = seen
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
@@ -99,11 +99,11 @@ async def update(
             done = await _in_thread(_update_policy(run, policy, episodes, step), apart)
             if done is not None:
                 updates[policy] = done
-            for part in sequential:  # whoever waits must know what any policy changed
-                part.algorithm.after_update(policy, view(episodes, part, run))
+            for group in sequential:  # whoever waits must know what any policy changed
+                group.algorithm.after_update(policy, view(episodes, group, run))
 
     order = sorted(run.learners)
-    sequential = [part for part in run.algorithm_groups if part.algorithm.one_policy_at_a_time]
+    sequential = [group for group in run.algorithm_groups if group.algorithm.one_policy_at_a_time]
     if sequential:
         np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
         await one_by_one(order)
@@ -117,16 +117,16 @@ async def update(
                 raise error
         updates = {policy: updates[policy] for policy in order if policy in updates}
     metrics: dict[str, float] = {}
-    for part in run.algorithm_groups:
-        if part.critic is not None:
-            found = part.algorithm.fit(part.seen, part.critic)
-            metrics |= {f"critic/{name}": value for name, value in found.items()}
-        if part.discriminator is not None:
-            found = part.discriminator.fit()
-            metrics |= {f"discriminator/{name}": value for name, value in found.items()}
-        part.seen = []
-        part.algorithm.after_step(step)
-        counted = part.algorithm.metrics()
+    for group in run.algorithm_groups:
+        if group.critic is not None:
+            fitted = group.algorithm.fit(group.seen, group.critic)
+            metrics |= {f"critic/{name}": value for name, value in fitted.items()}
+        if group.discriminator is not None:
+            fitted = group.discriminator.fit()
+            metrics |= {f"discriminator/{name}": value for name, value in fitted.items()}
+        group.seen = []
+        group.algorithm.after_step(step)
+        counted = group.algorithm.metrics()
         metrics |= {f"algorithm/{name}": value for name, value in counted.items()}
     return updates, metrics
 
@@ -168,7 +168,7 @@ def _turns_that_move(run: Run, policy: str, episodes: list[Episode]) -> list[Tur
     They are all that the policy said, also what its loss leaves out: turns that were cut by
     length, that are stale, or whose agent is frozen.
     """
-    if not any(part.algorithm.one_policy_at_a_time for part in run.algorithm_groups):
+    if not any(group.algorithm.one_policy_at_a_time for group in run.algorithm_groups):
         return []
     return [
         turn
@@ -246,11 +246,11 @@ def optimizer_steps(
 
 def _pairs(run: Run, turns: list[Turn]) -> list[Pair]:
     """Return the pairs of these turns, each agent's found as its own settings say."""
-    found: list[Pair] = []
-    for part in run.algorithm_groups:
-        mine = [turn for turn in turns if turn.agent in part.agents]
-        found += part.algorithm.pairs(mine)
-    return found
+    pairs: list[Pair] = []
+    for group in run.algorithm_groups:
+        mine = [turn for turn in turns if turn.agent in group.agents]
+        pairs += group.algorithm.pairs(mine)
+    return pairs
 
 
 async def publish(run: Run, policies: list[str]) -> None:

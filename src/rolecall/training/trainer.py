@@ -46,14 +46,14 @@ class NothingTrainsError(RuntimeError):
 
 
 class Display(Protocol):
-    """Who watches: a live table, or nobody."""
+    """Shows a live table, or nothing."""
 
     def step(self, record: dict[str, Any]) -> None: ...
     def evaluation(self, record: dict[str, Any]) -> None: ...
 
 
 class Tracker(Protocol):
-    """Where else metrics go."""
+    """Takes metrics to another service."""
 
     def log(self, step: int, record: dict[str, float]) -> None: ...
     def close(self) -> None: ...
@@ -79,9 +79,9 @@ class Trainer:
         self.done = 0  # steps whose update is in the weights
         self.moves = 0  # optimizer steps of all policies, when the newest step was done
         self.saved = -1  # step of the newest checkpoint
-        moved = (part for part in run.algorithm_groups if part.algorithm.moves_policies)
+        moved = (group for group in run.algorithm_groups if group.algorithm.moves_policies)
         self.signals = SignalWatch(
-            sorted(agent for part in moved for agent in part.agents),
+            sorted(agent for group in moved for agent in group.agents),
             patience=self.config.trainer.idle_steps,
         )
         self.idle = 0  # steps in a row without anything to train on
@@ -130,11 +130,11 @@ class Trainer:
                 self._track(tracker, tracker.close)
 
     async def _resume(self) -> None:
-        found = self._newest_checkpoint()
-        if found is not None:
-            for state in self.run.restore(found):
+        saved = self._newest_checkpoint()
+        if saved is not None:
+            for state in self.run.restore(saved):
                 self.collector.load_state_dict(state)
-            self.done = self.saved = checkpoint.step_of(found)
+            self.done = self.saved = checkpoint.step_of(saved)
             log.info("resumed step=%d", self.done)
         self.moves = self._num_moves()
         self.folder.forget_after(self.done)
@@ -156,22 +156,22 @@ class Trainer:
 
     def _newest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; damaged ones that are newer are set aside."""
-        found, passed = checkpoint.newest_whole(self.folder.checkpoints)
+        newest, passed = checkpoint.newest_whole(self.folder.checkpoints)
         for name, wrong in passed.items():
             notices.warning(
                 "the checkpoint %s is damaged and not used: %s",
                 self.folder.checkpoints / name,
                 wrong,
             )
-        if found is None:
+        if newest is None:
             self._refuse_to_start_again(damaged=bool(passed))
             return None
         for name in passed.keys() - {checkpoint.LATEST}:
             checkpoint.set_aside(self.folder.checkpoints / name)
         if passed:
-            checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(found))
-            notices.warning("the run continues from %s, and does the steps after it again", found)
-        return found
+            checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(newest))
+            notices.warning("the run continues from %s, and does the steps after it again", newest)
+        return newest
 
     def _refuse_to_start_again(self, *, damaged: bool) -> None:
         """Raise CheckpointError where starting at step 0 would throw away a run that had saved."""
@@ -264,7 +264,7 @@ class Trainer:
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
         self._check_mismatch(updates)
-        moves = any(part.algorithm.moves_policies for part in self.run.algorithm_groups)
+        moves = any(group.algorithm.moves_policies for group in self.run.algorithm_groups)
         self.idle = 0 if updates or not moves else self.idle + 1
         silent = self.signals.after_step(turn for e in rollout.episodes for turn in e.turns)
         if self.idle < self.config.trainer.idle_steps:
@@ -285,17 +285,17 @@ class Trainer:
             )
 
     def _check_mismatch(self, updates: dict[str, Update]) -> None:
-        """Not of stale turns, where the difference is drift, nor where tokens were filtered."""
+        """Check fresh turns of unfiltered sampling; in stale ones the difference is drift."""
         config = self.config
         stale = config.trainer.max_staleness or config.rollout.carry
         if stale or config.rollout.allow_filtered_sampling:
             return
         for update in updates.values():
-            for agent, found in update.agent_metrics.items():
+            for agent, mismatch in update.agent_metrics.items():
                 if config.team[agent].cross_policy is not None:
                     continue  # its earlier weights say something else
-                self.alarm.check(agent, found, first=not self._compared)
-                if warning := self.alarm.warning(found):
+                self.alarm.check(agent, mismatch, first=not self._compared)
+                if warning := self.alarm.warning(mismatch):
                     log.warning("mismatch agent=%s %s", agent, warning)
         self._compared = self._compared or bool(updates)
 
@@ -309,7 +309,7 @@ class Trainer:
             await self._evaluate("during")
 
     def _is_evaluated(self, step: int) -> bool:
-        """Whether an evaluation comes after this step, beside those before and after the run.
+        """Return whether an evaluation follows this step, beside those before and after the run.
 
         The last step's team is tested after the run, and validated as the others are.
         """
@@ -337,14 +337,14 @@ class Trainer:
             self.folder.checkpoints,
             self.done,
             self.run.parts,
-            states=[part.state_dict() for part in (*self.run.stateful, *carried)],
+            states=[owner.state_dict() for owner in (*self.run.stateful, *carried)],
             keep=self.config.trainer.keep,
         )
         self.saved = self.done
         self._remove_journals()
 
     def _remove_journals(self) -> None:
-        """Of steps that are done and have no group which is still played."""
+        """Remove the journals of steps that are done and have no group still being played."""
         for step, path in journals(self.folder):
             if step <= self.done and step not in self.collector.open_steps:
                 path.unlink()
@@ -358,7 +358,7 @@ class Trainer:
         await self._play_against({name: p.first for name, p in self.run.opponent_pools.items()})
         name = f"{AREAS[split]}-{self.done:06d}"
         journal = evaluation_journal(self.folder.journal, self.config, tasks, of=name)
-        found = await evaluate_run(
+        scores = await evaluate_run(
             self.run,
             tasks,
             split=split,
@@ -366,23 +366,23 @@ class Trainer:
             file=self.folder.path / f"{name}.parquet",
             journal=journal,
         )
-        record = {"kind": "evaluation", "step": self.done, "when": when, "split": split, **found}
+        record = {"kind": "evaluation", "step": self.done, "when": when, "split": split, **scores}
         record["time/run_s"] = self._elapsed()
         # The pointer moves before the record is written: a run that is stopped between the two
         # evaluates again, and comes to the same.
-        if split == self._chosen_on and found[self._headline] > self.best:
-            self.best = found[self._headline]
+        if split == self._chosen_on and scores[self._headline] > self.best:
+            self.best = scores[self._headline]
             if self.saved == self.done:
                 checkpoint.point(self.folder.checkpoints, checkpoint.BEST, self.done)
         self.folder.append_metrics(record)
         journal.remove()
         self.display.evaluation(record)
         for tracker in self.trackers:
-            told = metrics.of_evaluation(found, AREAS[split])
-            self._track(tracker, partial(tracker.log, self.done, told))
+            tracked = metrics.of_evaluation(scores, AREAS[split])
+            self._track(tracker, partial(tracker.log, self.done, tracked))
         log.info(
             "evaluation=%s split=%s step=%d score=%.4f",
-            when, split, self.done, found[self._headline],
+            when, split, self.done, scores[self._headline],
         )  # fmt: skip
 
     @property
@@ -445,7 +445,7 @@ def _pace(
     sampled = sum(len(t.tokens) for e in rollout.episodes for t in e.turns if t.tokens is not None)
     ended = time.monotonic()
     whole = ended - started
-    found = {
+    pace = {
         "time/step_s": whole,
         "time/rollout_share": (collected - started) / whole,
         "time/credit_share": (credited - collected) / whole,
@@ -455,5 +455,5 @@ def _pace(
         "pace/tokens_per_s": sampled / whole,
     }
     if not is_data:  # rows are read, not sampled
-        found["pace/sampled_tokens_per_s"] = sampled / (collected - started)
-    return found
+        pace["pace/sampled_tokens_per_s"] = sampled / (collected - started)
+    return pace
