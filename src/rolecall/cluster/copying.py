@@ -27,14 +27,14 @@ def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     import ray
 
     offer: Any = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")(offered)
-    told = iter(offer.options(scheduling_strategy=at(source)).remote(folder))
-    address, key, size = ray.get(next(told))
+    messages = iter(offer.options(scheduling_strategy=at(source)).remote(folder))
+    address, key, size = ray.get(next(messages))
     here = to(size)
     try:
         with connect(address, key, timeout_s=CALL_S) as connection:
             _receive(connection, here)
     except (EOFError, ConnectionError):
-        for more in told:
+        for more in messages:
             ray.get(more)  # raises what has let the other side down
         raise
     return here
@@ -68,15 +68,15 @@ def _receive(connection: Connection, folder: Path) -> None:
     Raises EOFError where the other side ends before its last file has, and ValueError for a name
     that leads out of the folder.
     """
-    part = memoryview(bytearray(PART))
-    while (told := read_json(connection)) is not None:
-        name, left = told
+    chunk = memoryview(bytearray(PART))
+    while (header := read_json(connection)) is not None:
+        name, remaining = header
         if Path(name).name != name:
             raise ValueError(f"a file for {folder} may not be called {name!r}")
         with (folder / name).open("wb") as file:
-            while left:
-                read = os.readv(connection.fileno(), [part[: min(PART, left)]])
+            while remaining:
+                read = os.readv(connection.fileno(), [chunk[: min(PART, remaining)]])
                 if not read:
                     raise EOFError
-                file.write(part[:read])
-                left -= read
+                file.write(chunk[:read])
+                remaining -= read

@@ -33,21 +33,21 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def told_of(error: BaseException) -> str:
-    """What Ray says of an actor's end, in one line."""
-    said = " ".join(str(error).split())
-    if MONITOR in said:
-        return _of_monitor(said)
-    if found := EXIT.search(said):
-        return "it was ended by SIGTERM" if SIGTERM in said else f"exit code {found[1]}"
-    if WITHOUT_A_WORD in said:
+    """Return what Ray says of an actor's end, in one line."""
+    text = " ".join(str(error).split())
+    if MONITOR in text:
+        return _of_monitor(text)
+    if match := EXIT.search(text):
+        return "it was ended by SIGTERM" if SIGTERM in text else f"exit code {match[1]}"
+    if WITHOUT_A_WORD in text:
         return UNKNOWN
-    if IN_CREATION in said:
+    if IN_CREATION in text:
         last = str(error).strip().splitlines()[-1]
         return f"it could not be made: {last.strip()}"[:MOST_TOLD]
-    if UNREACHED in said:
-        why = said.partition(UNREACHED)[2].partition(". The task may or may not")[0]
+    if UNREACHED in text:
+        why = text.partition(UNREACHED)[2].partition(". The task may or may not")[0]
         return f"it could not be reached: {why}"[:MOST_TOLD]
-    return PREAMBLE.sub("", said)[:MOST_TOLD]
+    return PREAMBLE.sub("", text)[:MOST_TOLD]
 
 
 def _of_monitor(said: str) -> str:
@@ -59,7 +59,7 @@ def _of_monitor(said: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What an actor has left on its machine."""
+    """Holds what an actor has left on its machine."""
 
     signal: str  # SIGSEGV; empty where no handler wrote one
     oom_kills: int  # since it started: processes that the kernel has killed for memory
@@ -74,7 +74,7 @@ def traces_of(log: Path, oom_kills: int) -> Traces:
 
 
 def with_cause(why: str, traces: Traces | None) -> str:
-    """What Ray says, made more precise by what was left, if its machine still answers."""
+    """Return what Ray says, made more precise by what was left, if its machine still answers."""
     if traces is None:
         return why
     if traces.signal:
@@ -93,21 +93,21 @@ def with_log(why: str, traces: Traces | None) -> str:
 
 
 def count_oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> int:
-    """How many processes of this process's cgroup the kernel has killed for want of memory.
+    """Count this cgroup's processes that the kernel has killed for want of memory.
 
     0 where the machine does not say. In a container the cgroup may lie at the root of what is seen.
     """
-    for place, file in _cgroups(membership, root):
-        for folder in (place, file.parent):
-            found = _counter(folder / file.name)
-            if found is not None:
-                return found
+    for cgroup, file in _cgroups(membership, root):
+        for folder in (cgroup, file.parent):
+            count = _counter(folder / file.name)
+            if count is not None:
+                return count
     return 0
 
 
 def _cgroups(membership: Path, root: Path) -> list[tuple[Path, Path]]:
     """This process's cgroups that know of memory, and the files of their roots that count kills."""
-    found = []
+    cgroups = []
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -116,10 +116,10 @@ def _cgroups(membership: Path, root: Path) -> list[tuple[Path, Path]]:
         number, controllers, path = line.split(":", 2)
         inside = path.lstrip("/")
         if "memory" in controllers.split(","):
-            found.append((root / "memory" / inside, root / "memory" / "memory.oom_control"))
+            cgroups.append((root / "memory" / inside, root / "memory" / "memory.oom_control"))
         elif number == "0":
-            found.append((root / inside, root / "memory.events"))
-    return found
+            cgroups.append((root / inside, root / "memory.events"))
+    return cgroups
 
 
 def _counter(file: Path) -> int | None:

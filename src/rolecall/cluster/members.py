@@ -101,7 +101,7 @@ class Members:
         self._beginning: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.all = [Member(place, make(place, "")) for place in range(number)]
+        self.all = [Member(index, make(index, "")) for index in range(number)]
 
     @property
     def serving(self) -> list[Member]:
@@ -158,7 +158,7 @@ class Members:
             raise LostError(f"it did not start within {seconds}", actor) from None
 
     async def some(self) -> list[Member]:
-        """Those that serve, when there is one. Raises RunEndingError where none will."""
+        """Return those that serve, once there is one. Raises RunEndingError where none will."""
         while not (serving := self.serving):
             if all(member.why for member in self.all):
                 raise RunEndingError(self.all[0].why)
@@ -229,14 +229,14 @@ class Members:
         """Why it was lost, with what it has left on its machine."""
         if member.place is None:
             return why
-        place = member.place
-        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
+        process = member.place
+        request = self.session.run_on(process.node, traces_of, process.log, process.oom_kills)
         try:
             async with asyncio.timeout(ASK_S):
-                found = await result_of(asked)
+                traces = await result_of(request)
         except (LostError, TimeoutError):
-            found = None
-        return with_log(with_cause(why, found), found)
+            traces = None
+        return with_log(with_cause(why, traces), traces)
 
     async def _until_its_end(self, member: Member) -> None:
         """Learn of its end from Ray, also where nobody asks it for anything."""
@@ -254,18 +254,18 @@ class Members:
     async def _listen(self, member: Member) -> None:
         actor = member.actor
         ping = actor.ping.options(concurrency_group="watch")
-        asked = asyncio.ensure_future(result_of(ping.remote(), actor))
+        answer = asyncio.ensure_future(result_of(ping.remote(), actor))
         for _ in range(PARTS):
-            done, _ = await asyncio.wait([asked], timeout=self.section.heartbeat_s / PARTS)
+            done, _ = await asyncio.wait([answer], timeout=self.section.heartbeat_s / PARTS)
             if done:
                 break
         else:
-            asked.cancel()
+            answer.cancel()
             why = f"it said nothing for {self.section.heartbeat_s:g} s (cluster.heartbeat_s)"
             self.lost(member, LostError(why, actor))
             return
         try:
-            asked.result()
+            answer.result()
         except LostError as error:
             self.lost(member, error)
 

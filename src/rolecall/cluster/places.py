@@ -19,7 +19,7 @@ from rolecall.runtime.scratch import hold
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an actor runs, and what it writes to."""
+    """Tells where an actor runs, and what it writes to."""
 
     pid: int
     host: str
@@ -60,7 +60,7 @@ class Hosted:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """What the config names may be missing on this machine."""
+        """Name this machine in errors, as what the config names may be missing on it."""
         try:
             yield
         except ConfigError as error:
@@ -68,7 +68,7 @@ class Hosted:
             raise ConfigError(*where) from error
 
     async def ping(self) -> None:
-        """In a thread of its own, so that it is answered while the actor computes."""
+        """Answer in a thread of its own, while the actor computes."""
 
     async def until_the_end(self) -> None:
         """It never answers, so that the caller learns of the actor's end at once."""

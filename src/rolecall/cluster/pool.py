@@ -58,20 +58,20 @@ class Pool:
     def _found(self) -> list[Gpu]:
         """Asked in each bundle; a machine that has gone keeps its own for a while."""
         ray, seconds = self.session.ray, self.session.section.start_timeout_s
-        until, told = time.monotonic() + seconds, False
-        while (left := until - time.monotonic()) > 0:
-            asked = [self._bundle(number) for number in range(self.size)]
+        until, warned = time.monotonic() + seconds, False
+        while (remaining := until - time.monotonic()) > 0:
+            bundles = [self._bundle(number) for number in range(self.size)]
             try:
-                return list(ray.get(asked, timeout=min(LOOK_S, left)))
+                return list(ray.get(bundles, timeout=min(LOOK_S, remaining)))
             except ray.exceptions.GetTimeoutError:
-                for reference in asked:
+                for reference in bundles:
                     ray.cancel(reference)
             except ray.exceptions.RayError as error:  # its machine has just gone
                 log.info("pool %s: %s", self.name, told_of(error))
-                time.sleep(min(1.0, left))
-            if not told:
+                time.sleep(min(1.0, remaining))
+            if not warned:
                 notices.warning("pool %s waits for %d free GPUs", self.name, self.size)
-                told = True
+                warned = True
         raise NoRoomError(
             f"pool {self.name}: Ray has no {self.size} free GPUs within {seconds:g} s "
             "(cluster.start_timeout_s)"
@@ -80,15 +80,17 @@ class Pool:
     def memory(self) -> int | None:
         """Bytes of the smallest of them; None where a machine does not say."""
         nodes = {gpu.node for gpu in self.gpus()}
-        found = self.session.ray.get([self.session.run_on(node, _memory) for node in nodes])
-        return None if None in found else min(found)
+        sizes = self.session.ray.get([self.session.run_on(node, _memory) for node in nodes])
+        return None if None in sizes else min(sizes)
 
     def _bundle(self, number: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         where = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=number)
-        asked = self.session.ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=where)(_gpu)
-        return asked.remote()
+        remote_gpu = self.session.ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=where)(
+            _gpu
+        )
+        return remote_gpu.remote()
 
     def _close(self) -> None:
         from ray.util.placement_group import remove_placement_group
@@ -98,7 +100,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one actor computes on: GPUs of a pool, by their numbers there."""
+    """Holds what one actor computes on: GPUs of a pool, by their numbers there."""
 
     pool: Pool
     gpus: tuple[int, ...]
@@ -139,10 +141,10 @@ def _memory() -> int | None:
     """Bytes of the smallest GPU of a machine."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        found = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+        megabytes = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return min(map(int, found), default=0) * 2**20 or None
+    return min(map(int, megabytes), default=0) * 2**20 or None
 
 
 def _gpu() -> Gpu:

@@ -46,7 +46,7 @@ class RankHost:
         child.serve(connection, scratch=self.scratch.name)
 
     def ping(self) -> None:
-        """In a thread of its own, so that it is answered while the rank computes."""
+        """Answer in a thread of its own, while the rank computes."""
 
 
 class RankActors:
@@ -74,27 +74,30 @@ class RankActors:
         """
         ray, until = self.session.ray, time.monotonic() + timeout_s
         try:
-            told = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
+            answers = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
             raise RuntimeError(f"it did not come up within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
             raise RuntimeError(told_of(error)) from error
-        self.places = [place for place, _, _ in told]
-        here, alone = ray.util.get_node_ip_address(), len({address for _, address, _ in told}) == 1
-        found: dict[int, Connection] = {}
+        self.places = [process for process, _, _ in answers]
+        here, alone = (
+            ray.util.get_node_ip_address(),
+            len({address for _, address, _ in answers}) == 1,
+        )
+        connections: dict[int, Connection] = {}
         with callers(here, number=len(self.actors)) as listening:
             self._serving = [
                 actor.serve.remote(listening.address, listening.key, rank, alone)
                 for rank, actor in enumerate(self.actors)
             ]
-            while len(found) < len(self.actors):
+            while len(connections) < len(self.actors):
                 try:
                     connection = listening.next(timeout_s=LOOK_S)
-                    found[read_json(connection)] = connection
+                    connections[read_json(connection)] = connection
                 except (TimeoutError, EOFError, OSError):
-                    self._check_called(found, until)
-        _, address, port = told[0]
-        return [found[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
+                    self._check_called(connections, until)
+        _, address, port = answers[0]
+        return [connections[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
 
     def _check_called(self, found: dict[int, Connection], until: float) -> None:
         """Raises RuntimeError where one that has not called will not."""
@@ -122,17 +125,17 @@ class RankActors:
 
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""
-        asked = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
+        pings = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
         for _ in range(PARTS):
-            number = len(asked)
-            answered, _ = self.session.ray.wait(asked, num_returns=number, timeout=within_s / PARTS)
+            number = len(pings)
+            answered, _ = self.session.ray.wait(pings, num_returns=number, timeout=within_s / PARTS)
             if len(answered) == number:
                 return None
-        late = [rank for rank, reference in enumerate(asked) if reference not in answered]
+        late = [rank for rank, reference in enumerate(pings) if reference not in answered]
         return late[0] if late else None
 
     def how_ended(self, rank: int) -> str:
-        """What Ray and the rank's machine say of its end."""
+        """Return what Ray and the rank's machine say of its end."""
         ray, why = self.session.ray, "its connection was lost"
         try:
             ray.get(self._serving[rank], timeout=ASK_S)
@@ -146,17 +149,17 @@ class RankActors:
         return self.places[rank].host
 
     def last_lines(self, rank: int) -> list[str]:
-        found = self._traces(rank)
-        return ["its machine says nothing"] if found is None else found.lines
+        traces = self._traces(rank)
+        return ["its machine says nothing"] if traces is None else traces.lines
 
     def _traces(self, rank: int) -> Traces | None:
-        place = self.places[rank]
-        asked = self.session.run_on(place.node, traces_of, place.log, place.oom_kills)
+        process = self.places[rank]
+        request = self.session.run_on(process.node, traces_of, process.log, process.oom_kills)
         try:
-            found: Traces = self.session.ray.get(asked, timeout=ASK_S)
+            traces: Traces = self.session.ray.get(request, timeout=ASK_S)
         except self.session.ray.exceptions.RayError:
             return None
-        return found
+        return traces
 
     def end(self) -> None:
         """Also those that are stopped and take no message."""
@@ -164,5 +167,5 @@ class RankActors:
             return
         for actor in self.actors:
             self.session.ray.kill(actor)
-        ended = [self.session.kill(place.node, place.pid) for place in self.places]
+        ended = [self.session.kill(process.node, process.pid) for process in self.places]
         self.session.ray.wait(ended, num_returns=len(ended), timeout=ASK_S)

@@ -43,10 +43,10 @@ class Replica(Hosted):
         return self.place
 
     async def generate(self, request: Request) -> list[Completion]:
-        found = await self._sampled(request)
+        completions = await self._sampled(request)
         while request.policy in self._unproven:
             await self._unproven[request.policy].wait()
-        return found
+        return completions
 
     async def _sampled(self, request: Request) -> list[Completion]:
         if self.gate is None:
@@ -66,7 +66,7 @@ class Replica(Hosted):
             await self._engine.load_files(policy, version, folder)
 
     async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
-        """The same with weights that are sent."""
+        """Do the same with weights that are sent."""
         engine = self._engine
         assert isinstance(engine, DirectEngine)
         async with self._changed(policy):

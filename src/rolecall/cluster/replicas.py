@@ -88,9 +88,9 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
     def _actor(self, number: int, avoided: str) -> Any:
         options, gpus = placed(self.session, self._seats[number], number, avoided=avoided)
         name = f"engine-{'-'.join(self.names)}-{number}"
-        made = self.session.ray.remote(**ALWAYS, **options)(Replica)
+        remote_class = self.session.ray.remote(**ALWAYS, **options)(Replica)
         finishes = self.session.section.in_flight == "finish"
-        return made.remote(name, self._make, self.session.scratch, gpus, finishes=finishes)
+        return remote_class.remote(name, self._make, self.session.scratch, gpus, finishes=finishes)
 
     def _tell(self) -> None:
         for tell in self.watchers:
@@ -150,7 +150,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
                 newest.written = await newest.source.write()
 
     async def prove(self, probe: Probe) -> None:
-        """As `Replicas` says. Engines that start from now on do it by themselves."""
+        """Prove weights as `Replicas` says. Engines that start from now on do it by themselves."""
         newest = self._published[probe.policy]
         newest.known, newest.probe = True, probe
         members = await self.some()
@@ -178,8 +178,8 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
     async def _prove(self, member: Member, probe: Probe) -> None:
         """Raises PublishError where it says something else."""
         first, others = probe.tokens[:1], probe.tokens[1:]
-        said: Floats = await ask(member, "score", probe.policy, first, others, 1.0)
-        probe.check(said)
+        logprobs: Floats = await ask(member, "score", probe.policy, first, others, 1.0)
+        probe.check(logprobs)
         await ask(member, "serve", probe.policy)
 
     async def _give(self, member: Member, policy: str, newest: Published) -> None:
@@ -220,12 +220,12 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
             if newest.written is None:  # the learner updates them, so the next ones come soon
                 await asyncio.sleep(RETRY_S)
                 continue
-            state, known, probe = newest.state, newest.known, newest.probe
+            state, proven, probe = newest.state, newest.known, newest.probe
             try:
                 await self._load(member, policy, newest)
                 if probe is not None:
                     await self._prove(member, probe)
-                elif known:
+                elif proven:
                     await ask(member, "serve", policy)
             except Exception:
                 if newest is self._published[policy] and policy not in self._writing:

@@ -24,7 +24,7 @@ REMEMBERED = 100_000  # episodes whose engine is known
 
 
 class Homes:
-    """Where episodes and tasks are at home, the newest ones."""
+    """Remembers where the newest episodes and tasks are at home."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[Any, Member] = OrderedDict()
@@ -58,7 +58,7 @@ class Router(ABC):
 
     @abstractmethod
     async def some(self) -> list[Member]:
-        """Those that serve. Raises RunEndingError where none will."""
+        """Return those that serve. Raises RunEndingError where none will."""
 
     @abstractmethod
     def lost(self, member: Member, error: LostError) -> None:
@@ -72,7 +72,10 @@ class Router(ABC):
         *,
         load: int = 1,
     ) -> Answer:
-        """What the first member says that is not lost; `load`: of the call, in completions."""
+        """Return what the first member says that is not lost.
+
+        `load`: of the call, in completions.
+        """
         while True:
             member = self._homes.choose(task, attempt, await self.some())
             member.load += load
@@ -95,8 +98,8 @@ class RoutedEngine(Router, Engine):
         async def asked(member: Member) -> list[Completion]:
             self._asked[request.id] = member
             try:
-                found: list[Completion] = await ask(member, "generate", request)
-                return found
+                completions: list[Completion] = await ask(member, "generate", request)
+                return completions
             except asyncio.CancelledError:
                 await self.cancel(request.id)
                 raise
@@ -115,7 +118,7 @@ class RoutedEngine(Router, Engine):
         while True:
             member = (await self.some())[0]
             try:
-                said: Floats = await ask(member, "score", policy, prompt, tokens, temperature)
-                return said
+                logprobs: Floats = await ask(member, "score", policy, prompt, tokens, temperature)
+                return logprobs
             except LostError as error:
                 self.lost(member, error)

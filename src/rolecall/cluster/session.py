@@ -71,12 +71,12 @@ class RaySession:
         try:
             if address == "auto":
                 address = "local"
-                if known := _cluster_of_this_machine():
+                if running := _cluster_of_this_machine():
                     try:
-                        self.ray.init(address=known, **how)
+                        self.ray.init(address=running, **how)
                         return
                     except ConnectionError:
-                        if "RAY_ADDRESS" in os.environ or _is_listening(known):
+                        if "RAY_ADDRESS" in os.environ or _is_listening(running):
                             raise
             here = {"include_dashboard": False} if address == "local" else {}
             self.ray.init(address=address, **how, **here)
@@ -87,19 +87,19 @@ class RaySession:
             ) from error
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Those that are alive, as Ray describes them."""
+        """Return the nodes that are alive, as Ray describes them."""
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def _check_nodes(self) -> None:
         """Raises ConfigError where a node has other versions than this process."""
-        asked = {
+        reports = {
             node["NodeManagerHostname"]: self.run_on(node["NodeID"], _versions)
             for node in self.nodes()
         }
         mine = _versions()
-        for host, found in asked.items():
+        for host, report in reports.items():
             try:
-                theirs = self.ray.get(found, timeout=NODE_S)
+                theirs = self.ray.get(report, timeout=NODE_S)
             except self.ray.exceptions.RayError as error:
                 raise ConfigError(
                     f"cluster: node {host} does not run rolecall: {first_line(error)}"
@@ -139,12 +139,12 @@ class RaySession:
 
     def kill(self, node: str, pid: int) -> Any:
         """End a process of that machine, also one that is stopped. Returns a reference to that."""
-        asked = self.run_on(node, kill, pid)
-        self._kills.append(asked)
-        return asked
+        killing = self.run_on(node, kill, pid)
+        self._kills.append(killing)
+        return killing
 
     def gpus(self) -> int:
-        """How many GPUs all nodes have together."""
+        """Return how many GPUs all nodes have together."""
         return int(self.ray.cluster_resources().get("GPU", 0))
 
     def close(self) -> None:
@@ -155,8 +155,8 @@ class RaySession:
             end()
         nodes = [node["NodeID"] for node in self.nodes()]
         cleared = [self.run_on(node, remove_shared, self.scratch.name) for node in nodes]
-        asked = [*self._kills, *cleared]
-        self.ray.wait(asked, num_returns=len(asked), timeout=CLEAR_S)
+        pending = [*self._kills, *cleared]
+        self.ray.wait(pending, num_returns=len(pending), timeout=CLEAR_S)
         if self._joined:
             self.ray.shutdown()
 
@@ -167,15 +167,15 @@ def _done_here(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _cluster_of_this_machine() -> str | None:
-    """The one that `ray start` has joined here, or that RAY_ADDRESS names.
+    """Return the cluster that `ray start` has joined here, or that RAY_ADDRESS names.
 
-    Not whichever is found, as Ray's own `auto` does: it would join what another run has started
-    for itself, or what a killed run has left and what is just ending.
+    Not whichever is found, as Ray's own `auto` does: it would join what another run has started for
+    itself, or what a killed run has left and what is just ending.
     """
     from ray._private.utils import read_ray_address
 
-    known: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
-    return known
+    address: str | None = os.environ.get("RAY_ADDRESS") or read_ray_address()
+    return address
 
 
 def check_reachable(address: str) -> None:
@@ -201,12 +201,12 @@ def _is_listening(address: str) -> bool:
 
 
 def _chain(error: BaseException | None) -> str:
-    """What an error and its causes say."""
-    found = []
+    """Return what an error and its causes say."""
+    messages = []
     while error is not None:
-        found.append(str(error))
+        messages.append(str(error))
         error = error.__cause__ or error.__context__
-    return "\n".join(found)
+    return "\n".join(messages)
 
 
 def at(node: str) -> Any:
@@ -217,7 +217,7 @@ def at(node: str) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    """Of what a node runs."""
+    """Return the versions of what a node runs."""
     return {"Python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
 
 

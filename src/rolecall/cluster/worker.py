@@ -25,7 +25,7 @@ AGAIN_S = 1.0  # until an engine that did not answer is asked again, unless it i
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Those of one kind that serve now, as the trainer knows them."""
+    """Holds the engines of one kind that serve now, as the trainer knows them."""
 
     serving: list[tuple[int, Any]]  # numbers and actors
     why: str = ""  # none of them will ever serve again
@@ -42,16 +42,16 @@ class SharedEngine(RoutedEngine):
         self._changed = asyncio.Event()
 
     def take(self, told: Engines) -> None:
-        """From now on ask these."""
-        known = {(member.number, member.actor): member for member in self.members}
+        """Ask these from now on."""
+        members = {(member.number, member.actor): member for member in self.members}
         self.why = told.why
         self.members = []
         first = self.number % max(1, len(told.serving))
         for number, actor in told.serving[first:] + told.serving[:first]:
-            member = known.pop((number, actor), None) or Member(number, actor)
+            member = members.pop((number, actor), None) or Member(number, actor)
             member.serves = True
             self.members.append(member)
-        for member in known.values():
+        for member in members.values():
             member.serves = False
         self._changed.set()
 
@@ -95,20 +95,20 @@ class EpisodeWorker(Hosted):
 
     async def meet(self, engines: list[Engines]) -> None:
         """Ask these from now on."""
-        for engine, told in zip(self.engines, engines, strict=True):
-            engine.take(told)
+        for engine, serving in zip(self.engines, engines, strict=True):
+            engine.take(serving)
 
     async def play(
         self, task: Task, step: int | str, split: str, attempt: int, manner: Manner,
         journal: Path | None,
     ) -> Played:  # fmt: skip
-        """As `Player.play`."""
-        found = await play_until_done(
+        """Play as `Player.play` does."""
+        played = await play_until_done(
             self._context(manner), task, step=step, split=split, attempt=attempt
         )
         if journal is not None:
-            self._journal(journal).append(found.episode)
-        return found
+            self._journal(journal).append(played.episode)
+        return played
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
         return await replay(self._context(Manner()), episode, swap)
@@ -125,9 +125,9 @@ class EpisodeWorker(Hosted):
 
     def _journal(self, path: Path) -> Journal:
         """This worker's part of the journal of a step."""
-        part = Journal(path).part(f"worker-{self.number}")
-        if self.journal is None or self.journal.path != part.path:
+        own = Journal(path).part(f"worker-{self.number}")
+        if self.journal is None or self.journal.path != own.path:
             if self.journal is not None:
                 self.journal.close()
-            self.journal = part
+            self.journal = own
         return self.journal

@@ -34,8 +34,8 @@ class Workers(Router):
 
     def _actor(self, number: int, avoided: str) -> Any:
         options = self.session.options_of(number, avoided=avoided)
-        made = self.session.ray.remote(**ALWAYS, **options)(EpisodeWorker)
-        return made.remote(number, self._makes[number], self.session.scratch)
+        remote_class = self.session.ray.remote(**ALWAYS, **options)(EpisodeWorker)
+        return remote_class.remote(number, self._makes[number], self.session.scratch)
 
     async def start(self) -> None:
         """Wait until all can play. Raises what one of them raises that cannot."""
@@ -62,17 +62,17 @@ class Workers(Router):
         self, task: Task, *, step: int | str, split: str, attempt: int, manner: Manner,
         journal: Path | None,
     ) -> Played:  # fmt: skip
-        """As `Player.play`. Raises RunEndingError where no worker is left."""
-        found: Played = await self._asked(
+        """Play as `Player.play` does. Raises RunEndingError where no worker is left."""
+        played: Played = await self._asked(
             task.id, attempt, "play", task, step, split, attempt, manner, journal
         )
-        return found
+        return played
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
-        found: Episode = await self._asked(
+        replayed: Episode = await self._asked(
             episode.task.id, episode.attempt, "replay", episode, swap
         )
-        return found
+        return replayed
 
     async def some(self) -> list[Member]:
         await self.start()
