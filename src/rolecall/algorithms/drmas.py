@@ -15,7 +15,7 @@ from rolecall.algorithms.losses import Aggregation
 
 
 class DrMas(Grpo):
-    """Follows the publication: every call is one sample, the loss is a mean over tokens."""
+    """Counts every call as one sample, with a loss that is a mean over tokens, as published."""
 
     mean: Level = "agent"
     """Whose scores an agent's are measured from: all of the attempts at a task, its own in them

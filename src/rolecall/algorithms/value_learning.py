@@ -158,7 +158,7 @@ class EpsilonGreedy:
 
 
 class QmixValue(VdnValue):
-    """Works as VDN with a mix that grows with every utility and depends on the conversation."""
+    """Works as VDN with a mix that is monotone in every utility and depends on the conversation."""
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True

@@ -67,7 +67,7 @@ class Traces:
 
 
 def traces_of(log: Path, oom_kills: int) -> Traces:
-    """On its machine; `oom_kills`: how many there had been when it started."""
+    """Return an actor's traces, on its machine; `oom_kills`: the count when it started."""
     signals = CRASH.findall(tail(log))
     grown = max(0, count_oom_kills() - oom_kills)
     return Traces(signals[-1] if signals else "", grown, last_lines(log))
@@ -106,7 +106,7 @@ def count_oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = C
 
 
 def _cgroups(membership: Path, root: Path) -> list[tuple[Path, Path]]:
-    """This process's cgroups that know of memory, and the files of their roots that count kills."""
+    """Return the memory cgroups of this process, and their roots' files that count kills."""
     cgroups = []
     try:
         lines = membership.read_text().splitlines()

@@ -30,7 +30,7 @@ class Gate:
 
     @asynccontextmanager
     async def update(self, policy: str) -> AsyncIterator[None]:
-        """One at a time."""
+        """Close the gate for one update at a time."""
         while policy in self._closed:
             await self._closed[policy].wait()
         opens = self._closed[policy] = asyncio.Event()

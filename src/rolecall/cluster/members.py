@@ -167,7 +167,7 @@ class Members:
         return serving
 
     async def each(self, members: list[Member], method: str, *arguments: Any) -> dict[Any, Any]:
-        """Their answers by actor; those that are lost meanwhile are started again."""
+        """Return the answers by actor; members that are lost meanwhile are started again."""
         answers: dict[Any, Any] = {}
 
         async def one(member: Member) -> None:
@@ -226,7 +226,7 @@ class Members:
         self._tell()
 
     async def _ending(self, member: Member, why: str) -> str:
-        """Why it was lost, with what it has left on its machine."""
+        """Return why it was lost, with what it has left on its machine."""
         if member.place is None:
             return why
         process = member.place
@@ -288,7 +288,7 @@ class Members:
         self._kill(member)
 
     def _kill(self, member: Member) -> None:
-        """Also where it is stopped and takes no message."""
+        """Kill the actor, also where it is stopped and takes no message."""
         self.session.ray.kill(member.actor)
         if member.place is not None:
             self.session.kill(member.place.node, member.place.pid)

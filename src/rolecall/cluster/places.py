@@ -71,5 +71,5 @@ class Hosted:
         """Answer in a thread of its own, while the actor computes."""
 
     async def until_the_end(self) -> None:
-        """It never answers, so that the caller learns of the actor's end at once."""
+        """Never answer, so that the caller learns of the actor's end at once."""
         await asyncio.Event().wait()

@@ -22,7 +22,7 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One of a pool."""
+    """Describes one GPU of a pool."""
 
     address: str  # of its machine
     node: str  # Ray's name of the machine
@@ -46,7 +46,7 @@ class Pool:
         session.on_close.append(self._close)
 
     def gpus(self, *, again: bool = False) -> list[Gpu]:
-        """All of them, those of one machine together.
+        """Return all GPUs of the pool, those of one machine together.
 
         `again`: look anew, where a machine may have gone and others stand in for it. Raises
         NoRoomError where Ray does not have them all within cluster.start_timeout_s.
@@ -56,7 +56,7 @@ class Pool:
         return self._gpus
 
     def _found(self) -> list[Gpu]:
-        """Asked in each bundle; a machine that has gone keeps its own for a while."""
+        """Ask each bundle for its GPU; a machine that has gone keeps its own for a while."""
         ray, seconds = self.session.ray, self.session.section.start_timeout_s
         until, warned = time.monotonic() + seconds, False
         while (remaining := until - time.monotonic()) > 0:

@@ -29,7 +29,7 @@ class RankHost:
         self.place, self.scratch = settled(name, scratch, gpus), scratch
 
     def where(self) -> tuple[Place, str, int]:
-        """Its place, the address of its machine, and a port that is free there."""
+        """Return the rank's place, its machine's address, and a port that is free there."""
         import ray
 
         address = ray.util.get_node_ip_address()
@@ -38,7 +38,7 @@ class RankHost:
             return self.place, address, free.getsockname()[1]
 
     def serve(self, address: Address, key: bytes, rank: int, alone: bool) -> None:
-        """Until the trainer is gone. `alone`: all ranks are on one machine."""
+        """Serve until the trainer is gone. `alone`: all ranks are on one machine."""
         if alone:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         connection = connect(address, key)
@@ -67,7 +67,7 @@ class RankActors:
         )
 
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
-        """Their connections, and where they find one another.
+        """Return the connections, and where the ranks find one another.
 
         Raises RuntimeError with the cause where one has ended or hangs. Their machines have room
         for them: what needs a GPU has that before (`cluster/pool.py`).
@@ -162,7 +162,7 @@ class RankActors:
         return traces
 
     def end(self) -> None:
-        """Also those that are stopped and take no message."""
+        """End all ranks, also those that are stopped and take no message."""
         if not self.session.ray.is_initialized():
             return
         for actor in self.actors:

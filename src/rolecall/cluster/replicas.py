@@ -144,7 +144,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
             ended.set()
 
     async def _write(self, policy: str, newest: Published) -> None:
-        """Its files, if the learner has not gone on since."""
+        """Write the policy's files, if the learner has not gone on since."""
         async with self._being_written(policy):
             if newest.written is None:
                 newest.written = await newest.source.write()
@@ -262,5 +262,5 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
 
 def _place_of(scratch: str, name: str, size: int) -> Path:
-    """On an engine's machine, for weights that it reads."""
+    """Return a folder on an engine's machine, for weights that it reads."""
     return shared_folder(scratch, name, room=size)

@@ -210,7 +210,7 @@ def _chain(error: BaseException | None) -> str:
 
 
 def at(node: str) -> Any:
-    """On this node or nowhere: what Ray prefers a node for, it puts on others too."""
+    """Place on this node or nowhere: what merely prefers a node, Ray puts on others too."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

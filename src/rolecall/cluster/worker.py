@@ -124,7 +124,7 @@ class EpisodeWorker(Hosted):
         return self.context.in_manner(manner)
 
     def _journal(self, path: Path) -> Journal:
-        """This worker's part of the journal of a step."""
+        """Return this worker's part of the journal of a step."""
         own = Journal(path).part(f"worker-{self.number}")
         if self.journal is None or self.journal.path != own.path:
             if self.journal is not None:

@@ -45,7 +45,7 @@ class Workers(Router):
         await ask(member, "meet", self._serving())
 
     def _tell(self) -> None:
-        """All workers of the engines that serve now."""
+        """Tell all workers which engines serve now."""
         for member in self.workers.serving:
             member.actor.meet.remote(self._serving())
 

@@ -159,7 +159,7 @@ class Turn:
 
     @property
     def paid(self) -> float | None:
-        """Return what the workflow paid for this turn itself, if it did: the turn's own outcome."""
+        """The amount the workflow paid for this turn itself, if it did: the turn's own outcome."""
         return sum(self.payments.values()) if self.payments else None
 
     @property
@@ -182,12 +182,12 @@ class Turn:
 
     @property
     def is_scored(self) -> bool:
-        """Return whether this action earned anything itself."""
+        """True if this action earned anything itself."""
         return bool(self.rewards or self.world_rewards or self.payments)
 
     @property
     def all_rewards(self) -> dict[str, float]:
-        """Return by name what it earned, and what discriminators and critics say of it."""
+        """All that it earned, and what discriminators and critics say of it, by name."""
         estimates = {"discriminator": self.inner_reward, "advantage": self.estimate}
         named = {name: value for name, value in estimates.items() if value is not None}
         for rewards in (self.rewards, self.world_rewards, self.payments):
@@ -217,7 +217,7 @@ class Episode:
     counted_agent: str | None = None  # whose own score counts, where it has one; None: the team's
 
     def count(self, event: str) -> None:
-        """One more of what `rollout/EVENT` adds up over a step's episodes."""
+        """Count an event, which `rollout/EVENT` adds up over a step's episodes."""
         name = f"count/{event}"
         self.metrics[name] = self.metrics.get(name, 0.0) + 1.0
 
@@ -236,10 +236,10 @@ class Episode:
 
     @property
     def team_score(self) -> float | None:
-        """Return how well the team did.
+        """The team's score.
 
-        That is what the world says under the name `headline`, where nobody is paid for it (was the
-        judge right?), else the team's score, else the mean of the agents' own.
+        It is what the world says under the name `headline`, where nobody is paid for it (was the
+        judge right?), else its `score`, else the mean of the agents' own.
         """
         for name in ("headline", "score"):
             if name in self.metrics:

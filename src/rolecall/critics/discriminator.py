@@ -104,7 +104,7 @@ class Discriminator:
                 self._seen.append(seen)
 
     def fit(self) -> dict[str, float]:
-        """One step on the turns that were annotated last and on those of the steps before."""
+        """Take one step on the turns that were annotated last and on those of the steps before."""
         if not self._seen:
             return {}
         self.replay.append(self._seen)

@@ -126,7 +126,7 @@ class BatchState:
         self._columns["stopped"][line] = True
 
     def drop(self, gone: list[int]) -> None:
-        """Without these lines: the last of the others take their places."""
+        """Drop these lines; the last of the others take their places."""
         alive, without = len(self.rows) - len(gone), set(gone)
         holes = [line for line in gone if line < alive]
         movers = [line for line in range(alive, len(self.rows)) if line not in without]

@@ -27,7 +27,7 @@ class HostedEngine(LocalEngine, DirectEngine):
         self.load(policy, version, None)
 
     async def receive(self, policy: str, version: int, at: Rendezvous, number: int) -> None:
-        """All come before any is sampled with."""
+        """Receive all weights before any of them is sampled with."""
         self.load(policy, version, await asyncio.to_thread(self._received, policy, at, number))
 
     def _received(self, policy: str, at: Rendezvous, number: int) -> dict[str, Tensor]:

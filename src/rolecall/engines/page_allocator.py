@@ -123,7 +123,7 @@ class PageAllocator:
         return pages
 
     def register(self, owner: Owner, ids: Ids, pages: list[int]) -> None:
-        """These pages hold the keys and values of `ids`: the full ones can be found from now on."""
+        """Let the full ones of these pages, which hold the keys and values of `ids`, be found."""
         link: Owner | int = owner
         for number, end in enumerate(range(PAGE, len(ids) + 1, PAGE)):
             name = (link, ids[end - PAGE : end].tobytes())
@@ -148,7 +148,7 @@ class PageAllocator:
                 self._free.append(page)
 
     def unregister_all(self, policies: set[str]) -> None:
-        """Nothing that these policies have read can be found any more."""
+        """Forget what these policies have read, so that nothing of it can be found any more."""
         gone: set[int] = set()
         for page, (link, _) in sorted(self._names.items(), key=lambda one: self._links[one[0]]):
             if link in gone or (isinstance(link, tuple) and link[0] in policies):

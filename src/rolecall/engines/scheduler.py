@@ -90,7 +90,7 @@ class Scheduler:
         return rows
 
     def cancel(self, row: Sequence) -> None:
-        """Its place and its pages are free from the next step on."""
+        """Cancel a row; its line and its pages are free from the next step on."""
         row.done.cancel()
         self._cancelled = True
 

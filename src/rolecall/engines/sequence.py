@@ -49,5 +49,5 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
 
 
 def draws_of(row: Sequence) -> np.ndarray:
-    """Its uniform numbers [limit], fixed before the first token is sampled."""
+    """Return the row's uniform numbers [limit], fixed before the first token is sampled."""
     return np.random.default_rng(row.seed).random(row.limit)

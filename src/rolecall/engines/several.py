@@ -56,7 +56,7 @@ class SeveralEngines(Engine):
         await self._each(engine.close() for engine in self.distinct)
 
     async def _each(self, calls: Any) -> None:
-        """All of them to their ends, also where one fails."""
+        """Await all calls to their ends, also where one fails."""
         waiting: list[Coroutine[Any, Any, None]] = list(calls)
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         for error in ended:

@@ -118,7 +118,7 @@ def _fill(trees: list[list[Turn]], *, budget: int, share: bool) -> list[list[lis
 
 
 def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = True) -> Batch:
-    """One batch of these trees, in this order; a tree's turns are sorted by their tokens.
+    """Join these trees into one batch, in this order; a tree's turns are sorted by their tokens.
 
     Without `share` they share no tokens: the turns of a pair stand in one tree all the same.
     """
@@ -144,7 +144,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
     sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
 
     def column(values: list[Floats | float]) -> Floats:
-        """Each turn's values [T] (or one number) where its sampled tokens stand, else 0.
+        """Put each turn's values [T] (or one number) where its sampled tokens stand, else 0.
 
         VDN and QMIX keep one value more: after the last token.
         """

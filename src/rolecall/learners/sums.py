@@ -28,7 +28,7 @@ class Sums:
         self.mismatch: list[Tensor] = []  # of each batch: sums of |d|, k3, outside; largest |d|
 
     def add(self, batch: Batch, loss: Loss, logprobs: Tensor) -> None:
-        """One micro-batch and the learner's log-probs of it [N]."""
+        """Add one micro-batch and the learner's log-probs of it [N]."""
         self.count += loss.count
         self.losses.append(loss.total.detach())
         for name, value in loss.sums.items():

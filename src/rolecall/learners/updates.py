@@ -43,7 +43,7 @@ def is_far(update: Update, algorithm: Objective) -> bool:
 
 
 def merged(updates: list[Update]) -> Update:
-    """One record of several optimizer steps: means, and the last learning rate.
+    """Merge several optimizer steps into one record: means, and the last learning rate.
 
     The mismatch is the same in every step: it is measured with the log-probs before the first.
     """

@@ -21,7 +21,7 @@ def carry(model: Any) -> None:
 
 
 class Carrying(Module):
-    """Before the class of a layer. Whatever computes it again for a backward pass brings it too."""
+    """Stands before a layer's class, and also brings the layout when a backward pass repeats it."""
 
     def forward(self, *args: Any, **options: Any) -> Any:
         with layouts.carried(options.pop("layout", None)):

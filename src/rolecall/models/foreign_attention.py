@@ -35,9 +35,9 @@ Rules = Mapping[int, ScoreRule | None]  # by layer
 
 @torch.no_grad()
 def examine(model: Any) -> tuple[str, Rules]:
-    """Why rows of the model must be kept apart, or "", and what its layers ask of a layout.
+    """Return why the model's rows must be kept apart, or "", and its layers' rules.
 
-    Of a model that must be, the own attention is switched on.
+    If they must be, the model's own attention is switched on.
     """
     rules: Rules = {}
     try:
@@ -152,7 +152,7 @@ def _short_windows(model: Any) -> Iterator[None]:
 
 @torch.no_grad()
 def untrainable(model: Any) -> str:
-    """Why a model with its own attention cannot be trained row by row, or ""."""
+    """Return why a model with its own attention cannot be trained row by row, or ""."""
     try:
         rows = layouts.Rows(list(LENGTHS), device=model.device)
         ids = _ids(model)

@@ -32,7 +32,7 @@ def trim(model: Any) -> Callable[[], None]:
 
 
 class Trimmed(Module):
-    """Before the class of a layer: states [1, N, W] -> those of `keep` [M], [1, M, W]."""
+    """Stands before the class of a layer: states [1, N, W] -> those of `keep` [M], [1, M, W]."""
 
     is_trimmed = True
     input_layernorm: Module

@@ -145,7 +145,7 @@ def _try_out(model: Any, change: Callable[[Any], Callable[[], None]]) -> None:
 def with_adapters(
     model: PreTrainedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
 ) -> dict[str, LanguageModel]:
-    """One handle per adapter name, all over the same base weights."""
+    """Return one handle per adapter name, all over the same base weights."""
     from rolecall.models import lora
 
     # The prefix keeps PEFT from mistaking a policy's name for a part of its own `lora_`.

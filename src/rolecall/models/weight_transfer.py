@@ -141,9 +141,9 @@ class Sender(_Side):
     """One process of the sender's: one alone, or with `shares_device` each that has a device."""
 
     def send(self, at: Rendezvous, shapes: Shapes, weights: Iterable[Tensor]) -> None:
-        """When all receivers are ready. `shapes`: of all weights, by the names of transformers, in
-        the order in which `weights` come.
+        """Send all weights once the receivers are ready.
 
+        `shapes`: of all weights, by the names of transformers, in the order of `weights`.
         Raises TransferError, and ValueError where a weight has another shape or dtype.
         """
         try:
@@ -176,7 +176,7 @@ class Receiver(_Side):
     """One process that gets all weights."""
 
     def weights(self, at: Rendezvous, number: int) -> Iterator[tuple[str, Tensor]]:
-        """Each weight by name, as a view of a buffer that the next one may change.
+        """Yield each weight by name, as a view of a buffer that the next one may change.
 
         `number`: among the receivers, from 0. Raises TransferError.
         """

@@ -132,7 +132,7 @@ class Collector:
         return rollout
 
     def _filtered(self, rollout: Rollout) -> Rollout:
-        """Without groups that the algorithm leaves out."""
+        """Drop the groups that the algorithm leaves out."""
         filtered = [group for group in rollout.groups if not self._keeps(group)]
         rollout.groups = [group for group in rollout.groups if group not in filtered]
         rollout.unused += [episode for group in filtered for episode in group]

@@ -28,7 +28,7 @@ from rolecall.training.run import Run
 
 
 async def refresh_references(run: Run, step: int) -> None:
-    """Before a step: `policies.NAME.reference_update_every` steps after the last time."""
+    """Refresh each reference every `policies.NAME.reference_update_every` steps, before a step."""
     for name, learner in run.learners.items():
         every = run.config.policies[name].reference_update_every
         if every is not None and step > 1 and (step - 1) % every == 0:

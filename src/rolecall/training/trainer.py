@@ -188,7 +188,7 @@ class Trainer:
             )
 
     async def _step(self, step: int) -> None:
-        """One whole step, from tasks to new weights."""
+        """Do one whole step, from tasks to new weights."""
         run, started = self.run, time.monotonic()
         opponents = {name: pool.of(step) for name, pool in run.opponent_pools.items()}
         await self._play_against(opponents)
@@ -246,7 +246,7 @@ class Trainer:
             await self.run.publisher.publish(name, kept)
 
     async def _rollout(self, step: int) -> Rollout:
-        """This step's groups; those of up to `max_staleness` later steps are under way meanwhile.
+        """Return this step's groups; up to `max_staleness` later steps are under way meanwhile.
 
         A later step starts at the weights of `max_staleness` updates before its own, at the oldest.
         """

@@ -250,7 +250,7 @@ def _completion_of(found: Any) -> Completion:
 
 
 def _finish(choice: Any) -> Any:
-    """Why the answer ended. Raises MalformedError where the server cut it short itself."""
+    """Return why the answer ended. Raises MalformedError where the server cut it short itself."""
     finish = dig(choice, "finish_reason")
     if finish in ("abort", "error"):
         raise MalformedError(f"the server ended it: finish_reason is {finish}")

@@ -82,7 +82,7 @@ class SGLangEngine(FileEngine):
         self._connection.cancel(request_id)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        """At temperature 1 only: ValueError at another one."""
+        """Score at temperature 1 only: ValueError at another one."""
         if temperature != 1.0:
             raise ValueError(f"SGLang scores at temperature 1 only, not at {temperature}")
         self._known(policy)
@@ -129,7 +129,7 @@ class SGLangEngine(FileEngine):
                 await self._unload(before)
 
     async def pause(self, *, keep: bool) -> None:
-        """Without `keep`, whoever waits for an answer gets an InfrastructureError."""
+        """Pause; without `keep`, whoever waits for an answer gets an InfrastructureError."""
         mode = "retract" if keep else "abort"
         await self._connection.tell("POST", "/pause_generation", body={"mode": mode})
 

@@ -23,7 +23,7 @@ SHUTDOWN_S = 5.0
 
 
 def end_with_vllm() -> None:
-    """This process, which vLLM has started, ends with its parent."""
+    """Make this process, which vLLM has started, end with its parent."""
     end_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # it was gone before

@@ -120,7 +120,7 @@ class VllmEngine(DirectEngine):
             self._process.drop(call)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        """At temperature 1 only: ValueError at another one."""
+        """Score at temperature 1 only: ValueError at another one."""
         if temperature != 1.0:
             raise ValueError(f"vLLM scores at temperature 1 only, not at {temperature}")
         self._known(policy)
@@ -170,7 +170,7 @@ class VllmEngine(DirectEngine):
         return rank
 
     async def pause(self, *, keep: bool) -> None:
-        """Without `keep`, whoever waits for an answer gets an InfrastructureError."""
+        """Pause; without `keep`, whoever waits for an answer gets an InfrastructureError."""
         await self._ask("pause", keep=keep)
 
     async def resume(self) -> None:

@@ -50,7 +50,7 @@ class WholeWeights:
         return self._take(self._receiver.weights(Rendezvous(**at), number + self.rank))
 
     def _take(self, weights: Iterator[tuple[str, Tensor]]) -> str:
-        """Why they could not be loaded, or ""."""
+        """Load the weights, and return why that failed, or ""."""
         try:
             with set_current_vllm_config(self.vllm_config), torch.no_grad():
                 self._load(weights)

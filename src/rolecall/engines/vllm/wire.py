@@ -19,7 +19,7 @@ LENGTH = struct.Struct("!Q")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call was not done: the caller's mistake, or vLLM's."""
+    """Tells why a call was not done: the caller's mistake, or vLLM's."""
 
     kind: Literal["value", "engine"]
     text: str

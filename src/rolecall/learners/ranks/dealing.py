@@ -12,7 +12,7 @@ IDLE = "idle"
 
 
 def deal(batches: list[Batch], ranks: int, *, evenly: bool) -> Dealt:
-    """Each rank's batches. Tokens 9, 5, 4, 3 on two ranks: [9, 3] and [5, 4].
+    """Return each rank's batches. Tokens 9, 5, 4, 3 on two ranks: [9, 3] and [5, 4].
 
     `evenly`: every rank must run as many forward passes as the others, so those of one round are
     of similar sizes, and rows that train nothing stand where batches are missing.

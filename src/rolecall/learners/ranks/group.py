@@ -39,7 +39,7 @@ class Hosts(Protocol):
     """Actors of a cluster that are ranks."""
 
     def connect(self, *, timeout_s: float) -> tuple[list[Connection], str]:
-        """Their connections by rank, and the URL at which they find one another.
+        """Return the connections by rank, and the URL at which they find one another.
 
         Raises RuntimeError with the cause where one has ended or hangs.
         """
@@ -248,9 +248,9 @@ class RankGroup:
             )
 
     def _blame(self, failures: dict[int, wire.Failure | None]) -> tuple[str, bool]:
-        """One line for the rank that failed first: one that died, else one that lost no other.
+        """Return a line for the rank that failed first: one that died, else one that lost no other.
 
-        And whether that one is there, and an error was raised.
+        Also return whether that rank still lives, and an error was raised.
         """
 
         def order(rank: int) -> tuple[bool, bool, int]:

@@ -37,7 +37,7 @@ class Member(LocalLearner):
             super()._backward(batch, algorithm, sums)
 
     def _exchanged(self, count: float, *, apart: bool) -> float:
-        """One message with the counts, one with all gradients (of models up to `BUCKET`)."""
+        """Exchange a message with the counts, and one with all gradients (up to `BUCKET`)."""
         steppers = self.steppers[1:] if apart else self.steppers
         parameters = [p for s in steppers for p in s.masters if is_whole(p)]
         has_gradient = [float(p.grad is not None) for p in parameters]
@@ -73,7 +73,7 @@ class Member(LocalLearner):
     def step(
         self, by_agent: list[tuple[str, list[Batch]]], algorithm: Objective, *, apart: bool
     ) -> dict[str, Any]:
-        """One optimizer step; what this rank knows of it."""
+        """Take one optimizer step, and return what this rank knows of it."""
         finite, sums, norms = self.optimize(by_agent, algorithm, apart=apart)
         return {
             "finite": finite,
@@ -122,7 +122,7 @@ class Member(LocalLearner):
         return {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
 
     def gathered(self) -> Iterator[Tensor]:
-        """Every weight whole, one after another, in the order of the parameters."""
+        """Yield every weight whole, one after another, in the order of the parameters."""
         for _, parameter in self.model.named_parameters():
             yield parameter.detach()
 

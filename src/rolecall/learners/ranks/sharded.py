@@ -92,7 +92,7 @@ class ShardedMember(Member):
             generation.save_pretrained(folder)
 
     def _write_shares(self, folder: Path) -> None:
-        """Each rank writes its own into a folder of all, where rank 0 then puts them together."""
+        """Write this rank's shares into the folder of all, where rank 0 then joins them."""
         weights = {
             name: parameter.detach().to(self.written(parameter))
             for name, parameter in self.model.named_parameters()

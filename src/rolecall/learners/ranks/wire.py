@@ -64,7 +64,7 @@ class Shipped:
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Not `Connection.send`, for which torch would put tensors into shared memory."""
+    """Send without `Connection.send`, for which torch would put tensors into shared memory."""
     connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 
 

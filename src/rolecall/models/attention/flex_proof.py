@@ -65,7 +65,7 @@ def attended(
 
 
 def unfit(use: Use, device: torch.device) -> str:
-    """Why FlexAttention is switched off, or "" where nothing has failed yet."""
+    """Return why FlexAttention is switched off, or "" where nothing has failed yet."""
     return _unfit.get((use, str(device)), "")
 
 

@@ -57,7 +57,7 @@ def _looks_like(module: Any) -> bool:
 
 
 class Heads(Module):
-    """Before the class of an attention module."""
+    """Fuses the heads; it stands before the class of an attention module."""
 
     head_dim: int
     layer_idx: int

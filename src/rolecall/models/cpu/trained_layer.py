@@ -71,7 +71,7 @@ def _linear(attention: Any, mlp: Any) -> list[Any]:
 
 
 class Whole(Module):
-    """Before the class of a layer: states [1, N, W] -> those of `keep`, or of all."""
+    """Stands before the class of a layer: states [1, N, W] -> those of `keep`, or of all."""
 
     input_layernorm: Any
     self_attn: Any
