@@ -53,9 +53,9 @@ of the loss, it is the one above.
 Every algorithm passes `tests/algorithms/test_rules.py` (order does not matter, micro-batches add
 up, nothing but sampled tokens has a gradient, a score that is not finite is an error, groups of a
 task hear nothing of other tasks), group-relative ones also `tests/algorithms/test_properties.py`,
-and each is trained, stopped and resumed to the same bits in `tests/algorithms/test_every_algorithm.py`.
-`rolecall prove NAME` runs a proof: a game whose answer is known, with the algorithm's own credit
-and loss. In the sections, tests are named from `tests/` on.
+and each is trained, stopped and resumed to the same bits in
+`tests/algorithms/test_every_algorithm.py`. `rolecall prove NAME` runs a proof: a game whose answer
+is known, with the algorithm's own credit and loss. In the sections, tests are named from `tests/` on.
 """
 NEEDS = """
 ## Needs at a glance

@@ -22,8 +22,8 @@ from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.attention.flex_proof import unfit
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from tests.learners.test_ranks import Beside, spec_of
 from tests.algorithms.test_every_algorithm import Display, trainer_of
+from tests.learners.test_ranks import Beside, spec_of
 from tests.toy import LIKE_GRPO, algorithm_cases, alike, crew_config
 
 ALGORITHMS = [name for name in algorithm_cases(Path("x")) if name not in LIKE_GRPO]
