@@ -55,7 +55,8 @@ up, nothing but sampled tokens has a gradient, a score that is not finite is an 
 task hear nothing of other tasks), group-relative ones also `tests/algorithms/test_properties.py`,
 and each is trained, stopped and resumed to the same bits in
 `tests/algorithms/test_every_algorithm.py`. `rolecall prove NAME` runs a proof: a game whose answer
-is known, with the algorithm's own credit and loss. In the sections, tests are named from `tests/` on.
+is known, with the algorithm's own credit and loss. In the sections, tests are named from `tests/`
+on.
 """
 NEEDS = """
 ## Needs at a glance
