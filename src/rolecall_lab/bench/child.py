@@ -22,10 +22,10 @@ def set_up(name: str, side: str, *, size: str, folder: Path) -> Measure:
     """Import one side and let it make its models."""
     benchmark = BENCHMARKS[name]
     module, _, function = benchmark.side(side).partition(":")
-    made: Measure = getattr(importlib.import_module(module), function)(
+    measure: Measure = getattr(importlib.import_module(module), function)(
         benchmark.full if size == "full" else benchmark.smoke, folder
     )
-    return made
+    return measure
 
 
 def main() -> None:

@@ -79,9 +79,13 @@ async def _ask(engine: Answering, task: Task, prompt: Ids, *, number: int) -> Tu
         order=(task.id, 0, path),
     )  # fmt: skip
     with call_tree.entered(path, barrier=here.barrier):
-        [said] = await engine.generate(request)
-    turn.tokens, turn.logprobs, turn.versions = said.tokens, said.logprobs, said.versions
-    turn.finish = said.finish
+        [completion] = await engine.generate(request)
+    turn.tokens, turn.logprobs, turn.versions = (
+        completion.tokens,
+        completion.logprobs,
+        completion.versions,
+    )
+    turn.finish = completion.finish
     return turn
 
 

@@ -78,8 +78,8 @@ async def _collect(context: RolloutContext, tasks: list[Task]) -> int:
 
 def _context(size: CrowdSize) -> MakeContext:
     module, _, function = size.context.partition(":")
-    made: MakeContext = getattr(import_module(module), function)
-    return made
+    make_context: MakeContext = getattr(import_module(module), function)
+    return make_context
 
 
 def set_up(size: CrowdSize, folder: Path) -> Measure:
@@ -98,7 +98,10 @@ def set_up_linearity(size: CrowdSize, folder: Path) -> Measure:
 
 
 def set_up_memory(size: CrowdSize, folder: Path) -> Measure:
-    """In a fresh process each time: a process that has freed memory grows less."""
+    """Measure memory in a fresh process each time.
+
+    A process that has freed memory grows less.
+    """
     make_context = _context(size)
 
     def measure(run: int) -> Measured:

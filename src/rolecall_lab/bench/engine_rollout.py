@@ -26,12 +26,12 @@ POLICY = "policy"
 
 
 def set_up(size: TeamSize, folder: Path) -> Measure:
-    """As a run does by default: deterministic."""
+    """Set the engine up as a run does by default: deterministic."""
     return _set_up(size, folder, deterministic=True)
 
 
 def set_up_unordered(size: TeamSize, folder: Path) -> Measure:
-    """The engine steps as soon as it can."""
+    """Set the engine up to step as soon as it can."""
     return _set_up(size, folder, deterministic=False)
 
 
@@ -80,10 +80,10 @@ async def _play(
     with call_tree.entered((), barrier=barrier):
         prompt, length = next(talk)
         while True:
-            said = await _ask(engine, prompt, length, name=(run, number, turn))
-            count, turn = count + len(said), turn + 1
+            tokens = await _ask(engine, prompt, length, name=(run, number, turn))
+            count, turn = count + len(tokens), turn + 1
             try:
-                prompt, length = talk.send(said)
+                prompt, length = talk.send(tokens)
             except StopIteration:
                 return count
 

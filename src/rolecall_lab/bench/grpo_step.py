@@ -14,7 +14,7 @@ from rolecall_lab.bench.workload import SEED, VOCABULARY, random_ids
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """What one step samples and trains on."""
+    """Holds what one step samples and trains on."""
 
     model: str  # a size in small_models.py
     tasks: int

@@ -46,7 +46,7 @@ def _commit() -> str:
     root = Path(__file__).parents[3]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return ""
-    found = subprocess.run(
+    result = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
     )
-    return found.stdout.strip()
+    return result.stdout.strip()

@@ -32,21 +32,21 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
     )
 
     def measure(run: int) -> Measured:
-        given = turns(size, run)
+        sampled_turns = turns(size, run)
         started = time.perf_counter()
-        facts = asyncio.run(_update(learner, given))
+        facts = asyncio.run(_update(learner, sampled_turns))
         return Measured(1.0 / (time.perf_counter() - started), facts)
 
     return measure
 
 
-async def _update(learner: LocalLearner, given: list[Turn]) -> dict[str, float]:
+async def _update(learner: LocalLearner, sampled_turns: list[Turn]) -> dict[str, float]:
     algorithm, budget = Grpo(), LocalLearnerConfig().tokens_per_batch
-    batches = pack(given, budget=budget, skip_zero=algorithm.skips_zero, by_agent=False)
+    batches = pack(sampled_turns, budget=budget, skip_zero=algorithm.skips_zero, by_agent=False)
     [update] = await learner.update([batches], algorithm, per_agent=False)
-    said = {agent: sum(t.agent == agent for t in given) for agent in update.agent_metrics}
-    losses = {agent: found["loss"] for agent, found in update.agent_metrics.items()}
+    counts = {agent: sum(t.agent == agent for t in sampled_turns) for agent in update.agent_metrics}
+    losses = {agent: metrics["loss"] for agent, metrics in update.agent_metrics.items()}
     return {
-        "loss": sum(losses[agent] * said[agent] for agent in said) / len(given),
+        "loss": sum(losses[agent] * counts[agent] for agent in counts) / len(sampled_turns),
         "gradient norm": update.grad_norm,
     }

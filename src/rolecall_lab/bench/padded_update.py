@@ -31,21 +31,21 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
 
     def measure(run: int) -> Measured:
-        given = turns(size, run)
+        sampled_turns = turns(size, run)
         started = time.perf_counter()
-        facts = _update(model, optimizer, given)
+        facts = _update(model, optimizer, sampled_turns)
         return Measured(1.0 / (time.perf_counter() - started), facts)
 
     return measure
 
 
 def _update(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, given: list[Turn]
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, sampled_turns: list[Turn]
 ) -> dict[str, float]:
     whole = 0.0
-    given = sorted(given, key=lambda turn: sum(map(len, turn.ids)))
-    for first in range(0, len(given), MICRO_BATCH):
-        loss = _loss(model, given[first : first + MICRO_BATCH]) / len(given)
+    sampled_turns = sorted(sampled_turns, key=lambda turn: sum(map(len, turn.ids)))
+    for first in range(0, len(sampled_turns), MICRO_BATCH):
+        loss = _loss(model, sampled_turns[first : first + MICRO_BATCH]) / len(sampled_turns)
         loss.backward()
         whole += float(loss.detach())
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
@@ -54,12 +54,12 @@ def _update(
     return {"loss": whole, "gradient norm": float(norm)}
 
 
-def _loss(model: torch.nn.Module, given: list[Turn]) -> Tensor:
+def _loss(model: torch.nn.Module, sampled_turns: list[Turn]) -> Tensor:
     """Sum over the turns [R] of the mean loss of their tokens; no mask is needed behind them."""
     columns = [
         [np.concatenate(turn.ids), _behind_prompt(turn, 1.0), _behind_prompt(turn, turn.logprobs),
          _behind_prompt(turn, turn.advantages)]
-        for turn in given
+        for turn in sampled_turns
     ]  # fmt: skip
     ids, mask, old, advantages = (
         torch.nn.utils.rnn.pad_sequence(list(map(torch.from_numpy, column)), batch_first=True)
@@ -78,7 +78,7 @@ def _loss(model: torch.nn.Module, given: list[Turn]) -> Tensor:
 
 def _behind_prompt(turn: Turn, values: np.ndarray | float | None) -> np.ndarray:
     """Zeros for the prompt, then the values [T]: [P + T]."""
-    prompt, said = turn.ids
-    row = np.zeros(len(prompt) + len(said), dtype=np.float32)
+    prompt, tokens = turn.ids
+    row = np.zeros(len(prompt) + len(tokens), dtype=np.float32)
     row[len(prompt) :] = values
     return row

@@ -55,8 +55,8 @@ class Child:
         reply = self.process.stdout.readline()
         if not reply:
             self.process.wait()
-            said = self.errors.read_text().strip().splitlines() or ["it said nothing"]
-            raise RuntimeError(f"{self.name} stopped: {said[-1]}")
+            lines = self.errors.read_text().strip().splitlines() or ["it said nothing"]
+            raise RuntimeError(f"{self.name} stopped: {lines[-1]}")
         return Measured(**json.loads(reply))
 
     def __enter__(self) -> Child:
@@ -90,7 +90,7 @@ def run_pairs(
 
         ours = child("ours")
         theirs = None if peer == "none" else child(peer)
-        found: list[Pair] = []
+        pairs: list[Pair] = []
         now = stack.enter_context(activity(
             f"{benchmark.name} against {peer}", total=number + 1, unit="pairs"
         ))  # fmt: skip
@@ -101,8 +101,8 @@ def run_pairs(
             if other is not None and run == WARM_UP:
                 check_same_work(mine, other)
             if run != WARM_UP:
-                found.append((mine, other))
-        return found
+                pairs.append((mine, other))
+        return pairs
 
 
 def threads() -> int:

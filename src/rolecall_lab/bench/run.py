@@ -51,14 +51,14 @@ def bench(
         for benchmark in chosen:
             for peer in [p for p in benchmark.peers if p not in missing] or ["none"]:
                 try:
-                    found = run_pairs(
+                    measurements = run_pairs(
                         benchmark, peer, number=pairs, smoke=smoke, folder=Path(folder)
                     )
                 except RuntimeError as error:  # the boundary to other people's processes
                     failed.append(f"{benchmark.name} against {peer}: {error}")
                     console.print(f"FAILED {failed[-1]}", markup=False)
                     continue
-                records.append(record(benchmark, peer, found))
+                records.append(record(benchmark, peer, measurements))
                 console.print(line(records[-1]), markup=False, soft_wrap=True)
     return {
         "header": header() | {"smoke": smoke, "missing": missing, "failed": failed},
@@ -67,18 +67,18 @@ def bench(
 
 
 def _chosen(names: Sequence[str], *, peers: Sequence[str] = ()) -> list[Benchmark]:
-    """By name, or all of a family: `conductor` is conductor-ids, conductor-chat ...
+    """Return benchmarks by name or by family: `conductor` is conductor-ids, conductor-chat ...
 
-    `peers`: those with one of these, and without their other ones.
+    `peers`: keep only the benchmarks with one of these peers, and drop their other peers.
     """
-    wanted: set[str] = set()
+    selected: set[str] = set()
     for name in names:
         family = [other for other in BENCHMARKS if other.startswith(f"{name}-")]
-        found = [name] if name in BENCHMARKS else family
-        if not found:
+        matching = [name] if name in BENCHMARKS else family
+        if not matching:
             raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
-        wanted |= set(found)
-    chosen = [benchmark for name, benchmark in BENCHMARKS.items() if name in wanted]
+        selected |= set(matching)
+    chosen = [benchmark for name, benchmark in BENCHMARKS.items() if name in selected]
     if not peers:
         return chosen
     kept = [(one, {p: side for p, side in one.peers.items() if p in peers}) for one in chosen]
@@ -87,8 +87,8 @@ def _chosen(names: Sequence[str], *, peers: Sequence[str] = ()) -> list[Benchmar
 
 def missing_peers(benchmarks: Sequence[Benchmark]) -> list[str]:
     """Peers of these benchmarks that cannot be imported here."""
-    wanted = sorted({peer for benchmark in benchmarks for peer in benchmark.peers})
-    return [peer for peer in wanted if importlib.util.find_spec(NEEDS[peer]) is None]
+    peers = sorted({peer for benchmark in benchmarks for peer in benchmark.peers})
+    return [peer for peer in peers if importlib.util.find_spec(NEEDS[peer]) is None]
 
 
 def line(found: Record) -> str:

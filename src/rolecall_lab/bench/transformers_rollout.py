@@ -36,14 +36,14 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
 
 
 def _play_all(model: torch.nn.Module, played: list[Talk]) -> int:
-    """How many tokens were asked for; a phase is over when all of its turns are."""
+    """Return how many tokens were asked for; a phase is over when all of its turns are."""
     count = 0
     calls = [(talk, *next(talk)) for talk in played]
     while calls:
-        said = _generate(model, [prompt for _, prompt, _ in calls], [n for _, _, n in calls])
-        count += sum(map(len, said))
+        sampled = _generate(model, [prompt for _, prompt, _ in calls], [n for _, _, n in calls])
+        count += sum(map(len, sampled))
         following = []
-        for (talk, _, _), ids in zip(calls, said, strict=True):
+        for (talk, _, _), ids in zip(calls, sampled, strict=True):
             try:
                 following.append((talk, *talk.send(ids)))
             except StopIteration:

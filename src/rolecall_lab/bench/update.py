@@ -16,21 +16,21 @@ CLIP_NORM = 1.0
 def turns(size: TeamSize, run: int) -> list[Turn]:
     """Turns of random tokens, with an advantage each; the sampler was close to a uniform one."""
     random = np.random.default_rng([SEED, run, 1])
-    made: list[Turn] = []
+    sampled_turns: list[Turn] = []
     for number, talk in enumerate(talks(size, run)):
         prompt, length = next(talk)
-        for place, agent in enumerate(AGENTS):
-            said = random_ids(random, 1, length)[0]
-            made.append(_turn(agent, prompt, said, random, place=(number, place)))
+        for call, agent in enumerate(AGENTS):
+            tokens = random_ids(random, 1, length)[0]
+            sampled_turns.append(_turn(agent, prompt, tokens, random, place=(number, call)))
             try:
-                prompt, length = talk.send(said)
+                prompt, length = talk.send(tokens)
             except StopIteration:
                 break
-    return made
+    return sampled_turns
 
 
 def _turn(
-    agent: str, prompt: Ids, said: Ids, random: np.random.Generator, *, place: tuple[int, int]
+    agent: str, prompt: Ids, tokens: Ids, random: np.random.Generator, *, place: tuple[int, int]
 ) -> Turn:
     number, call = place
     turn = Turn(
@@ -41,9 +41,9 @@ def _turn(
         policy=POLICY,
         path=(call,),
         prompt=prompt,
-        tokens=said,
-        logprobs=random.normal(-np.log(VOCABULARY), 0.1, len(said)).astype(np.float32),
-        versions=np.zeros(len(said), dtype=np.int32),
+        tokens=tokens,
+        logprobs=random.normal(-np.log(VOCABULARY), 0.1, len(tokens)).astype(np.float32),
+        versions=np.zeros(len(tokens), dtype=np.int32),
     )
     turn.advantages = spread(turn, random.normal())
     return turn

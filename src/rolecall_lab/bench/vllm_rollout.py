@@ -65,11 +65,11 @@ def _play_all(engine: LLMEngine, played: list[Talk], *, run: int) -> int:
         ask(talk, *next(talk))
     while talk_of:
         for output in engine.step():
-            said = np.array(output.outputs[0].token_ids, dtype=np.int32)
-            count += len(said)
+            tokens = np.array(output.outputs[0].token_ids, dtype=np.int32)
+            count += len(tokens)
             talk = talk_of.pop(output.request_id)
             try:
-                ask(talk, *talk.send(said))
+                ask(talk, *talk.send(tokens))
             except StopIteration:
                 continue
     return count

@@ -71,8 +71,8 @@ def random_ids(random: np.random.Generator, rows: int, length: int) -> Ids:
 def _talk(task: Ids, instruction: Ids, turns: tuple[int, ...]) -> Talk:
     heard = task
     for number, length in enumerate(turns):
-        said = yield heard, length
-        heard = np.concatenate([heard, said, instruction] if number == 0 else [heard, said])
+        answer = yield heard, length
+        heard = np.concatenate([heard, answer, instruction] if number == 0 else [heard, answer])
 
 
 def _exponential(
