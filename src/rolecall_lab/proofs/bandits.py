@@ -44,13 +44,13 @@ def groups(table: Table, random: np.random.Generator, *, start: int) -> list[Gro
 
 def kept_episodes(algorithm: Algorithm, table: Table, random: np.random.Generator) -> list[Episode]:
     """The episodes of a step; groups that the algorithm filters out are replaced."""
-    found: list[Group] = []
+    kept: list[Group] = []
     for number in range(MOST_ROUNDS):
         drawn = groups(table, random, start=number * NUM_SAMPLES)
-        found += [group for group in drawn if algorithm.keep_group(group)]
-        if len(found) >= NUM_TASKS:
+        kept += [group for group in drawn if algorithm.keep_group(group)]
+        if len(kept) >= NUM_TASKS:
             break
-    return [episode for group in found[:NUM_TASKS] for episode in group]
+    return [episode for group in kept[:NUM_TASKS] for episode in group]
 
 
 def bandit(algorithm: Algorithm, *, seed: int, lr: float = LEARNING_RATE) -> float:
@@ -84,22 +84,22 @@ def claims() -> Iterator[Claim]:
         ("A2C", A2c()),
         ("AgentRL", AgentRl()),
     ):
-        found = learned[name] = [bandit(algorithm, seed=seed) for seed in range(NUM_SEEDS)]
+        probabilities = learned[name] = [bandit(algorithm, seed=seed) for seed in range(NUM_SEEDS)]
         yield Claim(
             f"Bandit with arms that pay {PAYS}: {what}{name}.",
             f"> {KNOWN} in every seed",
-            _shown(found),
-            min(found) > KNOWN,
+            _shown(probabilities),
+            min(probabilities) > KNOWN,
         )
     rate = LEARNING_RATE * ATTEMPTS / (ATTEMPTS - 1)  # its advantages are 7/8 of RLOO's
-    found = [bandit(DrGrpo(turn_length=1), seed=seed, lr=rate) for seed in range(NUM_SEEDS)]
+    probabilities = [bandit(DrGrpo(turn_length=1), seed=seed, lr=rate) for seed in range(NUM_SEEDS)]
     yield Claim(
         f"The same by Dr. GRPO, at {ATTEMPTS}/{ATTEMPTS - 1} of the learning rate.",
         f"{_shown(learned['RLOO'])}: what RLOO learned, within .001",
-        _shown(found),
-        max(abs(a - b) for a, b in zip(found, learned["RLOO"], strict=True)) < 1e-3,
+        _shown(probabilities),
+        max(abs(a - b) for a, b in zip(probabilities, learned["RLOO"], strict=True)) < 1e-3,
     )
 
 
-def _shown(found: list[float]) -> str:
-    return ", ".join(f"{p:.3f}" for p in found)
+def _shown(probabilities: list[float]) -> str:
+    return ", ".join(f"{p:.3f}" for p in probabilities)

@@ -24,7 +24,7 @@ NODES_OF_A_TASK = 10
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What the groups' gradients on the logit of action 1 have in common."""
+    """Holds what the groups' gradients on the logit of action 1 have in common."""
 
     mean: float
     std: float
@@ -45,9 +45,9 @@ def signal(algorithm: Algorithm, turns: list[list[Turn]], episodes: list[Episode
     """
     algorithm.credit(episodes)
     table = Table([[0.5, 0.5]] * len(turns))
-    found = -gradient(table, [turn for group in turns for turn in group], algorithm)[:, 1].numpy()
-    found = found * len(turns)
-    return Signal(float(found.mean()), float(found.std()), float((found > 0).mean()))
+    slopes = -gradient(table, [turn for group in turns for turn in group], algorithm)[:, 1].numpy()
+    slopes = slopes * len(turns)
+    return Signal(float(slopes.mean()), float(slopes.std()), float((slopes > 0).mean()))
 
 
 def _turn(group: int, k: int, x: int, *, action: int, task: str, episode: str) -> Turn:
@@ -122,9 +122,9 @@ def claims() -> Iterator[Claim]:
     )
 
 
-def _near(found: Signal, known: Signal, *, mean: float, std: float, right: float) -> bool:
+def _near(measured: Signal, expected: Signal, *, mean: float, std: float, right: float) -> bool:
     return (
-        abs(found.mean - known.mean) <= mean
-        and abs(found.std - known.std) <= std
-        and abs(found.right - known.right) <= right
+        abs(measured.mean - expected.mean) <= mean
+        and abs(measured.std - expected.std) <= std
+        and abs(measured.right - expected.right) <= right
     )

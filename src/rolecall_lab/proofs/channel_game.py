@@ -30,7 +30,7 @@ LEARNED = 0.99  # in every seed; the lowest of four measured ones had .9949
 
 
 def paid(actions: Ints, *, shared: bool) -> dict[str, Doubles]:
-    """What joint actions [N, 2] earn: [N] for each agent."""
+    """Return what joint actions [N, 2] earn: [N] for each agent."""
     right = (actions.prod(axis=1) == 1).astype(np.float64)
     return {"pioneer": right if shared else np.zeros(len(right)), "observer": right}
 
@@ -57,28 +57,28 @@ def channel_game(*, shared: bool, seed: int) -> tuple[float, float]:
         for agent, table in team.items():
             update(table, turns_of(episodes, agent), algorithm, lr=LEARNING_RATE)
         algorithm.after_step(step)
-    said = float(team["pioneer"].probabilities()[0, 1])
-    return said, said * float(team["observer"].probabilities()[1, 1])
+    p_one = float(team["pioneer"].probabilities()[0, 1])
+    return p_one, p_one * float(team["observer"].probabilities()[1, 1])
 
 
 def claims() -> Iterator[Claim]:
-    """With the reward that `pioneer_observer` pays, and with each agent's own."""
+    """Yield claims with the reward that `pioneer_observer` pays, and with each agent's own."""
     what = f"Channel game, {NUM_STEPS} steps of {NUM_SAMPLES} samples by CORY: P(a1 = 1) and E r, "
     both = [channel_game(shared=True, seed=seed) for seed in range(NUM_SEEDS)]
     yield Claim(
         what + "shared reward.",
         f"> {LEARNED} and > {LEARNED} in every seed",
         _shown(both),
-        min(min(found) for found in both) > LEARNED,
+        min(min(result) for result in both) > LEARNED,
     )
     alone = [channel_game(shared=False, seed=seed) for seed in range(NUM_SEEDS)]
     yield Claim(
         what + "rewards of their own.",
         "exactly .5, and at most .5",
         _shown(alone),
-        all(said == 0.5 and earned <= 0.5 for said, earned in alone),
+        all(p_one == 0.5 and earned <= 0.5 for p_one, earned in alone),
     )
 
 
-def _shown(found: list[tuple[float, float]]) -> str:
-    return ", ".join(f"{said:.4f} and {earned:.4f}" for said, earned in found)
+def _shown(results: list[tuple[float, float]]) -> str:
+    return ", ".join(f"{p_one:.4f} and {earned:.4f}" for p_one, earned in results)

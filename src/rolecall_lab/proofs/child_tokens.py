@@ -30,31 +30,31 @@ def attempts(workers: tuple[int, ...] = WORKERS) -> list[Episode]:
 def _attempt(number: int, workers: tuple[int, ...], *, earned: float) -> Episode:
     name = str(number)
     plan = _turn(name, "planner", 0, PLANNER)
-    called = [_turn(name, "worker", place, n) for place, n in enumerate(workers, start=1)]
+    called = [_turn(name, "worker", call, n) for call, n in enumerate(workers, start=1)]
     for turn in called:
         turn.parents = (plan.id,)
     return Episode(name, Task("x", ""), number, number, [plan, *called], {"team": earned})
 
 
-def _turn(episode: str, agent: str, place: int, length: int) -> Turn:
+def _turn(episode: str, agent: str, call: int, length: int) -> Turn:
     return Turn(
-        id=f"{episode}/{place}",
+        id=f"{episode}/{call}",
         task="x",
         episode=episode,
         agent=agent,
         policy=POLICY,
-        path=(place,),
-        prompt=np.arange(4, dtype=np.int32) + 10 * place + 100 * int(episode),
+        path=(call,),
+        prompt=np.arange(4, dtype=np.int32) + 10 * call + 100 * int(episode),
         tokens=np.arange(length, dtype=np.int32),
         logprobs=np.full(length, -1.0, dtype=np.float32),
     )
 
 
 def slopes(episodes: list[Episode]) -> dict[str, Doubles]:
-    """By turn: what the loss, before it is divided, gains from each token's log-prob, [T]."""
+    """Return by turn what the loss, before it is divided, gains from each token's log-prob: [T]."""
     algorithm = Matpo()
     algorithm.credit(episodes)
-    found: dict[str, Doubles] = {}
+    gradients: dict[str, Doubles] = {}
     for batch in packed([turn for episode in episodes for turn in episode.turns], algorithm):
         assert batch.old_logprobs is not None
         logprobs = torch.from_numpy(batch.old_logprobs).requires_grad_()
@@ -63,16 +63,16 @@ def slopes(episodes: list[Episode]) -> dict[str, Doubles]:
         gains = -logprobs.grad.double().numpy()
         assert not gains[batch.mask == 0].any(), "a token that nobody sampled has a gradient"
         for number, name in enumerate(batch.turn_ids):
-            found[name] = gains[(batch.turn == number) & (batch.mask > 0)]
-    return found
+            gradients[name] = gains[(batch.turn == number) & (batch.mask > 0)]
+    return gradients
 
 
 def claims() -> Iterator[Claim]:
     """Each token's gradient, and what one more worker changes."""
-    known = 0.707106
-    found = slopes(attempts())
-    tokens = np.concatenate([found[f"0/{place}"] for place in (1, 2)])
-    right = int((np.abs(tokens - known) < 1e-5).sum())
+    expected = 0.707106
+    gradients = slopes(attempts())
+    tokens = np.concatenate([gradients[f"0/{call}"] for call in (1, 2)])
+    right = int((np.abs(tokens - expected) < 1e-5).sum())
     yield Claim(
         "MATPO, outcomes 1 and 0: tokens of the winner's two workers whose log-prob has the "
         "gradient A = .707106.",
@@ -81,7 +81,7 @@ def claims() -> Iterator[Claim]:
         right == len(tokens) == sum(WORKERS),
     )
     more = slopes(attempts((*WORKERS, 6)))
-    changed = max(float(np.abs(more[name] - found[name]).max()) for name in found)
+    changed = max(float(np.abs(more[name] - gradients[name]).max()) for name in gradients)
     yield Claim(
         "The same with a third worker: the largest change of another token's gradient.",
         "0",

@@ -24,14 +24,14 @@ LEARNED = 0.89  # the lowest of eight measured ones had .8936; the best peer alo
 def step(leader: Table, peers: list[Table], random: np.random.Generator) -> list[Episode]:
     """One episode for each group: what each peer said, and the candidates of the leader."""
     nothing = np.zeros(NUM_GROUPS, dtype=np.int32)
-    said = np.stack([peer.sample(nothing, random) for peer in peers], axis=1)
+    spoken = np.stack([peer.sample(nothing, random) for peer in peers], axis=1)
     nowhere = np.zeros(NUM_GROUPS * SIZE, dtype=np.int32)
     copied = leader.sample(nowhere, random)
     logprobs = leader.logprobs(nowhere, copied)
     episodes = []
     for group in range(NUM_GROUPS):
-        name, words = str(group), said[group]
-        turns = [_peer(name, place, words[place]) for place in range(len(peers))]
+        name, words = str(group), spoken[group]
+        turns = [_peer(name, index, words[index]) for index in range(len(peers))]
         for k in range(SIZE):
             n = group * SIZE + k
             turns.append(_candidate(name, k, words, copied[n : n + 1], logprobs[n : n + 1]))
@@ -39,14 +39,14 @@ def step(leader: Table, peers: list[Table], random: np.random.Generator) -> list
     return episodes
 
 
-def _peer(episode: str, place: int, word: np.int32) -> Turn:
+def _peer(episode: str, index: int, word: np.int32) -> Turn:
     return Turn(
-        id=f"{episode}/{place}",
+        id=f"{episode}/{index}",
         task=episode,
         episode=episode,
-        agent=f"peer {place}",
-        policy=f"peer {place}",
-        path=(place,),
+        agent=f"peer {index}",
+        policy=f"peer {index}",
+        path=(index,),
         prompt=np.zeros(1, dtype=np.int32),
         tokens=np.array([word], dtype=np.int32),
         trained=False,
@@ -87,23 +87,23 @@ def learned(*, seed: int) -> tuple[float, float, bool]:
             if credited:
                 update(table, credited, algorithm, lr=LEARNING_RATE)
     still = all(np.array_equal(p.probabilities(), b) for p, b in zip(peers, before, strict=True))
-    found: Doubles = leader.probabilities()[0]
-    return float(found[0]), float(found @ np.array(RIGHT)), still
+    probabilities: Doubles = leader.probabilities()[0]
+    return float(probabilities[0]), float(probabilities @ np.array(RIGHT)), still
 
 
 def claims() -> Iterator[Claim]:
-    """How often it is right, and its peers."""
-    found = [learned(seed=seed) for seed in range(NUM_SEEDS)]
+    """Yield how often the leader is right, and whether its peers stay as they were."""
+    results = [learned(seed=seed) for seed in range(NUM_SEEDS)]
     yield Claim(
         f"A leader copies one of three peers that are right with {RIGHT}, {NUM_STEPS} steps of "
         f"{NUM_GROUPS} groups of {SIZE}: P(the best peer), and how often it is right.",
         f"right more than {LEARNED} in every seed (at most {RIGHT[0]})",
-        ", ".join(f"{best:.3f} and {right:.4f}" for best, right, _ in found),
-        min(right for _, right, _ in found) > LEARNED,
+        ", ".join(f"{best:.3f} and {right:.4f}" for best, right, _ in results),
+        min(right for _, right, _ in results) > LEARNED,
     )
     yield Claim(
         "The same: the peers afterwards.",
         "as before, to the bit",
-        "as before" if all(still for *_, still in found) else "changed",
-        all(still for *_, still in found),
+        "as before" if all(still for *_, still in results) else "changed",
+        all(still for *_, still in results),
     )

@@ -102,12 +102,14 @@ def fitted_vdn() -> float:
 
 
 def claims() -> Iterator[Claim]:
-    """From all of the noise to none of it."""
-    for what, known, tolerance, found in (
+    """Yield claims from all of the noise to none of it."""
+    for what, expected, tolerance, moment in (
         ("the shared return, less the other attempts'", 0.26, 0.005, shared_return()),
         ("a replay with fresh noise", 0.0201, 0.0015, counterfactual(fresh=True)),
     ):
-        yield _claim(what, f"{known:g} +- {tolerance:g}", found, abs(found - known) <= tolerance)
+        yield _claim(
+            what, f"{expected:g} +- {tolerance:g}", moment, abs(moment - expected) <= tolerance
+        )
     same = counterfactual(fresh=False)
     yield _claim("a replay with the same noise", "0", same, same == 0.0)
     vdn = fitted_vdn()

@@ -60,8 +60,8 @@ def imitate(*, seed: int) -> Learned:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        found = scores.detach().double().softmax(0).numpy()
-        ends.append((table.probabilities()[0], found, float(loss.detach())))
+        distribution = scores.detach().double().softmax(0).numpy()
+        ends.append((table.probabilities()[0], distribution, float(loss.detach())))
     policies, explained, losses = zip(*ends[-AVERAGED:], strict=True)
     return Learned(np.mean(policies, 0), np.mean(explained, 0), float(np.mean(losses)))
 
@@ -69,16 +69,16 @@ def imitate(*, seed: int) -> Learned:
 def claims() -> Iterator[Claim]:
     """Policy, scores and loss of each seed."""
     learned = [imitate(seed=seed) for seed in range(NUM_SEEDS)]
-    for what, found in (
+    for what, estimates in (
         ("the policy", [one.policy for one in learned]),
         ("softmax of the discriminator's scores", [one.scores for one in learned]),
     ):
-        worst = max(float(np.abs(one - EXPERT).max()) for one in found)
+        worst = max(float(np.abs(one - EXPERT).max()) for one in estimates)
         yield Claim(
             f"An expert pulls arms with {EXPERT}; MA-AIRL, {NUM_STEPS} steps of {NUM_SAMPLES}: "
             f"{what} is the expert's.",
             f"{EXPERT}, each seed within {TOLERANCE}",
-            f"{np.round(np.mean(found, 0), 3).tolist()} on average, off by {worst:.4f} at most",
+            f"{np.round(np.mean(estimates, 0), 3).tolist()} on average, off by {worst:.4f} at most",
             worst <= TOLERANCE,
         )
     losses = [one.loss for one in learned]

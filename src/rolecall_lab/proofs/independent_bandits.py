@@ -37,13 +37,13 @@ def independent_bandits(algorithm: Ppo, *, seed: int) -> dict[str, float]:
 
 
 def claims() -> Iterator[Claim]:
-    """With whitened advantages, as by default, and without."""
+    """Yield claims with whitened advantages, as by default, and without whitening."""
     for whiten, how in ((True, "whitened"), (False, "unscaled")):
-        found = independent_bandits(Ppo(epochs=1, whiten=whiten), seed=0)
+        probabilities = independent_bandits(Ppo(epochs=1, whiten=whiten), seed=0)
         yield Claim(
             f"Two independent bandits, {NUM_STEPS} steps of {NUM_SAMPLES} samples: P(best) of "
             f"PPO's agents, {how} advantages.",
             f">= {KNOWN} for both",
-            " and ".join(f"{p:.4f}" for p in found.values()),
-            min(found.values()) >= KNOWN,
+            " and ".join(f"{p:.4f}" for p in probabilities.values()),
+            min(probabilities.values()) >= KNOWN,
         )

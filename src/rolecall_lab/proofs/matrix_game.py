@@ -41,5 +41,5 @@ def every_episode(*, own_states: bool = False) -> list[Episode]:
 
 
 def payoffs(actions: np.ndarray) -> Doubles:
-    """Of joint actions [N, 2]: [N]."""
+    """Return the payoffs of joint actions [N, 2]: [N]."""
     return PAYOFF[actions[:, 0], actions[:, 1]]

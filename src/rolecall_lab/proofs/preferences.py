@@ -50,12 +50,12 @@ def claims() -> Iterator[Claim]:
         abs(loss - math.log(2)) < 1e-6,
     )
     first = gradient(table, turns, algorithm)[0].tolist()
-    known = [0.025, 0.025, -0.05]
+    expected = [0.025, 0.025, -0.05]
     yield Claim(
         "DPO, the best of three answers against each other: the first gradient on the logits.",
-        str(known),
+        str(expected),
         str([round(x, 6) for x in first]),
-        max(abs(a - b) for a, b in zip(first, known, strict=True)) < 1e-6,
+        max(abs(a - b) for a, b in zip(first, expected, strict=True)) < 1e-6,
     )
     update(table, turns, algorithm, lr=LEARNING_RATE)
     best, loss = float(table.probabilities()[0, BEST]), backward(table, batches, algorithm)

@@ -28,10 +28,10 @@ MARGINAL = Counterfactual(baseline="same", replays=len(DRAWS), fraction=1.0, sca
 
 async def replay(episode: Episode, swap: Swap | None) -> Episode:
     """The episode with one other action; the game has no dice."""
-    said = [int(turn.ids[1][0]) for turn in episode.turns]
+    actions = [int(turn.ids[1][0]) for turn in episode.turns]
     if swap is not None:
-        said[swap.path[0]] = DRAWS[swap.draw] if swap.text is None else int(swap.text)
-    return replace(episode, rewards={"team": float(PAYOFF[said[0], said[1]])})
+        actions[swap.path[0]] = DRAWS[swap.draw] if swap.text is None else int(swap.text)
+    return replace(episode, rewards={"team": float(PAYOFF[actions[0], actions[1]])})
 
 
 def credited(algorithm: Counterfactual, *, own_states: bool = False) -> list[Episode]:
@@ -43,7 +43,7 @@ def credited(algorithm: Counterfactual, *, own_states: bool = False) -> list[Epi
 
 
 def advantages(algorithm: Counterfactual, joint: tuple[int, int]) -> list[float]:
-    """Of both agents where this joint action was played."""
+    """Return both agents' advantages where this joint action was played."""
     for episode in credited(algorithm):
         if tuple(int(turn.ids[1][0]) for turn in episode.turns) == joint:
             return [float(turn.advantages[0]) for turn in episode.turns]  # type: ignore[index]
@@ -53,8 +53,8 @@ def advantages(algorithm: Counterfactual, joint: tuple[int, int]) -> list[float]
 def moments(episodes: list[Episode], algorithm: Algorithm) -> tuple[float, float]:
     """Mean and variance over episodes of the ascent direction on agent 1's logit of action 1."""
     turns = turns_of(episodes, FIRST)
-    found = -gradient(team(len(turns))[FIRST], turns, algorithm)[:, 1].numpy() * len(turns)
-    return float(found.mean()), float(found.var())
+    slopes = -gradient(team(len(turns))[FIRST], turns, algorithm)[:, 1].numpy() * len(turns)
+    return float(slopes.mean()), float(slopes.var())
 
 
 def with_constant(baseline: float) -> tuple[float, float]:
@@ -68,19 +68,19 @@ def with_constant(baseline: float) -> tuple[float, float]:
 
 def claims() -> Iterator[Claim]:
     """Single advantages, then all baselines' gradients."""
-    for algorithm, how, joint, agents, known in (
+    for algorithm, how, joint, agents, expected in (
         (SWAP, "swap to 0", (1, 1), (0, 1), -3.0),
         (MARGINAL, "marginal", (1, 1), (0, 1), -2.1),
         (SWAP, "swap to 0", (0, 1), (1,), 2.0),
         (MARGINAL, "marginal", (0, 1), (1,), 1.4),
     ):
-        found = [advantages(algorithm, joint)[agent] for agent in agents]
+        obtained = [advantages(algorithm, joint)[agent] for agent in agents]
         who = "both agents" if len(agents) == 2 else "agent 2"
         yield Claim(
             f"Matrix game, joint action {joint}: counterfactual advantage of {who}, {how}.",
-            f"{known:g}",
-            ", ".join(f"{a:.6g}" for a in found),
-            all(abs(a - known) < 1e-6 for a in found),
+            f"{expected:g}",
+            ", ".join(f"{a:.6g}" for a in obtained),
+            all(abs(a - expected) < 1e-6 for a in obtained),
         )
     gradients = {
         "none": (with_constant(0.0), 0.520),
@@ -88,11 +88,11 @@ def claims() -> Iterator[Claim]:
         "marginal": (moments(credited(MARGINAL, own_states=True), MARGINAL), 0.416),
         "swap": (moments(credited(SWAP, own_states=True), SWAP), 0.797),
     }
-    for baseline, ((mean, variance), known) in gradients.items():
+    for baseline, ((mean, variance), expected) in gradients.items():
         yield Claim(
             f"Matrix game, baseline {baseline}: mean and variance of the gradient on agent 1's "
             "logit over every episode.",
-            f"0.105 and {known:.3f}",
+            f"0.105 and {expected:.3f}",
             f"{mean:.6f} and {variance:.6f}",
-            abs(mean - 0.105) < 1e-6 and round(variance, 3) == known,
+            abs(mean - 0.105) < 1e-6 and round(variance, 3) == expected,
         )

@@ -40,11 +40,11 @@ def claims() -> Iterator[Claim]:
         (Grpo(count="turn"), "pooled", (0.7681, 1.2319)),
         (DrMas(), "agent-wise", (1.0, 1.0)),
     ):
-        found = second_moments(algorithm)
+        moments = second_moments(algorithm)
         yield Claim(
             f"Rewards N(.2, .1) and N(.9, .3), {NUM_EPISODES} quantiles of each: E[A^2] of two "
             f"agents with {how} statistics.",
             "{:.3f} and {:.3f}, +-".format(*expected) + str(TOLERANCE),
-            "{:.4f} and {:.4f}".format(*found),
-            max(abs(a - b) for a, b in zip(found, expected, strict=True)) <= TOLERANCE,
+            "{:.4f} and {:.4f}".format(*moments),
+            max(abs(a - b) for a, b in zip(moments, expected, strict=True)) <= TOLERANCE,
         )

@@ -25,14 +25,14 @@ TASK = Task("kuhn", Kuhn.rules, None, {"source": "kuhn"})
 
 
 def _views() -> dict[str, list[str]]:
-    """What a seat to move can see -> what it may do."""
-    found = {}
+    """Map what a seat to move can see to what it may do."""
+    views = {}
     for deal in DEALS:
-        for told, (seat, legal) in MOVES.items():
+        for history, (seat, legal) in MOVES.items():
             game = copy.copy(deal)
-            game.done = told.split()
-            found[game.view(seat)] = legal
-    return found
+            game.done = history.split()
+            views[game.view(seat)] = legal
+    return views
 
 
 VIEWS = _views()
@@ -49,7 +49,7 @@ def strategy_of(table: Table) -> Strategy:
 
 
 def learned(algorithm: Algorithm, *, seed: int) -> Table:
-    """From uniform play, every deal equally often in a step."""
+    """Train a table from uniform play, with every deal equally often in a step."""
     random = np.random.default_rng(seed)
     table = Table([[0.5, 0.5]] * len(VIEWS))
     for step in range(NUM_STEPS):
@@ -91,17 +91,17 @@ def _game(name: str, deal: Kuhn, logprobs: np.ndarray, random: np.random.Generat
 
 def claims() -> Iterator[Claim]:
     """Thresholds leave room to the 0.11 to 0.13, and 0.20 to 0.25, that were measured."""
-    found = [strategy_of(learned(ReinforceBaseline(), seed=seed)) for seed in range(NUM_SEEDS)]
+    strategies = [strategy_of(learned(ReinforceBaseline(), seed=seed)) for seed in range(NUM_SEEDS)]
     uniform = exploitability(DEALS, [{}, {}])
-    left = [exploitability(DEALS, [strategy, strategy]) for strategy in found]
+    exploitabilities = [exploitability(DEALS, [strategy, strategy]) for strategy in strategies]
     yield Claim(
         f"Self-play of Kuhn poker, {NUM_STEPS} steps of {NUM_GAMES} games, {NUM_SEEDS} seeds: "
         "what can be won of the player.",
         f"at most 0.2 in every run; of uniform play it is {uniform:.4f} (11/24)",
-        ", ".join(f"{value:.4f}" for value in left),
-        max(left) <= 0.2 and abs(uniform - 11 / 24) < 1e-9,
+        ", ".join(f"{value:.4f}" for value in exploitabilities),
+        max(exploitabilities) <= 0.2 and abs(uniform - 11 / 24) < 1e-9,
     )
-    won = [cross_play(DEALS, {"player": s, "uniform": {}})["player", "uniform"] for s in found]
+    won = [cross_play(DEALS, {"player": s, "uniform": {}})["player", "uniform"] for s in strategies]
     yield Claim(
         "The same players against uniform play: what they win a game.",
         "at least 0.1 in every run",

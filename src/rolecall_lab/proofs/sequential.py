@@ -63,7 +63,10 @@ def best_responses(algorithm: Mappo, order: Sequence[str]) -> tuple[list[Doubles
 
 
 def action_values(turns: list[Turn], algorithm: Mappo) -> Doubles:
-    """What the loss would gain from each action, a mean over the turns that said it: [2]."""
+    """Return what the loss would gain from each action: [2].
+
+    It is a mean over the turns that said the action.
+    """
     (batch,) = packed(turns, algorithm)
     assert batch.prox_logprobs is not None
     logprobs = torch.from_numpy(batch.prox_logprobs).requires_grad_()
@@ -109,17 +112,17 @@ def both_ways(happo: type[Happo], *, seed: int) -> Doubles:
     first, second = AGENTS if seed % 2 == 0 else AGENTS[::-1]
     turns = {agent: turns_of(episodes, agent) for agent in AGENTS}
     batches = {agent: prepared(team()[agent], turns[agent], start) for agent in AGENTS}
-    found = np.zeros((len(KNOWN), 2))
+    results = np.zeros((len(KNOWN), 2))
     for row, clip in enumerate(KNOWN):
         algorithm, agents = at_clip(happo, clip), team()
         for agent in AGENTS:
             descend(agents[agent], batches[agent], algorithm, lr=LEARNING_RATE)
-        found[row, 0] = expected_payoff(agents)
+        results[row, 0] = expected_payoff(agents)
         tell(algorithm, agents[first], episodes, agent=first)
         agents[second] = team()[second]
         update(agents[second], turns[second], algorithm, lr=LEARNING_RATE)
-        found[row, 1] = expected_payoff(agents)
-    return found
+        results[row, 1] = expected_payoff(agents)
+    return results
 
 
 def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
@@ -127,7 +130,7 @@ def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
     before = expected_payoff(team())
     yield Claim("Matrix game: J before any update.", "0.75", f"{before:.4f}", _near(before, 0.75))
     options = {"whiten": False}
-    for name, algorithm, known_values, known in (
+    for name, algorithm, expected_values, expected in (
         ("simultaneous (MAPPO)", Mappo(**options), [0.6, 1.1], -1.0),
         ("sequential (HAPPO)", happo(**options, clamp=False), [2.0, -1.0], 2.0),
     ):
@@ -137,17 +140,17 @@ def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
             yield Claim(
                 f"Matrix game, {name} best responses, {order[0]} agent first: action values of "
                 "the other agent, and J after both.",
-                f"{known_values} and {known:g}",
+                f"{expected_values} and {expected:g}",
                 f"{shown} and {payoff:.4f}",
-                all(_near(a, b) for a, b in zip(values[1], known_values, strict=True))
-                and _near(payoff, known),
+                all(_near(a, b) for a, b in zip(values[1], expected_values, strict=True))
+                and _near(payoff, expected),
             )
 
 
 def sampled_claims(happo: type[Happo], *, num_seeds: int = NUM_SEEDS) -> Iterator[Claim]:
     """200 SGD steps each, at three clips."""
-    found = np.stack([both_ways(happo, seed=seed) for seed in range(num_seeds)], axis=-1)
-    for (clip, known), (at_once, in_turn) in zip(KNOWN.items(), found, strict=True):
+    results = np.stack([both_ways(happo, seed=seed) for seed in range(num_seeds)], axis=-1)
+    for (clip, expected), (at_once, in_turn) in zip(KNOWN.items(), results, strict=True):
         if clip == 0.2:
             what, ok = f"at most {SAME} apart", bool(np.abs(in_turn - at_once).max() <= SAME)
         else:
@@ -155,7 +158,7 @@ def sampled_claims(happo: type[Happo], *, num_seeds: int = NUM_SEEDS) -> Iterato
         yield Claim(
             f"Matrix game, {NUM_EPISODES} samples, {NUM_STEPS} steps, clip {clip}: J after "
             f"simultaneous and after sequential updates (HAPPO), {num_seeds} seeds.",
-            f"{known}; {what}",
+            f"{expected}; {what}",
             f"{_range(at_once)} and {_range(in_turn)}",
             ok,
         )
@@ -167,9 +170,9 @@ def claims(happo: type[Happo] = Happo) -> Iterator[Claim]:
     yield from sampled_claims(happo)
 
 
-def _near(found: float, known: float) -> bool:
-    return abs(found - known) < 1e-6
+def _near(value: float, expected: float) -> bool:
+    return abs(value - expected) < 1e-6
 
 
-def _range(found: Doubles) -> str:
-    return f"{found.min():.3f} to {found.max():.3f}"
+def _range(values: Doubles) -> str:
+    return f"{values.min():.3f} to {values.max():.3f}"

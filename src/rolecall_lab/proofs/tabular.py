@@ -37,7 +37,7 @@ class Table(nn.Module):
         return self.logits.detach().double().softmax(-1).numpy()
 
     def logprobs(self, states: Ints, actions: Ints) -> NDArray[np.float32]:
-        """Of actions [N] in states [N], as the forward pass computes them: [N]."""
+        """Return log-probs of actions [N] in states [N], as the forward pass computes them: [N]."""
         return self.logits.detach().log_softmax(-1).numpy()[states, actions]
 
     def sample(self, states: Ints, random: np.random.Generator) -> Ints:
@@ -46,7 +46,7 @@ class Table(nn.Module):
         return (random.random((len(states), 1)) > below).sum(1).astype(np.int32)
 
     def outputs(self, batch: Batch) -> Outputs:
-        """What a language model would say of the batch."""
+        """Return what a language model would say of the batch."""
         places = np.flatnonzero(batch.mask)
         states = torch.from_numpy(batch.tokens[batch.parent[places]]).long()
         actions = torch.from_numpy(batch.tokens[places]).long()
@@ -79,29 +79,29 @@ def episodes_of(
     num = len(actions)
     states = np.zeros(num, dtype=np.int32) if states is None else states
     seen = (states if states.ndim == 2 else np.tile(states[:, None], len(team))).T
-    columns = [actions[:, place].astype(np.int32) for place in range(len(team))]
+    columns = [actions[:, index].astype(np.int32) for index in range(len(team))]
     logprobs = [t.logprobs(s, c) for t, s, c in zip(team.values(), seen, columns, strict=True)]
-    paid = {owner: found.tolist() for owner, found in rewards.items()}
+    paid = {owner: values.tolist() for owner, values in rewards.items()}
     size = attempts or num
     episodes = []
     for n in range(num):
         name, task = str(start + n), Task(str((start + n) // size), "")
         turns: list[Turn] = []
-        for place, agent in enumerate(team):
+        for index, agent in enumerate(team):
             turn = Turn(
-                id=f"{name}/{place}",
+                id=f"{name}/{index}",
                 task=task.id,
                 episode=name,
                 agent=agent,
                 policy=agent,
-                path=(place,),
+                path=(index,),
                 parents=tuple(turn.id for turn in turns) if in_turn else (),
-                prompt=seen[place, n : n + 1],
-                tokens=columns[place][n : n + 1],
-                logprobs=logprobs[place][n : n + 1],
+                prompt=seen[index, n : n + 1],
+                tokens=columns[index][n : n + 1],
+                logprobs=logprobs[index][n : n + 1],
             )
             turns.append(turn)
-        outcome = {owner: found[n] for owner, found in paid.items()}
+        outcome = {owner: values[n] for owner, values in paid.items()}
         episodes.append(Episode(name, task, n % size, start + n, turns, outcome))
     return episodes
 
@@ -123,15 +123,15 @@ def value(turns: list[Turn], values: ArrayLike) -> None:
 
 
 def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
-    """Of each turn's only token under the table as it is: [1] each."""
+    """Return the log-prob of each turn's only token under the table as it is: [1] each."""
     states = np.array([turn.ids[0][-1] for turn in turns], dtype=np.int32)
     actions = np.array([turn.ids[1][0] for turn in turns], dtype=np.int32)
-    found = table.logprobs(states, actions)
-    return [found[n : n + 1] for n in range(len(turns))]
+    logprobs = table.logprobs(states, actions)
+    return [logprobs[n : n + 1] for n in range(len(turns))]
 
 
 def packed(turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
-    """As the trainer packs them."""
+    """Pack turns into batches as the trainer does."""
     pairs = algorithm.pairs(turns) if algorithm.keep_together else None
     return pack(turns, budget=BUDGET, skip_zero=algorithm.skips_zero, pairs=pairs)
 
@@ -146,7 +146,7 @@ def backward(table: Table, batches: list[Batch], algorithm: Algorithm) -> float:
 
 
 def gradient(table: Table, turns: list[Turn], algorithm: Algorithm) -> Tensor:
-    """Of the loss, on the logits: [S, U]."""
+    """Return the gradient of the loss on the logits: [S, U]."""
     backward(table, packed(turns, algorithm), algorithm)
     assert table.logits.grad is not None
     return table.logits.grad.clone()
@@ -174,7 +174,10 @@ def _step(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float
 
 
 def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) -> None:
-    """As the trainer updates a policy, but with SGD: each minibatch is a step of its own."""
+    """Update a table as the trainer updates a policy, but with SGD.
+
+    Each minibatch is a step of its own.
+    """
     batches = prepared(table, turns, algorithm)
     if algorithm.minibatches == 1:
         descend(table, batches, algorithm, lr=lr)

@@ -22,17 +22,20 @@ TOLERANCE = 0.03  # of the sampled ratio
 
 
 def variances(coins: Ints) -> tuple[float, float]:
-    """Of the second agent's advantages: V after the first coin, and a constant; coins [N, 2]."""
+    """Return the variances of the second agent's advantages under two critics; coins [N, 2].
+
+    The first critic is V after the first coin, the second a constant.
+    """
     team = {agent: Table([[0.5, 0.5]]) for agent in ("first", "second")}
     episodes = episodes_of(team, coins, {"team": coins.sum(1).astype(np.float64)}, in_turn=True)
     second = turns_of(episodes, "second")
     value(turns_of(episodes, "first"), 1.0)
-    found = []
+    results = []
     for expected in (coins[:, 0] + 0.5, 1.0):
         value(second, expected)
         Mappo(whiten=False).credit(episodes)
-        found.append(float(first_advantages(second).var()))
-    return found[0], found[1]
+        results.append(float(first_advantages(second).var()))
+    return results[0], results[1]
 
 
 def claims() -> Iterator[Claim]:

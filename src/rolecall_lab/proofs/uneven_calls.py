@@ -24,26 +24,26 @@ PLANNER, WORKER = "planner", "worker"
 
 def rollouts(scores: list[Doubles]) -> list[Episode]:
     """Attempts at one task: a planner's turn, and one call of the worker for each score."""
-    return [_rollout(number, found) for number, found in enumerate(scores)]
+    return [_rollout(number, rollout_scores) for number, rollout_scores in enumerate(scores)]
 
 
 def _rollout(number: int, scores: Doubles) -> Episode:
     name = str(number)
     turns = [_turn(name, PLANNER, 0, score=float(number % 2))]
-    for place, score in enumerate(scores.tolist(), start=1):
-        turns.append(_turn(name, WORKER, place, score=score))
+    for call, score in enumerate(scores.tolist(), start=1):
+        turns.append(_turn(name, WORKER, call, score=score))
         turns[-1].parents = (turns[0].id,)
     return Episode(name, Task("x", ""), number, number, turns)
 
 
-def _turn(episode: str, agent: str, place: int, *, score: float) -> Turn:
+def _turn(episode: str, agent: str, call: int, *, score: float) -> Turn:
     return Turn(
-        id=f"{episode}/{place}",
+        id=f"{episode}/{call}",
         task="x",
         episode=episode,
         agent=agent,
         policy=agent,
-        path=(place,),
+        path=(call,),
         prompt=np.zeros(1, dtype=np.int32),
         tokens=np.zeros(1, dtype=np.int32),
         logprobs=np.zeros(1, dtype=np.float32),
@@ -68,10 +68,12 @@ def measured_from(algorithm: MGrpo, episodes: list[Episode]) -> float:
 def aligned(scores: list[Doubles], random: np.random.Generator) -> float:
     """The mean by the paper's rule: `DRAWN` calls of each rollout, some repeated or dropped."""
     kept = [
-        random.choice(found, DRAWN, replace=False)
-        if len(found) >= DRAWN
-        else np.concatenate([found, random.choice(found, DRAWN - len(found))])
-        for found in scores
+        random.choice(rollout_scores, DRAWN, replace=False)
+        if len(rollout_scores) >= DRAWN
+        else np.concatenate(
+            [rollout_scores, random.choice(rollout_scores, DRAWN - len(rollout_scores))]
+        )
+        for rollout_scores in scores
     ]
     return float(np.mean(kept))
 
@@ -85,30 +87,30 @@ def shares(algorithm: MGrpo, episodes: list[Episode]) -> Doubles:
     (batch,) = packed(turns, algorithm)
     sums = np.bincount(batch.turn, batch.weight * batch.mask)
     weight = dict(zip(batch.turn_ids, sums, strict=True))
-    found = np.bincount([int(t.episode) for t in turns], [weight[t.id] for t in turns])
-    return np.asarray(found / found.sum(), dtype=np.float64)
+    totals = np.bincount([int(t.episode) for t in turns], [weight[t.id] for t in turns])
+    return np.asarray(totals / totals.sum(), dtype=np.float64)
 
 
 def claims() -> Iterator[Claim]:
     """Means over all rollouts, then what each of them weighs, then who does not notice."""
     scores = drawn_scores(seed=0)
     episodes = rollouts(scores)
-    per_rollout = float(np.mean([found.mean() for found in scores]))
+    per_rollout = float(np.mean([rollout_scores.mean() for rollout_scores in scores]))
     per_call = float(np.concatenate(scores).mean())
     what = f"{NUM_ROLLOUTS} rollouts of 1 to {MOST_CALLS} calls, worse the more they are: "
-    found = measured_from(MGrpo(), episodes)
+    baseline = measured_from(MGrpo(), episodes)
     yield Claim(
         what + "M-GRPO's weights measure a call from the mean over rollouts of their own means.",
         f"{per_rollout:.6f} +- 1e-6",
-        f"{found:.6f}",
-        abs(found - per_rollout) <= 1e-6,
+        f"{baseline:.6f}",
+        abs(baseline - per_rollout) <= 1e-6,
     )
-    found = measured_from(MGrpo(calls=None), episodes)
+    baseline = measured_from(MGrpo(calls=None), episodes)
     yield Claim(
         what + "with each call a sample of its own it is the mean of all calls, which is another.",
         f"{per_call:.6f} +- 1e-6, and not {per_rollout:.6f}",
-        f"{found:.6f}",
-        abs(found - per_call) <= 1e-6 and abs(found - per_rollout) > 0.1,
+        f"{baseline:.6f}",
+        abs(baseline - per_call) <= 1e-6 and abs(baseline - per_rollout) > 0.1,
     )
     yield _by_luck(what, scores, per_rollout)
     weighed, counted = shares(MGrpo(), episodes), shares(MGrpo(calls=None), episodes)
@@ -120,7 +122,7 @@ def claims() -> Iterator[Claim]:
         bool(abs(weighed.max() / weighed.min() - 1) < 1e-5)
         and bool(abs(counted.max() / counted.min() - MOST_CALLS) < 1e-5),
     )
-    once = rollouts([found[:1] for found in scores])
+    once = rollouts([rollout_scores[:1] for rollout_scores in scores])
     yield Claim(
         what + "advantages of the planner where every rollout called once instead.",
         "the same bits",

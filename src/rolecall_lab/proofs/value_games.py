@@ -38,7 +38,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a mixer is known to make of the two-step game."""
+    """Holds what a mixer is known to make of the two-step game."""
 
     mixer: str
     """Its name."""
@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What was learned of a game."""
+    """Holds what was learned of a game."""
 
     tables: Tensor
     """[S, 2, 2] Q of each state and joint action: of TWO_STEP the first step, 2A and 2B."""
