@@ -81,7 +81,7 @@ def reproduce_drmas(
         _prepare(settings, files, overrides, now, gpus=gpus, memory_gb=memory_gb)
     if only_check:
         return {"configs": {name: str(file) for name, file in files.items()}}
-    found: Found = {}
+    results: Found = {}
     runs = [
         (seed, name)
         for seed in range(seeds)
@@ -91,28 +91,31 @@ def reproduce_drmas(
     with activity("runs of the paper", total=len(runs)) as now:
         for seed, name in runs:
             one = _run(settings[name], files[name], top / "runs" / name, overrides, seed=seed)
-            found.setdefault(name, []).append(one)
-            _write(top, parts, found, newest=name)
+            results.setdefault(name, []).append(one)
+            _write(top, parts, results, newest=name)
             now.done += 1
     console.print(Markdown((top / "report.md").read_text()))
     console.print(f"Wrote {top}: report.md, results.json, configs, runs", soft_wrap=True)
-    return _plain(found)
+    return _plain(results)
 
 
 def _parts(
     tables: Sequence[int], shown: Sequence[int], size: drmas.Size
 ) -> dict[tuple[str, int], list[Setting]]:
-    """What is asked for, with the settings of each. Raises ConfigError for what there is not."""
-    for name, numbers, known in (("table", tables, TABLES), ("figure", shown, FIGURES)):
+    """Return the tables and figures that are asked for, with the settings of each.
+
+    Raises ConfigError for a number that does not exist.
+    """
+    for name, numbers, offered in (("table", tables, TABLES), ("figure", shown, FIGURES)):
         for number in numbers:
-            if number not in known:
+            if number not in offered:
                 raise ConfigError(
-                    f"--{name} {number}: there are {', '.join(map(str, known))} to reproduce"
+                    f"--{name} {number}: there are {', '.join(map(str, offered))} to reproduce"
                 )
     if not tables and not shown:
         tables, shown = TABLES, FIGURES
-    found = {("table", number): drmas.table(number, size) for number in tables}
-    return found | {("figure", number): drmas.figure(number, size) for number in shown}
+    parts = {("table", number): drmas.table(number, size) for number in tables}
+    return parts | {("figure", number): drmas.figure(number, size) for number in shown}
 
 
 def _prepare(
@@ -138,13 +141,13 @@ def _prepare(
             tasks = open_parts(plan).tasks
         except ConfigError as error:
             for line in error.problems:  # alike in several configs: told once, without the place
-                told = re.sub(rf"^{re.escape(str(files[name]))}(:\d+)?: ", "", line)
-                problems.setdefault(told, []).append(name)
+                problem = re.sub(rf"^{re.escape(str(files[name]))}(:\d+)?: ", "", line)
+                problems.setdefault(problem, []).append(name)
             continue
         number = len(tasks.sampler.train)
         steps = config.trainer.steps
-        given = any(override.startswith("trainer.steps=") for override in overrides)
-        if setting.epochs and not given and number < ENDLESS:
+        overridden = any(override.startswith("trainer.steps=") for override in overrides)
+        if setting.epochs and not overridden and number < ENDLESS:
             steps = max(1, setting.epochs * number // config.rollout.groups)
             changed = {**setting.config["trainer"], "steps": steps}
             _write_config(setting, files[name], {**setting.config, "trainer": changed})
@@ -173,46 +176,48 @@ def _run(
 ) -> RunFound:
     """Train and evaluate one setting with one seed, or take what is there already."""
     tasks = load(config, overrides).evaluation.tasks
-    asked = [f"evaluation.tasks={tasks}"]
+    eval_overrides = [f"evaluation.tasks={tasks}"]
     if setting.algorithm == "untrained":
         output = folder / "evaluated"
         kept = output / "evaluation-000000.json"
-        found = _kept(kept, overrides) or evaluate(
+        evaluation = _kept(kept, overrides) or evaluate(
             str(config), overrides, checkpoint_name="latest", output=output
         )
-        return RunFound.of(seed, found, [])
+        return RunFound.of(seed, evaluation, [])
     run = RunFolder(folder / f"seed-{seed}")
-    given = [*overrides, f"trainer.seed={seed}", "evaluation.tasks=0"]
-    summary = train(str(config), given, output=run.path, resume=False)
+    train_overrides = [*overrides, f"trainer.seed={seed}", "evaluation.tasks=0"]
+    summary = train(str(config), train_overrides, output=run.path, resume=False)
     make_room()
     kept = run.evaluated / f"evaluation-{summary['steps']:06d}.json"
-    found = _kept(kept, asked) or evaluate(str(run.path), asked, checkpoint_name="latest")
+    evaluation = _kept(kept, eval_overrides) or evaluate(
+        str(run.path), eval_overrides, checkpoint_name="latest"
+    )
     make_room()
-    return RunFound.of(seed, found, (r for r in run.read_metrics() if r["kind"] == "step"))
+    return RunFound.of(seed, evaluation, (r for r in run.read_metrics() if r["kind"] == "step"))
 
 
 def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:
     """The evaluation that an earlier command has finished, made as this one would be."""
     if not file.is_file():
         return None
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found if found["overrides"] == overrides else None
+    evaluation: dict[str, Any] = json.loads(file.read_text())
+    return evaluation if evaluation["overrides"] == overrides else None
 
 
 def _write(
-    top: Path, parts: dict[tuple[str, int], list[Setting]], found: Found, *, newest: str
+    top: Path, parts: dict[tuple[str, int], list[Setting]], results: Found, *, newest: str
 ) -> None:
-    """What is there so far, so that a command that is stopped leaves it.
+    """Write what is there so far, so that a command that is stopped leaves it.
 
-    Of the figures those that show the newest run; the others are as they were.
+    Only the figures that show the newest run are drawn; the others stay as they were.
     """
-    told = [report(kind, number, of, found) for (kind, number), of in parts.items()]
+    sections = [report(kind, number, of, results) for (kind, number), of in parts.items()]
     for (kind, number), of in parts.items():
         if kind == "figure" and any(setting.name == newest for setting in of):
-            figures.draw(number, of, found, top / f"figure-{number}.png")
-    run_folder.write_aside(top / "report.md", "\n\n".join(told) + "\n")
-    run_folder.write_aside(top / "results.json", json.dumps(_plain(found), indent=2) + "\n")
+            figures.draw(number, of, results, top / f"figure-{number}.png")
+    run_folder.write_aside(top / "report.md", "\n\n".join(sections) + "\n")
+    run_folder.write_aside(top / "results.json", json.dumps(_plain(results), indent=2) + "\n")
 
 
-def _plain(found: Found) -> dict[str, Any]:
-    return {name: [asdict(run) for run in runs] for name, runs in found.items()}
+def _plain(results: Found) -> dict[str, Any]:
+    return {name: [asdict(run) for run in runs] for name, runs in results.items()}

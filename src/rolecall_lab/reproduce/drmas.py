@@ -106,7 +106,10 @@ def _ablation(size: Size) -> Iterator[Setting]:
 
 
 def _norms(task: Task, size: Size) -> Iterator[Setting]:
-    """In the paper's size the runs of tables 1 and 2; in the small one rewards are heavy-tailed."""
+    """Yield the settings of the figures of gradient norms.
+
+    In the paper's size they are runs of tables 1 and 2; in the small one rewards are heavy-tailed.
+    """
     base = BASES[size, task][0 if size == "published" else 1]
     for algorithm in ("grpo", "drmas"):
         if size == "published":
@@ -182,12 +185,15 @@ def _setting(
 def _recipe(size: Size, task: Task, weights: Weights) -> Keys:
     """A recipe as it is written, without those that it extends."""
     name = RECIPES[size, task][weights != "one"]
-    found: Any = OmegaConf.to_container(read_files(find(name), {}))
-    return dict(found)
+    recipe: Any = OmegaConf.to_container(read_files(find(name), {}))
+    return dict(recipe)
 
 
 def _options(size: Size, task: Task) -> Keys:
-    """Of the team's recipe, which all algorithms have: clips, minibatches, entropy."""
+    """Return the options of the team's recipe that all algorithms have.
+
+    They are its clips, minibatches and entropy.
+    """
     named = _recipe(size, task, "own")["algorithm"]
     return {k: v for k, v in named.items() if k != "name"} if isinstance(named, dict) else {}
 

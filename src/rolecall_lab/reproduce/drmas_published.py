@@ -70,10 +70,10 @@ PRICES = {"Qwen/Qwen2.5-7B": 0.30, "meta-llama/Llama-3.2-3B-Instruct": 0.06}
 
 
 def published(task: str, base: str, weights: str, algorithm: str) -> Published | None:
-    """What tables 1 and 2 have for a team; None where they have no such row."""
+    """Return what tables 1 and 2 have for a team; None where they have no such row."""
     of_task = {"math": MATH, "search": SEARCH}[task].get(base)
     if of_task is None or (weights, algorithm) not in COLUMNS:
         return None
     column = COLUMNS.index((weights, algorithm))
-    found = {name: rows[column] for name, rows in of_task.items()}
-    return Published(*found.pop(AVERAGE), by_source=found)
+    scores = {name: rows[column] for name, rows in of_task.items()}
+    return Published(*scores.pop(AVERAGE), by_source=scores)

@@ -42,15 +42,15 @@ def _norms(settings: Sequence[Setting], found: Found) -> Figure:
     first, *others = figure.subplots(1, panels)
     for setting, name in zip(settings, names, strict=True):
         runs = found[setting.name]
-        for place, run in enumerate(runs):
+        for index, run in enumerate(runs):
             shown = {
                 "color": look.agents[name],
-                "alpha": OTHER_SEEDS if place else 1.0,
+                "alpha": OTHER_SEEDS if index else 1.0,
                 "linewidth": LINE,
             }
             first.plot(range(1, len(run.scores) + 1), run.scores, **shown)
             for axes, agent in zip(others, agents, strict=True):
-                label = None if place else _counted(name, [r.norms[agent] for r in runs])
+                label = None if index else _counted(name, [r.norms[agent] for r in runs])
                 axes.plot(
                     range(1, len(run.norms[agent]) + 1), run.norms[agent], **shown, label=label
                 )

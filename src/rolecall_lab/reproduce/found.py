@@ -93,7 +93,10 @@ def spikes(norms: Sequence[float]) -> int:
 
 
 def largest_over_median(norms: Sequence[float]) -> float:
-    """How far the largest norm is above the usual one; infinite where a norm is no number."""
+    """Return how far the largest norm is above the usual one.
+
+    It is infinite where a norm is no number, and where there is none.
+    """
     if not norms or not all(map(math.isfinite, norms)):
         return math.inf
     return max(norms) / (median(norms) or math.inf)

@@ -51,7 +51,10 @@ def _teams(settings: Sequence[Setting], found: Found) -> str:
 
 
 def _gain(settings: Sequence[Setting], found: Found) -> str:
-    """Of Dr. MAS over GRPO: the ratio of their averages over teams, as the paper counts it."""
+    """Describe the gain of Dr. MAS over GRPO.
+
+    It is the ratio of their averages over teams, as the paper counts it.
+    """
     pairs = [
         (found.get(grpo.name, ()), found.get(drmas.name, ()))
         for grpo in settings
@@ -64,18 +67,18 @@ def _gain(settings: Sequence[Setting], found: Found) -> str:
     if not both:
         return ""
     task = settings[0].task
-    told = []
+    gains = []
     for name, of, published in (
         ("avg@16", lambda run: run.average, GAINS[task][0]),
         ("pass@16", lambda run: run.passed, GAINS[task][1]),
     ):
         ratios = [_ratio(pairs, seed, of) for seed in both]
         each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
-        told.append(f"{name} {fmean(ratios):.3f} (by seed {each}; published {published:.3f})")
+        gains.append(f"{name} {fmean(ratios):.3f} (by seed {each}; published {published:.3f})")
     gain = GAINS[task][0]
     return (
         "Averages of the teams under Dr. MAS over those under GRPO: "
-        + "; ".join(told)
+        + "; ".join(gains)
         + f". The gains are relative: {gain} is {100 * (gain - 1):.1f} % of what GRPO has, not"
         f" {100 * (gain - 1):.1f} points."
     )
@@ -86,7 +89,7 @@ def _ratio(
     seed: int,
     of: Callable[[RunFound], float],
 ) -> float:
-    """Of the sums over teams of one seed; infinite where GRPO has nothing."""
+    """Return the ratio of the sums over teams of one seed; infinite where GRPO has nothing."""
     grpo, drmas = (
         sum(of(run) for pair in pairs for run in pair[side] if run.seed == seed) for side in (0, 1)
     )
@@ -108,7 +111,7 @@ def _by_benchmark(settings: Sequence[Setting], found: Found) -> str:
 
 
 def _benchmarks(setting: Setting, found: Found) -> list[str]:
-    """Those of the paper that all runs have."""
+    """Return the benchmarks of the paper that all runs have."""
     runs = found.get(setting.name, ())
     named = setting.published.by_source if setting.published else {}
     return [source for source in named if runs and all(source in run.by_source for run in runs)]
@@ -151,7 +154,7 @@ def _norms(settings: Sequence[Setting], found: Found) -> str:
 
 
 def _mixed(settings: Sequence[Setting], found: Found) -> str:
-    rows, told = [], []
+    rows, notes = [], []
     for setting in settings:
         runs = found.get(setting.name, ())
         bases = dict.fromkeys(policy["base"] for policy in setting.config["policies"].values())
@@ -167,13 +170,13 @@ def _mixed(settings: Sequence[Setting], found: Found) -> str:
         )
     one, two = (found.get(setting.name, ()) for setting in settings)
     if one and two:
-        told.append(
+        notes.append(
             f"Saved by two models: latency {_saved(one, two, lambda run: run.seconds)} (published "
             f"{100 * MIXED['latency']:.1f} %), cost {_saved(one, two, lambda run: run.usd or 0.0)} "
             f"(published {100 * MIXED['cost']:.1f} %)."
         )
     head = ["models", "avg@16", "pass@16", "tokens an attempt", "seconds an attempt", "dollars"]
-    return "\n\n".join([_rows(head, rows), *told])
+    return "\n\n".join([_rows(head, rows), *notes])
 
 
 def _saved(
@@ -195,8 +198,8 @@ def _means(pairs: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def _published(setting: Setting) -> list[str]:
-    found = setting.published
-    return _cells((found.average, found.passed) if found else None)
+    scores = setting.published
+    return _cells((scores.average, scores.passed) if scores else None)
 
 
 def _cells(pair: tuple[float, float] | None) -> list[str]:

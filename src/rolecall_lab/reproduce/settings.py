@@ -19,7 +19,7 @@ WEIGHTS = {"one": "one agent", "shared": "shared", "own": "own"}
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a paper has for one team, in per cent."""
+    """Holds what a paper reports for one team, in per cent."""
 
     average: float  # avg@16 over all benchmarks
     passed: float  # pass@16
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """That of its config and of its runs: math-qwen3-4b-own-drmas."""
+        """Return the name of its config and of its runs: math-qwen3-4b-own-drmas."""
         base = self.base.rpartition("/")[2].replace(":", "-").lower()
         return "-".join(filter(None, (self.task, base, self.weights, self.algorithm, self.kind)))
 
