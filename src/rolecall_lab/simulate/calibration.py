@@ -28,7 +28,10 @@ Floats = NDArray[np.float64]
 
 
 def steady(steps: Sequence[MeasuredStep], staleness: int) -> list[MeasuredStep]:
-    """Those in the middle: neither the first, which compile and fill, nor the last, which drain."""
+    """Return the steps in the middle; the last step alone where there are none.
+
+    The first steps compile and fill, and the last ones drain.
+    """
     first, last = 1 + staleness, len(steps) - staleness
     return list(steps[first:last]) or list(steps[-1:])
 
@@ -55,10 +58,10 @@ def calibrate(
             by_step[steps[episode.step - 1].number].append(episode)
         chosen = [(step, by_step[step.number]) for step in steps if step.number in numbers]
         costs = fit_sampling(chosen, costs, inside=placement.together)
-        places = [place for place, step in enumerate(steps) if step.number in numbers]
+        indices = [index for index, step in enumerate(steps) if step.number in numbers]
         if placement.staleness == 0:
-            left = [steps[p].rollout_s - simulated.steps[p].rollout_s for p in places]
-            costs = replace(costs, step_s=max(0.0, costs.step_s + float(np.median(left))))
+            residuals = [steps[p].rollout_s - simulated.steps[p].rollout_s for p in indices]
+            costs = replace(costs, step_s=max(0.0, costs.step_s + float(np.median(residuals))))
     return costs
 
 
@@ -89,8 +92,9 @@ def fit_learner(steps: Sequence[MeasuredStep], learner: LearnerCosts, ranks: int
 def fit_sampling(
     steps: Sequence[tuple[MeasuredStep, list[EpisodeRecord]]], costs: Costs, *, inside: bool
 ) -> Costs:
-    """From simulated episodes, the fastest first, beside the measured ones of the same places.
+    """Fit the costs of sampling to measured seconds of episodes.
 
+    Simulated episodes, the fastest first, stand beside the measured ones of the same places.
     `inside`: requests do not leave the process, and are on their way for no time.
     """
     work: list[tuple[float, ...]] = []
@@ -102,8 +106,8 @@ def fit_sampling(
             episode = ordered[max(0, ceil(len(ordered) * share / 100) - 1)]
             work.append((*episode.work, 0.0 if inside else episode.rounds))
             seconds.append(max(0.0, wall - episode.waited_s))
-    found = non_negative(np.array(work), np.array(seconds))
-    pass_s, row_s, prompt_token_s, episode_s, request_s = map(float, found)
+    weights = non_negative(np.array(work), np.array(seconds))
+    pass_s, row_s, prompt_token_s, episode_s, request_s = map(float, weights)
     engine = replace(
         costs.engine,
         passes=line(pass_s, row_s),
@@ -123,10 +127,10 @@ def non_negative(columns: Floats, wanted: Floats) -> Floats:
     best, least = np.zeros(number), float(wanted @ wanted)
     for size in range(1, number + 1):
         for chosen in combinations(range(number), size):
-            part = columns[:, chosen] / scale[list(chosen)]
-            found: Any = np.linalg.lstsq(part, wanted, rcond=None)[0]
-            left = float(np.sum((part @ found - wanted) ** 2))
-            if found.min() >= 0 and left < least:
-                least, best = left, np.zeros(number)
-                best[list(chosen)] = found / scale[list(chosen)]
+            subset = columns[:, chosen] / scale[list(chosen)]
+            weights: Any = np.linalg.lstsq(subset, wanted, rcond=None)[0]
+            error = float(np.sum((subset @ weights - wanted) ** 2))
+            if weights.min() >= 0 and error < least:
+                least, best = error, np.zeros(number)
+                best[list(chosen)] = weights / scale[list(chosen)]
     return best

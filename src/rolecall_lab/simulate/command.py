@@ -53,26 +53,30 @@ def simulate(
     if environment_s is not None:
         what.costs = replace(what.costs, environment_s=environment_s)
     if numbers is None:
-        place = what.placement
-        number = place.gpus(what.costs.engine.gpus)
+        placement = what.placement
+        number = placement.gpus(what.costs.engine.gpus)
         with activity(f"simulating {AS_PLACED} steps"):
-            found = [outcome(what.workload, what.costs, place, gpus=number, num_steps=AS_PLACED)]
+            outcomes = [
+                outcome(what.workload, what.costs, placement, gpus=number, num_steps=AS_PLACED)
+            ]
     else:
         what.costs = replace(what.costs, cores=Cores())
-        found = _of_sizes(numbers, what)
+        outcomes = _of_sizes(numbers, what)
     if mtbf_hours is not None:
         failing = (
-            with_failures(one, what.workload, what.costs, mtbf_hours=mtbf_hours) for one in found
+            with_failures(one, what.workload, what.costs, mtbf_hours=mtbf_hours) for one in outcomes
         )
-        found = list(each(failing, "simulating failures", total=len(found), unit="placements"))
-    show(found, console, faults=mtbf_hours is not None)
+        outcomes = list(
+            each(failing, "simulating failures", total=len(outcomes), unit="placements")
+        )
+    show(outcomes, console, faults=mtbf_hours is not None)
     return {
         "measured_step_s": what.measured_step_s,
         "simulated_step_s": what.simulated_step_s,
         "engine": asdict(what.costs.engine),
         "learner": asdict(what.costs.learner),
         "publish_s": what.costs.publish.seconds,
-        "placements": [one.as_dict() for one in found],
+        "placements": [one.as_dict() for one in outcomes],
     }
 
 
@@ -122,8 +126,8 @@ def _of_sizes(numbers: list[int], what: Simulated) -> list[Outcome]:
         )
     ]
     label = f"simulating on {len(numbers)} numbers of GPUs"
-    found = list(each((way() for way in ways), label, total=len(ways), unit="placements"))
-    there = [one for one in found if one is not None]
+    outcomes = list(each((way() for way in ways), label, total=len(ways), unit="placements"))
+    there = [one for one in outcomes if one is not None]
     if not there:
         engine, learner = what.costs.engine, what.costs.learner
         raise ConfigError(

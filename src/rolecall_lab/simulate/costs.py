@@ -16,7 +16,10 @@ def line(pass_s: float, row_s: float) -> Curve:
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """Of one engine, which gives every row of its batch one more token in each decoding pass."""
+    """Holds the costs of one engine.
+
+    Each decoding pass gives every row of its batch one more token.
+    """
 
     passes: Curve
     """(rows, seconds of a pass over them), two points at least, in the order of the rows; straight
@@ -40,7 +43,7 @@ class EngineCosts:
 
 @dataclass(frozen=True, slots=True)
 class LearnerCosts:
-    """Of an update, credit included."""
+    """Holds the costs of an update, credit included."""
 
     token_s: float
     """Seconds that one rank takes for one trained token, prompts included."""
@@ -55,7 +58,10 @@ class LearnerCosts:
     """Fewest ranks that hold the model."""
 
     def seconds(self, tokens: float, ranks: int) -> float:
-        """Of an update by these ranks; the one with most micro-batches is waited for."""
+        """Return the seconds of an update by these ranks.
+
+        The rank with most micro-batches is waited for.
+        """
         if tokens <= 0:
             return 0.0
         batches = max(1, math.ceil(tokens / self.batch_tokens))
@@ -66,7 +72,7 @@ class LearnerCosts:
 
 @dataclass(frozen=True, slots=True)
 class PublishCosts:
-    """Of giving all engines the new weights."""
+    """Holds the costs of giving all engines the new weights."""
 
     fixed_s: float = 0.0
     num_bytes: float = 0.0
@@ -79,13 +85,13 @@ class PublishCosts:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What processes without GPUs share."""
+    """Holds what processes without GPUs share."""
 
     number: float = math.inf
     """Cores of the machine; infinite where every process has a GPU."""
 
     def slowdown(self, processes: int) -> float:
-        """How many times as long work takes while as many processes compute."""
+        """Return how many times as long work takes while this many processes compute."""
         return max(1.0, processes / self.number)
 
 

@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(slots=True)
 class Counts:
-    """What an engine has done: what its seconds are fitted to."""
+    """Counts what an engine has done, to which its seconds are fitted."""
 
     passes: float = 0.0
     """A pass over rows of two models is two."""

@@ -23,7 +23,7 @@ DRAWN = 64  # groups that are drawn from a distribution; steps draw from these
 
 
 class Lengths(Section):
-    """How many tokens something has: a log-normal distribution, cut at `most`."""
+    """Describes how many tokens something has: a log-normal distribution, cut at `most`."""
 
     mean: Positive
     """Before it is cut."""
@@ -39,7 +39,7 @@ class Lengths(Section):
 
 
 class MeasuredSampling(Section):
-    """What an engine does."""
+    """Holds the figures of what an engine does."""
 
     tokens_per_s: dict[Count, Positive] = Field(min_length=2)
     """Tokens/s of one engine, by the rows in its batch: {1: 120, 64: 4200}. Two sizes are needed,
@@ -55,9 +55,9 @@ class MeasuredSampling(Section):
 
     @property
     def costs(self) -> EngineCosts:
-        known = sorted(self.tokens_per_s.items())
+        points = sorted(self.tokens_per_s.items())
         return EngineCosts(
-            tuple((float(rows), rows / rate) for rows, rate in known),
+            tuple((float(rows), rows / rate) for rows, rate in points),
             prompt_token_s=1 / self.prompt_tokens_per_s if self.prompt_tokens_per_s else 0.0,
             gpus=self.gpus,
             max_rows=self.max_sequences,
@@ -65,7 +65,7 @@ class MeasuredSampling(Section):
 
 
 class MeasuredTraining(Section):
-    """What the ranks do."""
+    """Holds the figures of what the ranks do."""
 
     tokens_per_s: Positive
     """Trained tokens/s of one rank, prompts included: passes over log-probs, forward and backward,
@@ -99,7 +99,7 @@ class MeasuredTraining(Section):
 
 
 class MeasuredPublication(Section):
-    """What giving engines new weights takes."""
+    """Holds the figures of what giving engines new weights takes."""
 
     seconds: Seconds = 0.0
     """Whatever their size is."""
@@ -121,7 +121,7 @@ class MeasuredPublication(Section):
 
 
 class MeasuredEpisodes(Section):
-    """What episodes are like."""
+    """Describes what episodes are like."""
 
     turns: Count = 1
     """Turns of an episode, one after the other."""
@@ -186,12 +186,12 @@ class Measured(Section):
 def read_measured(path: Path) -> Measured:
     """Raises ConfigError with a line for each problem."""
     try:
-        given: Any = yaml.safe_load(path.read_text())
+        figures: Any = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--measured: {path} cannot be read: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(figures, dict):
         raise ConfigError(f"--measured: {path} is no mapping of figures; see docs/simulate.md")
     try:
-        return Measured.model_validate(given)
+        return Measured.model_validate(figures)
     except ValidationError as error:
-        raise explain(error, Measured, given, prefix=path.name) from error
+        raise explain(error, Measured, figures, prefix=path.name) from error

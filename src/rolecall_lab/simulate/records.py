@@ -51,21 +51,21 @@ def read_steps(folder: RunFolder) -> list[MeasuredStep]:
             f"{folder.path} has done no step yet: train it for some steps, or give figures with "
             "--measured"
         )
-    found: list[MeasuredStep] = []
+    steps: list[MeasuredStep] = []
     turns = 0
     for number in sorted(records, reverse=True):
         file = folder.episode_file(number)
-        if len(found) == MOST_STEPS or (len(found) >= LEAST_STEPS and turns > MOST_TURNS):
+        if len(steps) == MOST_STEPS or (len(steps) >= LEAST_STEPS and turns > MOST_TURNS):
             break
         if file.is_file() and (step := _step(records[number], file)).groups:
-            found.insert(0, step)
+            steps.insert(0, step)
             turns += sum(len(episode.turns) for group in step.groups for episode in group)
-    if not found:
+    if not steps:
         raise ConfigError(
             f"{folder.path} has no episodes with tokens in {folder.episodes.name}/: a run on "
             "episodes is needed, sampled by an engine that gives tokens"
         )
-    return found
+    return steps
 
 
 def _step(record: dict[str, Any], file: Path) -> MeasuredStep:
@@ -99,8 +99,8 @@ def read_groups(file: Path) -> list[SimulatedGroup]:
 
 def _group(number: int, groups: Sequence[Sequence[list[dict[str, Any]]]]) -> SimulatedGroup:
     return [
-        _episode(turns, list(_shared(turns, number, place, groups)))
-        for place, turns in enumerate(groups[number])
+        _episode(turns, list(_shared(turns, number, attempt, groups)))
+        for attempt, turns in enumerate(groups[number])
     ]
 
 
@@ -113,9 +113,9 @@ def _arrays(column: Any) -> list[NDArray[Any] | None]:
 
 
 def _episode(turns: list[dict[str, Any]], shared: list[tuple[int, int]]) -> SimulatedEpisode:
-    made = [_turn(row, own, common) for row, (own, common) in zip(turns, shared, strict=True)]
+    simulated = [_turn(row, own, common) for row, (own, common) in zip(turns, shared, strict=True)]
     order = rounds([tuple(row["path"]) for row in turns], [row["candidate"] for row in turns])
-    return SimulatedEpisode(tuple(tuple(made[place] for place in these) for these in order))
+    return SimulatedEpisode(tuple(tuple(simulated[index] for index in these) for these in order))
 
 
 def _turn(row: dict[str, Any], own: int, shared: int) -> SimulatedTurn:
@@ -134,20 +134,20 @@ def _turn(row: dict[str, Any], own: int, shared: int) -> SimulatedTurn:
 def _shared(
     turns: list[dict[str, Any]],
     number: int,
-    place: int,
+    attempt: int,
     groups: Sequence[Sequence[list[dict[str, Any]]]],
 ) -> Iterator[tuple[int, int]]:
-    """(own, shared) of each turn of the attempt `place` of group `number`.
+    """(own, shared) of each turn of one `attempt` of group `number`.
 
     What another group's prompt begins with too, and what an earlier turn of the episode does, is
     neither: it is read once for all.
     """
     group, other = groups[number], groups[number - 1 if number else -1]
-    siblings = [group[0] if place else group[-1], group[place - 1]]
+    siblings = [group[0] if attempt else group[-1], group[attempt - 1]]
     for index, row in enumerate(turns):
         prompt = row["prompt_token_ids"]
         same = [turn for turn in turns[:index] if turn["policy"] == row["policy"]]
-        known = max(
+        cached = max(
             [_common(prompt, np.concatenate([t["prompt_token_ids"], t["token_ids"]])) for t in same]
             + [_common_turn(prompt, other[0], index, row) if other is not group else 0]
         )
@@ -155,7 +155,7 @@ def _shared(
             _common_turn(prompt, sibling, index, row) if sibling is not turns else 0
             for sibling in siblings
         )
-        yield len(prompt) - max(known, together), max(0, together - known)
+        yield len(prompt) - max(cached, together), max(0, together - cached)
 
 
 def _common_turn(prompt: Ids, turns: list[dict[str, Any]], index: int, row: dict[str, Any]) -> int:

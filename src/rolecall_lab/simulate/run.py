@@ -30,7 +30,7 @@ Process = Generator[simpy.Event, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What samples, what trains, and whether they do so at the same time."""
+    """Says what samples, what trains, and whether they do so at the same time."""
 
     engines: int
     ranks: int
@@ -40,7 +40,7 @@ class Placement:
     """Updates that a rollout may lag behind (`trainer.max_staleness`)."""
 
     def gpus(self, each: int) -> int:
-        """How many it takes with engines of `each`."""
+        """Return how many GPUs it takes with engines of `each`."""
         sampling = self.engines * each
         return max(sampling, self.ranks) if self.together else sampling + self.ranks
 
@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(slots=True)
 class StepRecord:
-    """Where the time of one step went, in seconds."""
+    """Records where the time of one step went, in seconds."""
 
     step_s: float
     rollout_s: float
@@ -84,7 +84,7 @@ class EpisodeRecord:
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """What came out."""
+    """Holds what came out of a simulation."""
 
     steps: list[StepRecord]
     episodes: list[EpisodeRecord] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Simulation:
         self._trainer = self.env.process(self._train())
 
     def run(self) -> SimulatedRun:
-        """To its end."""
+        """Simulate the run to its end."""
         for failure in self.failures:
             self.env.process(self._fail(failure))
         self.env.run(until=self._trainer)
@@ -243,24 +243,24 @@ class Simulation:
         group, name = (step, number), (step, number, attempt)
         begun, waited = self.env.now, 0.0
         before: tuple[float, ...] | None = None
-        place = 0
+        position = 0
         for together in episode.rounds:
-            if place and self.costs.environment_s:
+            if position and self.costs.environment_s:
                 yield self.env.timeout(self.costs.environment_s)
                 waited += self.costs.environment_s
             if self.costs.request_s:
                 yield self.env.timeout(self.costs.request_s)
-            asked = []
+            requests = []
             over = together is episode.rounds[-1]
             for turn in together:
                 last = over and turn is together[-1]
-                asked.append(
-                    self.router.sample(turn, place=place, group=group, attempt=name, last=last)
+                requests.append(
+                    self.router.sample(turn, place=position, group=group, attempt=name, last=last)
                 )
-                place += 1
+                position += 1
             if before is None:
                 before = self.router.home(name).counts.values
-            yield self.env.all_of(asked) if len(asked) > 1 else asked[0]
+            yield self.env.all_of(requests) if len(requests) > 1 else requests[0]
         if before is not None:
             after = self.router.home(name).counts.values
             work = tuple(b - a for a, b in zip(before, after, strict=True))

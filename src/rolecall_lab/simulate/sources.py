@@ -51,22 +51,22 @@ def of_run(
     steps = read_steps(folder)
     placement = placement_of(was)
     shared = Cores(float(cores or os.cpu_count() or 1)) if on_cpu(was) else Cores()
-    known = with_config(
+    base_costs = with_config(
         Costs(EngineCosts(line(0.0, 0.0)), LearnerCosts(0.0), environment_s=environment_s), was
     )
-    costs = calibrate(steps, known, placement, concurrency=was.rollout.concurrency)
+    costs = calibrate(steps, base_costs, placement, concurrency=was.rollout.concurrency)
     again = Simulation(
         [step.groups for step in steps], costs, placement, concurrency=was.rollout.concurrency
     ).run()
     middle = {step.number for step in steady(steps, placement.staleness)}
-    chosen = [place for place, step in enumerate(steps) if step.number in middle]
+    chosen = [index for index, step in enumerate(steps) if step.number in middle]
     groups = limited([g for step in steps for g in step.groups], limits(was, config, steps))
     return Simulated(
         workload_of(config, groups),
         with_config(as_alone(costs, placement, shared), config),
         placement_of(config),
-        measured_step_s=sum(steps[place].step_s for place in chosen) / len(chosen),
-        simulated_step_s=sum(again.steps[place].step_s for place in chosen) / len(chosen),
+        measured_step_s=sum(steps[index].step_s for index in chosen) / len(chosen),
+        simulated_step_s=sum(again.steps[index].step_s for index in chosen) / len(chosen),
     )
 
 
@@ -90,7 +90,7 @@ def workload_of(config: Config, groups: Sequence[SimulatedGroup]) -> Workload:
 
 
 def placement_of(config: Config) -> Placement:
-    """Where a config places what."""
+    """Return the placement of engines and ranks in a config."""
     engines = max(
         getattr(config.engine_of(name), "replicas", 1) if config.is_replicated(name) else 1
         for name in config.policies
@@ -139,33 +139,33 @@ def limits(was: Config, config: Config, steps: Sequence[MeasuredStep]) -> dict[s
 
     Raises ConfigError where they are more, and answers were cut: nobody knows their lengths.
     """
-    found: dict[str, int] = {}
+    lowered: dict[str, int] = {}
     for name, agent in config.team.items():
         before = was.team[name].sampling.max_tokens if name in was.team else 0
         most = agent.sampling.max_tokens
         if most < before:
-            found[name] = most
+            lowered[name] = most
         elif most > before:
-            said = [t.tokens for s in steps for g in s.groups for e in g for t in e.turns
+            sizes = [t.tokens for s in steps for g in s.groups for e in g for t in e.turns
                     if t.agent == name]  # fmt: skip
-            cut = sum(tokens >= before for tokens in said)
-            if cut > CUT * len(said):
+            cut = sum(tokens >= before for tokens in sizes)
+            if cut > CUT * len(sizes):
                 raise ConfigError(
-                    f"team.{name}.sampling.max_tokens: {cut / len(said):.0%} of the run's answers "
+                    f"team.{name}.sampling.max_tokens: {cut / len(sizes):.0%} of the run's answers "
                     f"were cut at {before}, so nobody knows how long they are at {most}; train "
                     "some steps with it"
                 )
-    return found
+    return lowered
 
 
 def on_cpu(config: Config) -> bool:
-    """Whether a run's processes share cores; `auto` is taken as this machine would."""
+    """Return whether a run's processes share cores; `auto` is taken as this machine would."""
     device = config.learner.device
     return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
 
 
 def as_alone(costs: Costs, placement: Placement, cores: Cores) -> Costs:
-    """What was measured while processes shared cores, as it is where each has one."""
+    """Turn costs measured while processes shared cores into those where each has one."""
     both = placement.engines + placement.ranks
     sampling = cores.slowdown(both if placement.staleness else placement.engines)
     training = cores.slowdown(both if placement.staleness else placement.ranks)

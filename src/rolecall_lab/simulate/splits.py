@@ -49,10 +49,10 @@ class Outcome:
         return self.step_s / (1 - self.lost_share) if self.lost_share < 1 else math.inf
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; `None` where no step ever ends."""
-        found = asdict(self)
+        """Return the fields for JSON; `real_step_s` is `None` where no step ever ends."""
+        record = asdict(self)
         real = self.real_step_s
-        return found | {"real_step_s": real if math.isfinite(real) else None}
+        return record | {"real_step_s": real if math.isfinite(real) else None}
 
 
 def outcome(
@@ -72,11 +72,11 @@ def outcome(
     num_steps = turns * math.ceil(num_steps / turns)
     before = placement.staleness + FILLING if placement.staleness else 1
     run = simulate(workload, costs, placement, steps=before + num_steps, before=before)
-    places = range(before, before + num_steps)
-    steps = [run.steps[place] for place in places]
+    indices = range(before, before + num_steps)
+    steps = [run.steps[index] for index in indices]
     whole = max(sum(step.step_s for step in steps), NOTHING)
     update, publish = sum(s.update_s for s in steps), sum(s.publish_s for s in steps)
-    engines_busy = sum(run.engine_busy[place] for place in places) / len(steps)
+    engines_busy = sum(run.engine_busy[index] for index in indices) / len(steps)
     learners_busy = update / whole
     return Outcome(
         gpus=gpus,
@@ -104,7 +104,7 @@ def outcome(
 def bottleneck(
     shares: dict[str, float], steps: list[StepRecord], workload: Workload, costs: Costs
 ) -> str:
-    """What has most of the time: sampling, update, publication or the longest episode.
+    """Return what has most of the time: sampling, update, publication or the longest episode.
 
     Without staleness they follow one another and add up to a step; with it they go on at the same
     time, and what is busiest holds the others up. It is the longest episode where that one alone,
@@ -168,20 +168,20 @@ class Search:
         offered = splits(gpus, self.costs)
         if not offered:
             return None
-        ordered = sorted(offered, key=lambda place: self._estimate(place, staleness))
-        tried = [replace(place, staleness=staleness) for place in ordered[:TRIED]]
-        found = [outcome(self.workload, self.costs, place, gpus=gpus) for place in tried]
-        return min(found, key=lambda one: one.step_s)
+        ordered = sorted(offered, key=lambda placement: self._estimate(placement, staleness))
+        tried = [replace(placement, staleness=staleness) for placement in ordered[:TRIED]]
+        outcomes = [outcome(self.workload, self.costs, placement, gpus=gpus) for placement in tried]
+        return min(outcomes, key=lambda one: one.step_s)
 
     def taking_turns(self, gpus: int) -> Outcome | None:
-        place = together(gpus, self.costs)
-        if place is None:
+        placement = together(gpus, self.costs)
+        if placement is None:
             return None
-        return outcome(self.workload, self.costs, place, gpus=gpus)
+        return outcome(self.workload, self.costs, placement, gpus=gpus)
 
-    def _estimate(self, place: Placement, staleness: int) -> float:
-        update = self.costs.learner.seconds(self._tokens, place.ranks)
-        rollout = self._rollout_s(place.engines)
+    def _estimate(self, placement: Placement, staleness: int) -> float:
+        update = self.costs.learner.seconds(self._tokens, placement.ranks)
+        rollout = self._rollout_s(placement.engines)
         both = max(rollout, update) if staleness else rollout + update
         return both + self.costs.publish.seconds
 
@@ -191,8 +191,8 @@ class Search:
         if below == engines:
             return self._simulated(engines)
         low, high = self._simulated(below), self._simulated(2 * below)
-        part = math.log2(engines / below)
-        return float(low ** (1 - part) * high**part)
+        fraction = math.log2(engines / below)
+        return float(low ** (1 - fraction) * high**fraction)
 
     def _simulated(self, engines: int) -> float:
         if engines not in self._rollouts:
@@ -204,28 +204,28 @@ class Search:
 def with_failures(
     found: Outcome, workload: Workload, costs: Costs, *, mtbf_hours: float
 ) -> Outcome:
-    """What is lost where one GPU fails once in `mtbf_hours` in the mean.
+    """Add to an outcome what is lost where one GPU fails once in `mtbf_hours` in the mean.
 
     One failure of each kind is simulated in the middle of a run, a learner's at the middle between
     two checkpoints; what it costs is taken as often as GPUs fail.
     """
-    place = found.placement
-    steps = GIVEN_STEPS + place.staleness
+    placement = found.placement
+    steps = GIVEN_STEPS + placement.staleness
 
     def whole(*failures: Failure, unsaved: int = 0) -> float:
-        run = simulate(workload, costs, place, steps=steps, failures=failures, unsaved=unsaved)
+        run = simulate(workload, costs, placement, steps=steps, failures=failures, unsaved=unsaved)
         return run.whole_s
 
     undisturbed = whole()
     middle = undisturbed / 2
     unsaved = max(0, (costs.save_every - 1) // 2 - steps // 2) % costs.save_every
     learner_s = max(0.0, whole(Failure(middle, "learner"), unsaved=unsaved) - undisturbed)
-    share = place.ranks * learner_s
-    if not place.together:
+    share = placement.ranks * learner_s
+    if not placement.together:
         # It is away for longer than the simulated steps may take: its share of sampling is missed.
-        away_s = costs.restart_s / place.engines
+        away_s = costs.restart_s / placement.engines
         engine_s = max(away_s, whole(Failure(middle, "engine")) - undisturbed)
-        share += place.engines * costs.engine.gpus * engine_s
+        share += placement.engines * costs.engine.gpus * engine_s
     lost = min(1.0, share / (mtbf_hours * 3600))
     most = lost / (1 - lost) * found.step_s if lost < 1 else math.inf
     waits = max(found.rollout_s, found.update_s, found.publish_s)

@@ -31,12 +31,12 @@ def show(rows: Sequence[Outcome], console: Console, *, faults: bool) -> None:
         mine = [row for row in rows if row.gpus == number]
         fastest = min(mine, key=lambda row: row.real_step_s)
         for row in mine:
-            place = row.placement
+            placement = row.placement
             table.add_row(
                 str(number) if row is mine[0] else "",
                 "*" if row is fastest else "",
                 how(row),
-                f"{place.engines} + {place.ranks}",
+                f"{placement.engines} + {placement.ranks}",
                 seconds(row.step_s),
                 f"{row.tokens_per_s:,.0f}",
                 f"{row.tokens_per_s / number:,.0f}",

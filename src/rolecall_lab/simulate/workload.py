@@ -42,7 +42,7 @@ SimulatedGroup = Sequence[SimulatedEpisode]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a run's steps draw from."""
+    """Holds what a run's steps draw from."""
 
     groups: Sequence[SimulatedGroup]
     """Measured ones, or made from a distribution."""
@@ -60,16 +60,16 @@ class Workload:
         """
         random = np.random.default_rng([self.seed, number])
         drawn = random.integers(len(self.groups), size=self.num_groups)
-        found: list[SimulatedGroup] = []
-        for place in drawn:
-            group = self.groups[int(place)]
+        groups: list[SimulatedGroup] = []
+        for index in drawn:
+            group = self.groups[int(index)]
             if len(group) == self.group_size:
-                found.append(group)
+                groups.append(group)
             else:
                 whole, rest = divmod(self.group_size, len(group))
                 more = random.permutation(len(group))[:rest]
-                found.append([*(list(group) * whole), *(group[int(i)] for i in more)])
-        return found
+                groups.append([*(list(group) * whole), *(group[int(i)] for i in more)])
+        return groups
 
 
 def limited(groups: Sequence[SimulatedGroup], most: dict[str, int]) -> list[SimulatedGroup]:
@@ -92,15 +92,15 @@ def sampled_tokens(groups: Sequence[SimulatedGroup]) -> int:
 
 
 def trained_tokens(groups: Sequence[SimulatedGroup]) -> int:
-    """Of an update, where prompts that a group shares are computed once."""
+    """Count the tokens of an update, where prompts that a group shares are computed once."""
     total = 0
     for group in groups:
         shared: dict[tuple[str, int], int] = {}
         for episode in group:
-            for place, turn in enumerate(episode.turns):
+            for position, turn in enumerate(episode.turns):
                 if turn.trained:
                     total += turn.own + turn.tokens
-                    key = (turn.model, place)
+                    key = (turn.model, position)
                     shared[key] = max(shared.get(key, 0), turn.shared)
         total += sum(shared.values())
     return total
