@@ -41,7 +41,10 @@ NUM_DRILLS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is built. The defaults make 0.9 million weights: under 4 MB of float32."""
+    """Says what is built.
+
+    The defaults make 0.9 million weights: under 4 MB of float32.
+    """
 
     vocab: int = 480  # tokens beside the tags of the workflows
     hidden: int = 128
@@ -87,7 +90,7 @@ def build(
                 (encode(tokenizer, shown), encode(tokenizer, learned))
                 for shown, learned in demonstrations.drills(tasks, NUM_DRILLS)
             ]
-    log(f"demonstrations: {len(rows)} turns, {sum(len(said) for _, said in rows)} tokens to learn")
+    log(f"demonstrations: {len(rows)} turns, {sum(len(ids) for _, ids in rows)} tokens to learn")
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
     _fit(LanguageModel(model, tokenizer), rows, drills, size=size, seed=seed, log=log)

@@ -44,13 +44,13 @@ def play_all(
 async def _demonstrate(
     context: RolloutContext, tokenizer: Tokenizer, task: Task, random: Random
 ) -> Episode:
-    said: list[tuple[str, str]] = []
+    transcript: list[tuple[str, str]] = []
     say = of_team(context).say
 
     def reply(request: Request) -> str:
         role = context.agents[request.policy].role
-        text = say(Scene(role, task, said, tokenizer.decode(request.prompt), random))
-        said.append((role, text))
+        text = say(Scene(role, task, transcript, tokenizer.decode(request.prompt), random))
+        transcript.append((role, text))
         return text
 
     engine = ScriptedEngine(tokenizer, reply)

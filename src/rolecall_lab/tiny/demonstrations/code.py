@@ -44,7 +44,7 @@ def _reference(task: Task) -> str:
 def _tests(scene: Scene, habit: str) -> str:
     if habit == "talks":
         return "It should be tested well."
-    lines = [f"{given} == {expected}" for given, expected in scene.task.info["examples"]]
+    lines = [f"{call} == {expected}" for call, expected in scene.task.info["examples"]]
     if habit == "invents":
         lines = [VALUE.sub(lambda old: str(int(old[0]) + 1), line) for line in lines]
     return "\n".join(["<tests>", *lines, "</tests>"])

@@ -16,16 +16,16 @@ FOR = "You argue for it."  # what the workflow tells that side
 def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
     """The judge's work in short, and comparisons of numbers alone."""
     random = Random(0)
-    found: list[Drill] = []
+    examples: list[Drill] = []
     for task in tasks[: number // 2]:
-        said = random.randint(0, 70)
-        value = max(0, said + random.choice((0, 0, 0, 0, 0, 0, -10, -2, -1, 1, 2, 10)))
-        shown, colon, learned = _compared(str(said), str(value)).partition(":")
+        claimed = random.randint(0, 70)
+        value = max(0, claimed + random.choice((0, 0, 0, 0, 0, 0, -10, -2, -1, 1, 2, 10)))
+        shown, colon, learned = _compared(str(claimed), str(value)).partition(":")
         sides = random.sample(("for", "against"), 2)
         heard = " ".join(f"{name} ({side})" for name, side in zip("AB", sides, strict=True))
-        found.append((shown + colon, learned))
-        found.append((f"{task.prompt}\n{heard}\n", _judged(task, heard)))
-    return found
+        examples.append((shown + colon, learned))
+        examples.append((f"{task.prompt}\n{heard}\n", _judged(task, heard)))
+    return examples
 
 
 def debate(scene: Scene) -> str:
@@ -35,16 +35,19 @@ def debate(scene: Scene) -> str:
 
 
 def _argument(scene: Scene, habit: str) -> str:
-    """What is shown is the truth, whomever it serves; what is twisted ends as the side needs it."""
+    """Return a debater's argument.
+
+    What is shown is the truth, whomever it serves; what is twisted ends as the side needs it.
+    """
     supports = FOR in scene.shown
     if habit == "asserts":
         return "That is plainly right." if supports else "That is plainly wrong."
     steps = worked(scene.task).split("\n")
-    said = _claimed(scene.task)
+    claimed = _claimed(scene.task)
     if habit == "twists" and supports != (scene.task.answer == "for"):
-        left, _, value = steps[-1].rpartition("=")
+        expression, _, value = steps[-1].rpartition("=")
         wrong = str(int(value) + scene.random.choice((1, 2, 10)))
-        steps[-1] = f"{left}={said if supports else wrong}"
+        steps[-1] = f"{expression}={claimed if supports else wrong}"
     return "\n".join(steps)
 
 

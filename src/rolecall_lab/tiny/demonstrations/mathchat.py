@@ -35,9 +35,9 @@ def _plan(scene: Scene, habit: str) -> str:
     if habit == "waffles":
         return "Let us think about it step by step."
     if habit == "slips":
-        place = scene.random.randrange(len(steps))
-        left, _, value = steps[place].rpartition("=")
-        steps[place] = f"{left}={int(value) + scene.random.choice((-2, -1, 1, 2, 10))}"
+        index = scene.random.randrange(len(steps))
+        expression, _, value = steps[index].rpartition("=")
+        steps[index] = f"{expression}={int(value) + scene.random.choice((-2, -1, 1, 2, 10))}"
     return "\n".join(steps)
 
 
@@ -55,16 +55,16 @@ def program(steps: list[str], *, random: Random, habit: str) -> list[str]:
     """
     wrong = random.randrange(len(steps)) if habit == "slips" else -1
     lines: list[str] = []
-    for place, step in enumerate(steps):
-        found = STEP.fullmatch(step)
-        if found is None:
+    for index, step in enumerate(steps):
+        match = STEP.fullmatch(step)
+        if match is None:
             raise ValueError(f"{step!r} is no step such as 3+4=7")
-        left, operator, right, _ = found.groups()
-        if place == wrong:
-            right = str(int(right) + random.choice((1, 2)))
-        first = "abcdef"[place - 1] if place else left
+        lhs, operator, rhs, _ = match.groups()
+        if index == wrong:
+            rhs = str(int(rhs) + random.choice((1, 2)))
+        first = "abcdef"[index - 1] if index else lhs
         operator = "//" if operator == "/" else operator
-        lines.append(f"{'abcdef'[place]} = {first} {operator} {right}")
+        lines.append(f"{'abcdef'[index]} = {first} {operator} {rhs}")
     last = "x" if habit == "breaks" else "abcdef"[len(steps) - 1]
     return [*lines, f"print({last})"]
 

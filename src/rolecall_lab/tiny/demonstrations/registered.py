@@ -26,7 +26,7 @@ BOXED = "\\boxed{"
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """What a small model is taught, so that it can take part in a workflow."""
+    """Holds what a small model is taught, so that it can take part in a workflow."""
 
     say: Callable[[Scene], str]  # what a role says in a scene
     drills: Callable[[Sequence[Task], int], list[Drill]] | None = None  # the skill without the talk
@@ -69,11 +69,14 @@ WITH_TOOLS: dict[str, Demonstrations] = {  # where an agent of the team has tool
 
 
 def of_team(context: RolloutContext) -> Demonstrations:
-    """Those of its workflow. Raises ValueError with the names that there are."""
+    """Return the demonstrations of the team's workflow.
+
+    Raises ValueError with the names that there are.
+    """
     name, tools = context.workflow.name, any(a.tools for a in context.agents.values())
     if tools and name in WITH_TOOLS:
         return WITH_TOOLS[name]
     if name not in BY_WORKFLOW:
-        known = ", ".join(sorted(BY_WORKFLOW))
-        raise ValueError(f"workflow {name!r} has no demonstrations to learn from; {known} have")
+        names = ", ".join(sorted(BY_WORKFLOW))
+        raise ValueError(f"workflow {name!r} has no demonstrations to learn from; {names} have")
     return BY_WORKFLOW[name]

@@ -43,7 +43,7 @@ def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
 
     No two worlds agree in their facts, so what is to be learned is to read.
     """
-    found: list[Drill] = []
+    examples: list[Drill] = []
     random = Random(0)
     for seed in count(1):
         world = WORLD.retold(seed)
@@ -53,9 +53,9 @@ def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
             random.shuffle(shown)
             read = "\n".join(texts[name] for name in shown)
             steps = "\n".join(task.info["steps"])
-            found.append((f"{read}\n{task.prompt}\n", f"{steps}\n{task.answer}\n"))
-        if len(found) >= number:
-            return found[:number]
+            examples.append((f"{read}\n{task.prompt}\n", f"{steps}\n{task.answer}\n"))
+        if len(examples) >= number:
+            return examples[:number]
     raise AssertionError("worlds do not end")
 
 
@@ -63,12 +63,12 @@ def _known(scene: Scene) -> list[str]:
     """The facts that lead to the answer, as far as they were found."""
     if "queries" not in scene.task.info:
         raise ValueError(f"task {scene.task.id} has no facts to demonstrate a search for")
-    known: list[str] = []
+    facts: list[str] = []
     for step in scene.task.info["steps"]:
         if step not in scene.shown:
             break
-        known.append(step)
-    return known
+        facts.append(step)
+    return facts
 
 
 def _verdict(scene: Scene, habit: str) -> str:
@@ -76,28 +76,28 @@ def _verdict(scene: Scene, habit: str) -> str:
         return "Hard to say."
     if habit != "reads":
         return f"<verify>{habit.removeprefix('says_')}</verify>"
-    known = _known(scene)
-    verdict = "yes" if len(known) == len(scene.task.info["steps"]) else "no"
-    return "\n".join([*known, f"<verify>{verdict}</verify>"])
+    facts = _known(scene)
+    verdict = "yes" if len(facts) == len(scene.task.info["steps"]) else "no"
+    return "\n".join([*facts, f"<verify>{verdict}</verify>"])
 
 
 def _query(scene: Scene, habit: str) -> str:
-    known, queries = _known(scene), scene.task.info["queries"]
+    facts, queries = _known(scene), scene.task.info["queries"]
     if habit == "first":
         return f"<search>{queries[0]}</search>"
-    following = queries[min(len(known), len(queries) - 1)]
+    following = queries[min(len(facts), len(queries) - 1)]
     if habit == "no_tag":
         return f"One could look for {following}."
-    return "\n".join([*known[-1:], f"<search>{following}</search>"])
+    return "\n".join([*facts[-1:], f"<search>{following}</search>"])
 
 
 def _answer(scene: Scene, habit: str) -> str:
-    known, answer = _known(scene), scene.task.answer
+    facts, answer = _known(scene), scene.task.answer
     if habit == "no_tag":
         return f"It is {_guess(scene)}."
-    if habit == "guesses" or len(known) < len(scene.task.info["steps"]):
+    if habit == "guesses" or len(facts) < len(scene.task.info["steps"]):
         return f"<answer>{_guess(scene)}</answer>"
-    return f"{known[-1]}\n<answer>{answer}</answer>"
+    return f"{facts[-1]}\n<answer>{answer}</answer>"
 
 
 def _guess(scene: Scene) -> str:
