@@ -31,11 +31,11 @@ def prove(
     torch.set_num_threads(1)  # the games are so small that a second thread only waits
     try:
         with people_on_stderr(json_file):
-            found = show_claims(command(names))
+            claims = show_claims(command(names))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    emit(found, json_file)
-    if not all(claim["ok"] for claim in found):
+    emit(claims, json_file)
+    if not all(claim["ok"] for claim in claims):
         raise typer.Exit(1)
 
 
@@ -72,7 +72,7 @@ def reproduce(
     with ends_at_once():
         from rolecall_lab.reproduce.command import DRMAS, reproduce_claims, reproduce_drmas
 
-    given = {"--table": table, "--figure": figure, "--size": size, "--seeds": seeds,
+    options = {"--table": table, "--figure": figure, "--size": size, "--seeds": seeds,
              "--output": output, "--gpus": gpus, "--memory": memory, "--check": check or None,
              "overrides": overrides}  # fmt: skip
     with people_on_stderr(json_file):
@@ -94,7 +94,7 @@ def reproduce(
                 json_file,
             )
             return
-        if unused := [name for name, value in given.items() if value is not None]:
+        if unused := [name for name, value in options.items() if value is not None]:
             raise ConfigError(f"{unused[0]} is for drmas alone; {paper} has one result")
         claims = reproduce_claims(paper)
     emit(claims, json_file)
@@ -131,22 +131,22 @@ def bench(
         )
     try:
         with people_on_stderr(json_file):
-            found = command(names, pairs=pairs, smoke=smoke, peers=peer or [])
+            report = command(names, pairs=pairs, smoke=smoke, peers=peer or [])
             if keep is not None:
-                results.keep(found, keep)
+                results.keep(report, keep)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    emit(found, json_file)
+    emit(report, json_file)
     worse = []
     if against is not None:
         kept = results.file_of(against)
         if kept.is_file():
-            worse = slower(found, json.loads(kept.read_text()))
+            worse = slower(report, json.loads(kept.read_text()))
         else:
             typer.echo(f"nothing was kept on this processor: {kept} is not there", err=True)
     if worse:
         fail(*worse, status=1)
-    if found["header"]["failed"]:
+    if report["header"]["failed"]:
         raise typer.Exit(1)
 
 
@@ -185,7 +185,7 @@ def simulate(
         from rolecall_lab.simulate.command import simulate as command
 
     with people_on_stderr(json_file):
-        found = command(
+        report = command(
             source,
             overrides or [],
             gpus=gpus,
@@ -195,7 +195,7 @@ def simulate(
             restart_s=restart_s,
             cores=cores,
         )
-    emit(found, json_file)
+    emit(report, json_file)
 
 
 def tiny_build(
