@@ -75,7 +75,7 @@ async def _play_all(
 async def _play(
     engine: LocalEngine, barrier: call_tree.IdleBarrier, talk: Talk, *, run: int, number: int
 ) -> int:
-    """One episode; how many tokens it sampled."""
+    """Play one episode and return how many tokens it sampled."""
     count, turn = 0, 0
     with call_tree.entered((), barrier=barrier):
         prompt, length = next(talk)

@@ -32,7 +32,7 @@ LEARNING_RATE = 1e-6
 
 
 def prompts(length: int) -> list[str]:
-    """The tasks as text: one number is one token."""
+    """Return the tasks as text: one number is one token."""
     rows = random_ids(np.random.default_rng(SEED), TASKS, length)
     return [" ".join(map(str, row)) for row in rows.tolist()]
 

@@ -47,7 +47,10 @@ class Child:
             )
 
     def measure(self, run: int) -> Measured:
-        """Raises RuntimeError with the last line of what the child said before it died."""
+        """Measure one run in the child process.
+
+        Raises RuntimeError with the last line of what the child said before it died.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(BrokenPipeError):  # then there is no reply either

@@ -52,7 +52,10 @@ def record(benchmark: Benchmark, peer: str, pairs: list[Pair]) -> Record:
 
 
 def check_same_work(ours: Measured, theirs: Measured) -> None:
-    """Raises RuntimeError with the first fact that the sides do not share."""
+    """Check that both sides did the same work.
+
+    Raises RuntimeError with the first fact that the sides do not share.
+    """
     for name in sorted({*ours.facts, *theirs.facts}):
         mine, other = ours.facts.get(name), theirs.facts.get(name)
         if mine is None or other is None or not abs(mine - other) <= LARGEST_GAP:

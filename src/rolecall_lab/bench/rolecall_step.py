@@ -61,7 +61,7 @@ def measure_steps(config: Config) -> Measure:
 
 
 async def _step(run: Run, step: int) -> int:
-    """One step as in trainer.py; how many tokens were sampled and trained on."""
+    """Do one step as in trainer.py and return how many tokens were sampled and trained on."""
     tasks, size = run.sampler.sample(step), run.config.rollout.group_size
     rollout = await collect(run.context, tasks, step=step, group_size=size)
     await train_step.credit(run, rollout.episodes)
