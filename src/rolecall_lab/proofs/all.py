@@ -48,7 +48,7 @@ PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
 
 
 def prove(names: Sequence[str] | None = None) -> Iterator[Claim]:
-    """The claims of these proofs (of all, if none is named), lazily and in a fixed order.
+    """Return the claims of these proofs (all, if none is named), lazily and in a fixed order.
 
     Raises ValueError for an unknown name, before anything is computed.
     """

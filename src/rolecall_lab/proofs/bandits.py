@@ -43,7 +43,7 @@ def groups(table: Table, random: np.random.Generator, *, start: int) -> list[Gro
 
 
 def kept_episodes(algorithm: Algorithm, table: Table, random: np.random.Generator) -> list[Episode]:
-    """The episodes of a step; groups that the algorithm filters out are replaced."""
+    """Return the episodes of a step; groups that the algorithm filters out are replaced."""
     kept: list[Group] = []
     for number in range(MOST_ROUNDS):
         drawn = groups(table, random, start=number * NUM_SAMPLES)
@@ -73,7 +73,7 @@ def bandit(algorithm: Algorithm, *, seed: int, lr: float = LEARNING_RATE) -> flo
 
 
 def claims() -> Iterator[Claim]:
-    """Each algorithm at its defaults; one token is the longest answer there is."""
+    """Yield claims of each algorithm at its defaults; one token is the longest answer there is."""
     what = f"P(best) after {NUM_STEPS} steps of {NUM_SAMPLES} samples by "
     learned = {}
     for name, algorithm in (

@@ -102,7 +102,7 @@ def mixed(*, seed: int) -> Signal:
 
 
 def claims() -> Iterator[Claim]:
-    """Tolerances are three standard errors of 2000 groups."""
+    """Yield claims whose tolerances are three standard errors of 2000 groups."""
     what = "10 x + [a = 1]: mean / std / ratio / right sign of the gradient, "
     pooled = mixed(seed=0)
     yield Claim(

@@ -68,7 +68,7 @@ def slopes(episodes: list[Episode]) -> dict[str, Doubles]:
 
 
 def claims() -> Iterator[Claim]:
-    """Each token's gradient, and what one more worker changes."""
+    """Yield claims on each token's gradient, and on what one more worker changes."""
     expected = 0.707106
     gradients = slopes(attempts())
     tokens = np.concatenate([gradients[f"0/{call}"] for call in (1, 2)])

@@ -22,7 +22,7 @@ LEARNED = 0.89  # the lowest of eight measured ones had .8936; the best peer alo
 
 
 def step(leader: Table, peers: list[Table], random: np.random.Generator) -> list[Episode]:
-    """One episode for each group: what each peer said, and the candidates of the leader."""
+    """Play one episode for each group: what each peer said, and the leader's candidates."""
     nothing = np.zeros(NUM_GROUPS, dtype=np.int32)
     spoken = np.stack([peer.sample(nothing, random) for peer in peers], axis=1)
     nowhere = np.zeros(NUM_GROUPS * SIZE, dtype=np.int32)

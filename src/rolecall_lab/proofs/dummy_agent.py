@@ -37,7 +37,7 @@ def played(*, seed: int) -> list[Episode]:
 
 
 def noise_of(seeds: np.ndarray) -> np.ndarray:
-    """The world's noise, a function of the episode's seed."""
+    """Return the world's noise, a function of the episode's seed."""
     return _noise()[seeds]
 
 

@@ -31,7 +31,7 @@ def of_estimator(form: Estimator) -> Tensor:
 
 
 def of_divergence() -> Tensor:
-    """The gradient of the KL itself, by autograd: [3]."""
+    """Return the gradient of the KL itself, by autograd: [3]."""
     policy, reference = Table([POLICY]).logits, Table([REFERENCE]).logits.detach()
     logprobs = policy.log_softmax(-1)
     divergence = (logprobs.exp() * (logprobs - reference.log_softmax(-1))).sum()

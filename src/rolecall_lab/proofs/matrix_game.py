@@ -17,7 +17,7 @@ FIRST, SECOND = AGENTS = ("first", "second")
 
 
 def team(num_states: int = 1) -> dict[str, Table]:
-    """The two agents before any update."""
+    """Return the two agents before any update."""
     return {agent: Table([P] * num_states) for agent in AGENTS}
 
 

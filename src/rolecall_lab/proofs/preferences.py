@@ -37,7 +37,7 @@ def siblings(table: Table, algorithm: Dpo) -> list[Turn]:
 
 
 def claims() -> Iterator[Claim]:
-    """At the reference, and after 200 steps."""
+    """Yield claims at the reference, and after 200 steps."""
     algorithm = Dpo(pair_up="all", epochs=NUM_STEPS)
     table = Table([[1 / 3] * 3])
     turns = siblings(table, algorithm)

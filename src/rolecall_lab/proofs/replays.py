@@ -27,7 +27,7 @@ MARGINAL = Counterfactual(baseline="same", replays=len(DRAWS), fraction=1.0, sca
 
 
 async def replay(episode: Episode, swap: Swap | None) -> Episode:
-    """The episode with one other action; the game has no dice."""
+    """Return the episode with one other action; the game has no dice."""
     actions = [int(turn.ids[1][0]) for turn in episode.turns]
     if swap is not None:
         actions[swap.path[0]] = DRAWS[swap.draw] if swap.text is None else int(swap.text)
@@ -58,7 +58,7 @@ def moments(episodes: list[Episode], algorithm: Algorithm) -> tuple[float, float
 
 
 def with_constant(baseline: float) -> tuple[float, float]:
-    """The moments where a critic expects the same of every episode."""
+    """Return the moments where a critic expects the same of every episode."""
     episodes, algorithm = every_episode(own_states=True), Mappo(whiten=False, epochs=1)
     for agent in AGENTS:
         value(turns_of(episodes, agent), baseline)

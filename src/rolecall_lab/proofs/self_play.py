@@ -40,7 +40,7 @@ ROW = {view: row for row, view in enumerate(VIEWS)}
 
 
 def strategy_of(table: Table) -> Strategy:
-    """Row by row, as probabilities of the legal actions."""
+    """Return the table row by row, as probabilities of the legal actions."""
     rows = table.probabilities().tolist()
     return {
         view: dict(zip(legal, row, strict=True))
@@ -90,7 +90,7 @@ def _game(name: str, deal: Kuhn, logprobs: np.ndarray, random: np.random.Generat
 
 
 def claims() -> Iterator[Claim]:
-    """Thresholds leave room to the 0.11 to 0.13, and 0.20 to 0.25, that were measured."""
+    """Yield claims that leave room to the 0.11 to 0.13, and 0.20 to 0.25, that were measured."""
     strategies = [strategy_of(learned(ReinforceBaseline(), seed=seed)) for seed in range(NUM_SEEDS)]
     uniform = exploitability(DEALS, [{}, {}])
     exploitabilities = [exploitability(DEALS, [strategy, strategy]) for strategy in strategies]

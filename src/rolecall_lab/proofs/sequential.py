@@ -126,7 +126,7 @@ def both_ways(happo: type[Happo], *, seed: int) -> Doubles:
 
 
 def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
-    """One best response each, over every episode."""
+    """Yield claims on one best response each, over every episode."""
     before = expected_payoff(team())
     yield Claim("Matrix game: J before any update.", "0.75", f"{before:.4f}", _near(before, 0.75))
     options = {"whiten": False}
@@ -148,7 +148,7 @@ def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
 
 
 def sampled_claims(happo: type[Happo], *, num_seeds: int = NUM_SEEDS) -> Iterator[Claim]:
-    """200 SGD steps each, at three clips."""
+    """Yield claims on 200 SGD steps each, at three clips."""
     results = np.stack([both_ways(happo, seed=seed) for seed in range(num_seeds)], axis=-1)
     for (clip, expected), (at_once, in_turn) in zip(KNOWN.items(), results, strict=True):
         if clip == 0.2:
@@ -165,7 +165,7 @@ def sampled_claims(happo: type[Happo], *, num_seeds: int = NUM_SEEDS) -> Iterato
 
 
 def claims(happo: type[Happo] = Happo) -> Iterator[Claim]:
-    """Exactly and sampled; another `happo` shows what the claims are worth."""
+    """Yield exact and sampled claims; another `happo` shows what the claims are worth."""
     yield from exact_claims(happo)
     yield from sampled_claims(happo)
 

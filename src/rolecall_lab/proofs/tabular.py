@@ -41,7 +41,7 @@ class Table(nn.Module):
         return self.logits.detach().log_softmax(-1).numpy()[states, actions]
 
     def sample(self, states: Ints, random: np.random.Generator) -> Ints:
-        """One action in each of the states [N]."""
+        """Sample one action in each of the states [N]."""
         below = np.cumsum(self.probabilities(), axis=1)[states, :-1]
         return (random.random((len(states), 1)) > below).sum(1).astype(np.int32)
 
@@ -107,12 +107,12 @@ def episodes_of(
 
 
 def turns_of(episodes: list[Episode], agent: str) -> list[Turn]:
-    """All turns of an agent."""
+    """Return all turns of an agent."""
     return [turn for episode in episodes for turn in episode.turns if turn.agent == agent]
 
 
 def first_advantages(turns: list[Turn]) -> Doubles:
-    """The advantage of each turn's only token, [N]."""
+    """Return the advantage of each turn's only token, [N]."""
     return np.array([turn.advantages[0] for turn in turns], dtype=np.float64)  # type: ignore[index]
 
 
@@ -153,7 +153,7 @@ def gradient(table: Table, turns: list[Turn], algorithm: Algorithm) -> Tensor:
 
 
 def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
-    """The batches of an update that is about to begin."""
+    """Return the batches of an update that is about to begin."""
     if algorithm.needs_prox:
         for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
             turn.prox_logprobs = logprobs
@@ -161,7 +161,7 @@ def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batc
 
 
 def descend(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
-    """One SGD step on all batches for each of the algorithm's passes."""
+    """Take one SGD step on all batches for each of the algorithm's epochs."""
     for _ in range(algorithm.epochs if batches else 0):
         _step(table, batches, algorithm, lr=lr)
 

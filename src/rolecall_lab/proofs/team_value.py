@@ -39,7 +39,7 @@ def variances(coins: Ints) -> tuple[float, float]:
 
 
 def claims() -> Iterator[Claim]:
-    """Exactly, over the four outcomes, and sampled."""
+    """Yield an exact claim, over the four outcomes, and a sampled one."""
     every = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.int32)
     critic, constant = variances(every)
     yield Claim(

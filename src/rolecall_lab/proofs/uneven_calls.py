@@ -59,7 +59,7 @@ def drawn_scores(*, seed: int) -> list[Doubles]:
 
 
 def measured_from(algorithm: MGrpo, episodes: list[Episode]) -> float:
-    """The score at which an advantage is 0: advantages are a line through it."""
+    """Return the score at which an advantage is 0: advantages are a line through it."""
     algorithm.credit(episodes)
     turns = turns_of(episodes, WORKER)
     return float(np.polyfit(first_advantages(turns), [turn.score for turn in turns], 1)[1])

@@ -110,7 +110,7 @@ def learn(mixer: nn.Module, game: Game, *, seed: int) -> Solution:
 
 
 def play(game: Game, utilities: Tensor) -> float:
-    """The return of a game when each agent takes the action of its own largest utility.
+    """Return what a game pays when each agent takes the action of its own largest utility.
 
     `utilities` [S, 2, 2] by state, agent and action; XOR with ((0, 1), (1, 0)): actions 1, 0 -> 1.
     """
@@ -123,17 +123,17 @@ def play(game: Game, utilities: Tensor) -> float:
 
 
 def learn_vdn(game: Game, *, seed: int) -> Solution:
-    """The game by a sum."""
+    """Learn the game by a sum."""
     return learn(Vdn(), game, seed=seed)
 
 
 def learn_qmix(game: Game, *, seed: int) -> Solution:
-    """The game by a monotone mix; the mixer sees the state as one-hot numbers."""
+    """Learn the game by a monotone mix; the mixer sees the state as one-hot numbers."""
     return learn(Qmix(2, len(game.payoff), seed=seed), game, seed=seed)
 
 
 def two_step_claims(solutions: list[Solution], answer: Answer) -> Iterator[Claim]:
-    """Each seed's greedy return, first step and table of 2B against the known ones."""
+    """Yield each seed's greedy return, first step and table of 2B beside the known ones."""
     num_seeds = len(solutions)
     num_right = sum(solution.greedy_return == answer.pays for solution in solutions)
     yield Claim(
