@@ -42,7 +42,10 @@ Found = dict[str, list[RunFound]]
 
 
 def reproduce_claims(paper: str) -> list[dict[str, Any]]:
-    """The result of another paper on its game. Raises ConfigError for one that is not listed."""
+    """Return the result of another paper on its game.
+
+    Raises ConfigError for a paper that is not listed.
+    """
     if paper not in PAPERS:
         raise ConfigError(f"no paper {paper!r}; {nearest(paper, [DRMAS, *PAPERS])}")
     listed = PAPERS[paper]
@@ -197,7 +200,7 @@ def _run(
 
 
 def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:
-    """The evaluation that an earlier command has finished, made as this one would be."""
+    """Return the evaluation that an earlier command has finished, made as this one would be."""
     if not file.is_file():
         return None
     evaluation: dict[str, Any] = json.loads(file.read_text())

@@ -71,7 +71,7 @@ HEAVY: dict[Task, Keys] = {
 
 
 def table(number: int, size: Size) -> list[Setting]:
-    """The rows of table 1 (maths), 2 (search) or 3 (which statistics are an agent's own)."""
+    """Return the rows of table 1 (maths), 2 (search) or 3 (which statistics are an agent's own)."""
     if number == 3:
         return list(_ablation(size))
     task: Task = "math" if number == 1 else "search"
@@ -96,7 +96,10 @@ def _teams(task: Task, size: Size) -> Iterator[Setting]:
 
 
 def _ablation(size: Size) -> Iterator[Setting]:
-    """The larger model, own weights. The corners are rows of table 2, and trained once."""
+    """Yield settings of the larger model with own weights.
+
+    The corners are rows of table 2, and trained once.
+    """
     base = BASES[size, "search"][1]
     for (mean, std), scores in ABLATION.items():
         name = {("task", "task"): "grpo", ("agent", "agent"): "drmas"}.get(
