@@ -39,7 +39,7 @@ def steady(steps: Sequence[MeasuredStep], staleness: int) -> list[MeasuredStep]:
 def calibrate(
     steps: Sequence[MeasuredStep], costs: Costs, placement: Placement, *, concurrency: int
 ) -> Costs:
-    """The costs of a run that was placed so; `costs` has those that are known otherwise."""
+    """Return the costs of a run that was placed so; `costs` has those that are known otherwise."""
     middle = steady(steps, placement.staleness)
     publish = PublishCosts(fixed_s=float(np.median([step.publish_s for step in middle])))
     costs = replace(

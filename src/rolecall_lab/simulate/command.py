@@ -115,7 +115,10 @@ def _what(
 
 
 def _of_sizes(numbers: list[int], what: Simulated) -> list[Outcome]:
-    """Raises ConfigError where the run does not fit on any."""
+    """Simulate the placements on each number of GPUs.
+
+    Raises ConfigError where the run does not fit on any.
+    """
     search = Search(what.workload, what.costs)
     ways = [
         way

@@ -10,7 +10,7 @@ Curve = tuple[tuple[float, float], ...]
 
 
 def line(pass_s: float, row_s: float) -> Curve:
-    """The curve of passes that take `pass_s`, and `row_s` more for each row."""
+    """Return the curve of passes that take `pass_s`, and `row_s` more for each row."""
     return ((0.0, pass_s), (1.0, pass_s + row_s))
 
 

@@ -114,7 +114,7 @@ class SimulatedEngine:
             self._begin_soon()
 
     def lose(self) -> list[Row]:
-        """Everything under way is gone: the rows that somebody still waits for."""
+        """Lose everything under way and return the rows that somebody still waits for."""
         lost = [row for _, _, row in sorted(self._ends)] + list(self._waiting)
         self._account(0)
         self._ends, self._models, self._closing = [], Counter(), Counter()
@@ -131,7 +131,7 @@ class SimulatedEngine:
     # --- from change to change ---
 
     def _begin_soon(self) -> None:
-        """After all of this moment, so that requests of one moment are read at once."""
+        """Begin after all of this moment, so that requests of one moment are read at once."""
         self._moving, self._number = True, 0
         self._call_in(0.0, self._begin)
 

@@ -184,7 +184,10 @@ class Measured(Section):
 
 
 def read_measured(path: Path) -> Measured:
-    """Raises ConfigError with a line for each problem."""
+    """Read a file of measured figures.
+
+    Raises ConfigError with a line for each problem.
+    """
     try:
         figures: Any = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

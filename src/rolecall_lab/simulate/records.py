@@ -44,7 +44,10 @@ class MeasuredStep:
 
 
 def read_steps(folder: RunFolder) -> list[MeasuredStep]:
-    """The newest steps that have both metrics and episodes. Raises ConfigError where none has."""
+    """Return the newest steps that have both metrics and episodes.
+
+    Raises ConfigError where none has.
+    """
     records = {r["step"]: r for r in folder.read_metrics() if r["kind"] == "step"}
     if not records:
         raise ConfigError(
@@ -83,7 +86,7 @@ def _step(record: dict[str, Any], file: Path) -> MeasuredStep:
 
 
 def read_groups(file: Path) -> list[SimulatedGroup]:
-    """The groups of a step, with what their prompts share."""
+    """Return the groups of a step, with what their prompts share."""
     table = pq.read_table(file, columns=list(COLUMNS))
     rows = table.drop_columns(list(ARRAYS)).to_pylist()
     for name in ARRAYS:

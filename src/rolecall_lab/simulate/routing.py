@@ -45,7 +45,7 @@ class Router:
         return done
 
     def home(self, attempt: Hashable) -> SimulatedEngine:
-        """The engine that an episode was last with."""
+        """Return the engine that an episode was last with."""
         return self._homes[attempt]
 
     def forget(self, group: Hashable, attempts: list[Hashable]) -> None:

@@ -103,7 +103,7 @@ def placement_of(config: Config) -> Placement:
 
 
 def with_config(costs: Costs, config: Config) -> Costs:
-    """The costs with what a config says of batches, GPUs and checkpoints."""
+    """Return the costs with what a config says of batches, GPUs and checkpoints."""
     sections = [config.engine_of(name) for name in sorted(config.policies)]
     limits = [
         section.max_sequences
@@ -135,7 +135,7 @@ def gpus_of(config: Config) -> int:
 
 
 def limits(was: Config, config: Config, steps: Sequence[MeasuredStep]) -> dict[str, int]:
-    """The agents' `max_tokens`, where they are less than they were.
+    """Return the agents' `max_tokens`, where they are less than they were.
 
     Raises ConfigError where they are more, and answers were cut: nobody knows their lengths.
     """

@@ -164,7 +164,7 @@ class Search:
         self._tokens = trained_tokens(workload.step(FIRST))
 
     def best(self, gpus: int, staleness: int) -> Outcome | None:
-        """The best split of these GPUs, engines and learners apart; None where none fits."""
+        """Return the best split of these GPUs, engines and learners apart; None where none fits."""
         offered = splits(gpus, self.costs)
         if not offered:
             return None

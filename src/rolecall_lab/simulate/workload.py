@@ -54,7 +54,7 @@ class Workload:
     seed: int = 0
 
     def step(self, number: int) -> list[SimulatedGroup]:
-        """The groups of a step; the same for the same seed and number.
+        """Return the groups of a step; they are the same for the same seed and number.
 
         Attempts of one measured group stay together, since hard tasks are long for all of them.
         """
@@ -73,7 +73,7 @@ class Workload:
 
 
 def limited(groups: Sequence[SimulatedGroup], most: dict[str, int]) -> list[SimulatedGroup]:
-    """The groups with answers cut to `most` tokens, by agent."""
+    """Return the groups with answers cut to `most` tokens, by agent."""
 
     def cut(turn: SimulatedTurn) -> SimulatedTurn:
         return replace(turn, tokens=min(turn.tokens, most.get(turn.agent, turn.tokens)))
