@@ -41,7 +41,7 @@ def build_tiny(
 
 
 def demonstrating(plan: Plan) -> RolloutContext:
-    """The team without its models: its workflow says what it says."""
+    """Return the team without its models: its workflow says what it says."""
     config = plan.config
     nobody = fit([], size=300, tags=())
     silent = ScriptedEngine(nobody, lambda request: "")

@@ -27,7 +27,7 @@ LONGEST = 10_000  # tokens of a turn
 def play_all(
     context: RolloutContext, tokenizer: Tokenizer, tasks: Sequence[Task], *, seed: int
 ) -> list[Episode]:
-    """One episode a task. Raises ValueError for a demonstration that fails."""
+    """Play one episode a task. Raises ValueError for a demonstration that fails."""
 
     async def everyone() -> list[Episode]:
         room = asyncio.Semaphore(AT_ONCE)

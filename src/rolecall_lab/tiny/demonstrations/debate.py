@@ -14,7 +14,7 @@ FOR = "You argue for it."  # what the workflow tells that side
 
 
 def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
-    """The judge's work in short, and comparisons of numbers alone."""
+    """Return the judge's work in short, and comparisons of numbers alone."""
     random = Random(0)
     examples: list[Drill] = []
     for task in tasks[: number // 2]:
@@ -52,7 +52,7 @@ def _argument(scene: Scene, habit: str) -> str:
 
 
 def _claimed(task: Task) -> str:
-    """The number that the proposition says it comes to."""
+    """Return the number that the proposition says it comes to."""
     return task.prompt.rstrip(".").rpartition(" ")[2]
 
 

@@ -20,7 +20,7 @@ class Scene:
     random: Random
 
     def habit(self, shares: dict[str, int]) -> str:
-        """One of the habits, each as often as its share says; the first is the one that pays."""
+        """Draw a habit, each as often as its share says; the first is the one that pays."""
         return self.random.choices(list(shares), weights=list(shares.values()))[0]
 
 
@@ -28,7 +28,10 @@ Drill = tuple[str, str]  # what is shown, what is to be learned
 
 
 def worked(task: Task) -> str:
-    """The right steps, one a line. Raises ValueError for a task that was not generated."""
+    """Return the right steps, one a line.
+
+    Raises ValueError for a task that was not generated.
+    """
     if "steps" not in task.info:
         raise ValueError(f"task {task.id} has no worked steps to demonstrate")
     return "\n".join(task.info["steps"])

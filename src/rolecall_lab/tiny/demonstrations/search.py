@@ -60,7 +60,7 @@ def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
 
 
 def _known(scene: Scene) -> list[str]:
-    """The facts that lead to the answer, as far as they were found."""
+    """Return the facts that lead to the answer, as far as they were found."""
     if "queries" not in scene.task.info:
         raise ValueError(f"task {scene.task.id} has no facts to demonstrate a search for")
     facts: list[str] = []

@@ -57,7 +57,7 @@ def planner_workers(scene: Scene) -> str:
 
 
 def _asked(scene: Scene) -> str:
-    """The first message to the agent: the whole order, or the part that a worker was given."""
+    """Return the first message to the agent: the whole order, or a worker's part of it."""
     return scene.shown.split("<|user|>")[1].split("<|end|>")[0]
 
 
