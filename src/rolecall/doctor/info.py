@@ -44,7 +44,7 @@ def _version(package: str) -> str:
 
 
 def _devices() -> list[str]:
-    found = [f"cpu ({torch.get_num_threads()} threads)"]
+    devices = [f"cpu ({torch.get_num_threads()} threads)"]
     for number in range(torch.cuda.device_count()):
-        found.append(f"cuda:{number} ({torch.cuda.get_device_name(number)})")
-    return found
+        devices.append(f"cuda:{number} ({torch.cuda.get_device_name(number)})")
+    return devices

@@ -43,17 +43,17 @@ ADVICE = {  # package or program -> what it is for
 
 
 def doctor() -> dict[str, Any]:
-    """Print and return what was found; `ok` says whether sampler and learner agree everywhere."""
+    """Print and return the report; `ok` says whether sampler and learner agree everywhere."""
     devices = [torch.device("cpu")]
     devices += [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "versions": collect()["versions"],
         "devices": {str(device): _followed(device) for device in devices},
-        "missing": {name: told for name, told in ADVICE.items() if not _is_there(name)},
+        "missing": {name: advice for name, advice in ADVICE.items() if not _is_there(name)},
     }
-    found["ok"] = all(device["agrees"] for device in found["devices"].values())
-    show(found)
-    return found
+    report["ok"] = all(device["agrees"] for device in report["devices"].values())
+    show(report)
+    return report
 
 
 def _followed(device: torch.device) -> dict[str, Any]:
@@ -62,23 +62,23 @@ def _followed(device: torch.device) -> dict[str, Any]:
 
 
 def _examined(device: torch.device) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "memory_gb": memory_in(device) / 1e9,
         "copy_gb_per_s": 2 * COPIED / 1e9 / _seconds(_copying(device), device),
     }
     for name in ("float32", "bfloat16"):
         operations = 2 * SIDE**3 / _seconds(_multiplying(device, getattr(torch, name)), device)
-        told[f"{name}_tflops"] = operations / 1e12
+        figures[f"{name}_tflops"] = operations / 1e12
     if device.type == "cpu":
-        told["products"] = {
+        figures["products"] = {
             f"{name}, {rows} rows": product_trials.speeds(SIDE // 2, SIDE // 2, rows, dtype=dtype)
             for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
             for rows in PRODUCT_ROWS
         }
     try:
-        return told | asyncio.run(_tried(device))
+        return figures | asyncio.run(_tried(device))
     except Exception as error:  # whatever a device raises is what the doctor is asked for
-        return told | {"agrees": False, "paths": {}, "problem": first_line(error)}
+        return figures | {"agrees": False, "paths": {}, "problem": first_line(error)}
 
 
 async def _tried(device: torch.device) -> dict[str, Any]:
@@ -88,13 +88,13 @@ async def _tried(device: torch.device) -> dict[str, Any]:
     engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.1)
     prompt = np.arange(5, 25, dtype=np.int32)
     request = Request("doctor", "p", prompt, Sampling(max_tokens=32), 0, ("t", 0, (0,)), n=4)
-    said = await engine.generate(request)
+    completions = await engine.generate(request)
     gaps = []
-    for one in said:  # by the modules of transformers, which the engine may not sample from
+    for one in completions:  # by the modules of transformers, which the engine may not sample from
         ids = torch.from_numpy(np.concatenate([prompt, one.tokens])).long().to(device)
         with torch.no_grad():
-            told = model.logprobs(ids)[len(prompt) - 1 :].cpu().numpy()
-        gaps.append(np.abs(one.logprobs - told).max())
+            logprobs = model.logprobs(ids)[len(prompt) - 1 :].cpu().numpy()
+        gaps.append(np.abs(one.logprobs - logprobs).max())
     scheduler = engine._schedulers["p"]
     heads = any(isinstance(module, Heads) for module in base.modules())
     paths = {"fused attention": heads, "plain decoding": scheduler.llama is not None}
@@ -110,10 +110,10 @@ async def _tried(device: torch.device) -> dict[str, Any]:
 
 
 def _train_a_row(device: torch.device, *, heads: tuple[int, int]) -> None:
-    """As an update does, in both dtypes: whether FlexAttention holds is found out before it."""
-    place = np.arange(-1, 15, dtype=np.int32)
+    """Train one row in both dtypes, as an update does, which looks at FlexAttention first."""
+    parents = np.arange(-1, 15, dtype=np.int32)
     for dtype in (torch.float32, torch.bfloat16):
-        layout = layout_of(place, place + 1, device=device)
+        layout = layout_of(parents, parents + 1, device=device)
         query, key = (torch.zeros(n, 16, 64, dtype=dtype, device=device) for n in heads)
         layout.attend(0, query.requires_grad_(), key, key, scale=0.125)
 
@@ -150,11 +150,11 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def show(found: dict[str, Any], console: Console | None = None) -> None:
+def show(report: dict[str, Any], console: Console | None = None) -> None:
     console = console or PlainConsole()
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     console.print(versions, highlight=False, soft_wrap=True)
-    table = Table("", *found["devices"], title="Devices", title_justify="left")
+    table = Table("", *report["devices"], title="Devices", title_justify="left")
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "memory": lambda d: f"{d['memory_gb']:.1f} GB",
         "copies": lambda d: f"{d['copy_gb_per_s']:.1f} GB/s",
@@ -168,9 +168,9 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         ),
     }
     for name, cell in rows.items():
-        table.add_row(name, *map(cell, found["devices"].values()))
+        table.add_row(name, *map(cell, report["devices"].values()))
     console.print(table)
-    for name, ways in found["devices"]["cpu"].get("products", {}).items():
+    for name, ways in report["devices"]["cpu"].get("products", {}).items():
         speeds = ", ".join(f"{way} {speed / 1e9:,.0f}" for way, speed in ways.items())
         console.print(f"product, {name}: {speeds} GFLOP/s", highlight=False, soft_wrap=True)
     kept = cache_folder() / "products.json"
@@ -178,6 +178,6 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         f"What is fastest for a model's weights is remembered in {kept}; delete it to try again",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
-    for name, told in found["missing"].items():
-        told = f"{name} is not installed; it is for {told}"
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
+    for name, advice in report["missing"].items():
+        line = f"{name} is not installed; it is for {advice}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
