@@ -73,6 +73,8 @@ def test_a_cache_counts_as_what_rows_can_fill_and_never_more_than_it_may_take():
     assert cache_of("engine.cache_gb=0.01") == int(0.01e9)
     assert cache_of("engine.max_sequences=10") == (10 * 128 + 10 * 512) * 2048
     assert cache_of("rollout.concurrency=20") == (20 * 128 + 4 * 512) * 2048
+    # As many as a step has, but of an evaluation, whose first task may be played in part.
+    assert cache_of("rollout.concurrency=16", "rollout.groups=2") == (16 * 128 + 3 * 512) * 2048
     few = ("evaluation.tasks=0", "rollout.groups=2")
     assert cache_of(*few) == (16 * 128 + 2 * 512) * 2048
 

@@ -71,8 +71,9 @@ def _tasks_at_once(config: Config) -> int:
         return attempts
     if config.evaluation.tasks:
         each = min(each, config.evaluation.fewest_samples)
-    is_all = attempts == config.rollout.groups * each
-    return min(attempts, ceil(attempts / each) + (0 if is_all else 1))
+    elif attempts == config.rollout.groups * each:
+        return config.rollout.groups
+    return min(attempts, ceil(attempts / each) + 1)  # the first task may be played in part
 
 
 def _attempts(config: Config) -> int:
