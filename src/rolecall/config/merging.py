@@ -43,14 +43,18 @@ def merge(below: DictConfig, above: DictConfig) -> DictConfig:
 
 def _drop_other_containers(below: DictConfig, above: DictConfig) -> None:
     for key in above:
-        if OmegaConf.is_missing(above, key) or key not in below:
+        if key not in below or not all(_is_plain(config, key) for config in (below, above)):
             continue
-        old, new = below._get_node(key), above._get_node(key)
+        old, new = below[key], above[key]
         if isinstance(old, DictConfig) and isinstance(new, DictConfig):
-            if not (old._is_none() or new._is_none()):
-                _drop_other_containers(old, new)
+            _drop_other_containers(old, new)
         elif {type(old), type(new)} == {DictConfig, ListConfig}:
             below.pop(key)
+
+
+def _is_plain(config: DictConfig, key: Any) -> bool:
+    """Return whether a value can be read without another one: no `???` and no `${...}`."""
+    return not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
 
 
 def _name_of(section: Any) -> Any:
