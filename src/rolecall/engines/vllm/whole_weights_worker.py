@@ -64,8 +64,8 @@ class WholeWeights:
         Raises ValueError where one of the model's weights is not among them, and for layers whose
         layout vLLM cannot make again on a CPU.
         """
-        model = self.model_runner.get_model()
-        if current_platform.is_cpu() and any(map(_is_packed_once, model.modules())):
+        model, on_cpu = self.model_runner.get_model(), current_platform.is_cpu()
+        if on_cpu and any(map(_is_packed_once, model.modules())):
             raise ValueError(
                 "vLLM on a CPU lays out experts and convolutions once and takes no new weights for "
                 "them; sample this policy on a GPU, or with engine.name: local"
@@ -76,7 +76,7 @@ class WholeWeights:
             loaded = model.load_weights(weights)
         finally:
             finalize_layerwise_reload(model, self.vllm_config.model_config)
-        for layer in model.modules():
+        for layer in model.modules() if on_cpu else ():
             if isinstance(layer, VocabParallelEmbedding):  # vLLM skips heads tied to embeddings
                 layer.quant_method.process_weights_after_loading(layer)
         if missing := sorted(names - loaded):
