@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rolecall.config.section import Section
-
-
-class LocalClusterConfig(Section):
-    """This machine alone."""
-
-    name: Literal["local"] = "local"
-    """This machine alone; nothing but the processes that the run starts itself."""
 
 
 class PoolConfig(Section):
@@ -23,8 +16,22 @@ class PoolConfig(Section):
     """How many; policies say that they use them (`policies.NAME.pool`)."""
 
 
+class LocalClusterConfig(Section):
+    """This machine alone."""
+
+    is_remote: ClassVar[bool] = False
+    pools: ClassVar[dict[str, PoolConfig]] = {}
+    workers: ClassVar[int] = 0
+    restarts: ClassVar[int] = 0
+
+    name: Literal["local"] = "local"
+    """This machine alone; nothing but the processes that the run starts itself."""
+
+
 class RayClusterConfig(Section):
     """Machines that Ray joins: `pip install 'rolecall[ray]'`."""
+
+    is_remote: ClassVar[bool] = True
 
     name: Literal["ray"]
     """Engines and the ranks of learners are actors of Ray."""

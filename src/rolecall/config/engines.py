@@ -8,15 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from rolecall.config.section import Section
+from rolecall.config.engine_section import EngineSection
 from rolecall.config.served import OpenAIEngineConfig, SGLangEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 
 Dtype = Literal["float32", "bfloat16"]
 
 
-class LocalEngineConfig(Section):
+class LocalEngineConfig(EngineSection):
     """The embedded engine, in this process, over the very weights being trained."""
+
+    is_embedded = True
+    runs_on_cluster = True
 
     name: Literal["local"] = "local"
     """The embedded engine."""
@@ -37,9 +40,19 @@ class LocalEngineConfig(Section):
     transfer: Literal["files", "direct"] = "files"
     """As for vLLM, where engines are in processes of a cluster."""
 
+    @property
+    def num_engines(self) -> int:
+        return self.replicas
 
-class OwnEngineConfig(Section):
+    @property
+    def receives_directly(self) -> bool:
+        return self.transfer == "direct"
+
+
+class OwnEngineConfig(EngineSection):
     """An engine of your own."""
+
+    is_embedded = True
 
     name: str
     """`path/to/file.py:name`, a class with the methods of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -14,6 +14,9 @@ Dtype = Literal["float32", "bfloat16"]
 
 class LocalLearnerConfig(Section):
     """Trains in this process."""
+
+    is_ranked: ClassVar[bool] = False  # processes of its own train
+    is_sharded: ClassVar[bool] = False  # each rank has a share of every weight
 
     name: Literal["local"] = "local"
     """In this process."""
@@ -31,14 +34,30 @@ class LocalLearnerConfig(Section):
     offload: bool = False
     """Between updates keep moments, masters and references in the computer's memory."""
 
+    @property
+    def num_ranks(self) -> int:
+        """Return how many processes of its own train; 0 where this process does."""
+        return 0
+
+    @property
+    def row_sharers(self) -> int:
+        """Return how many ranks share the heads of one row."""
+        return 1
+
 
 class RankedLearnerConfig(LocalLearnerConfig):
     """Trains in processes of its own, its ranks: each is a GPU, or a process without one."""
+
+    is_ranked = True
 
     ranks: int = Field(2, ge=1, le=4096)
     """Processes that train together."""
     start_timeout_s: float = Field(300.0, gt=0, le=1e7)
     """Most seconds until all ranks have started."""
+
+    @property
+    def num_ranks(self) -> int:
+        return self.ranks
 
 
 class ReplicatedLearnerConfig(RankedLearnerConfig):
@@ -51,10 +70,16 @@ class ReplicatedLearnerConfig(RankedLearnerConfig):
 class FsdpLearnerConfig(RankedLearnerConfig):
     """Each rank has a share of every weight (PyTorch's FSDP2)."""
 
+    is_sharded = True
+
     name: Literal["fsdp"] = "fsdp"  # type: ignore[assignment]
     """A share of the model on each rank."""
     context_parallel: int = Field(1, ge=1, le=4096)
     """Ranks that share the heads of one long row (Ulysses)."""
+
+    @property
+    def row_sharers(self) -> int:
+        return self.context_parallel
 
 
 class OwnLearnerConfig(LocalLearnerConfig):

@@ -7,23 +7,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rolecall.config.cluster import ClusterConfig, LocalClusterConfig, RayClusterConfig
+from rolecall.config.cluster import ClusterConfig, LocalClusterConfig
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.engines import (
     EngineConfig,
     LocalEngineConfig,
-    OwnEngineConfig,
     automatic,
 )
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.config.learners import LearnerConfig, LocalLearnerConfig, RankedLearnerConfig
+from rolecall.config.learners import LearnerConfig, LocalLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.places import Places
 from rolecall.config.prices import PriceConfig
 from rolecall.config.references import References
 from rolecall.config.section import Section
-from rolecall.config.served import OpenAIEngineConfig
-from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.tool import Format
@@ -387,7 +384,7 @@ class Config(Section):
 
     def is_ranked(self, policy: str) -> bool:
         """Return whether processes of their own train a policy."""
-        return isinstance(self.learner_of(policy), RankedLearnerConfig)
+        return self.learner_of(policy).is_ranked
 
     def is_rounded(self, policy: str) -> bool:
         """Return whether sampler or learner compute in less than float32."""
@@ -402,13 +399,11 @@ class Config(Section):
 
     def is_replicated(self, policy: str) -> bool:
         """Return whether engines in processes of a cluster sample a policy."""
-        kinds = (LocalEngineConfig, VllmEngineConfig)
-        on_ray = isinstance(self.cluster, RayClusterConfig)
-        return on_ray and isinstance(self.engine_of(policy), kinds)
+        return self.cluster.is_remote and self.engine_of(policy).runs_on_cluster
 
     def pool_of(self, policy: str) -> str | None:
         """Return the pool of a cluster that a policy uses, if it needs one that is there."""
-        pools = self.cluster.pools if isinstance(self.cluster, RayClusterConfig) else {}
+        pools = self.cluster.pools
         is_ranked = policy in self.trained and self.is_ranked(policy)
         if not (is_ranked or self.is_replicated(policy)):
             return None
@@ -427,20 +422,17 @@ class Config(Section):
         """Return whether every engine gives the same answer for the same seed, whatever else it
         samples.
         """
-        kinds = (LocalEngineConfig, OwnEngineConfig)
-        return all(
-            isinstance(self.engine_of(name), kinds) and not self.is_replicated(name)
-            for name in self.policies
-        )
+        return all(map(self.is_embedded, self.policies))
+
+    def is_embedded(self, policy: str) -> bool:
+        """Return whether an engine samples a model of this process for a policy."""
+        return self.engine_of(policy).is_embedded and not self.is_replicated(policy)
 
     def takes_text(self, policy: str) -> bool:
         """Return whether an engine takes messages and returns text, so that no turn of it has
         tokens.
         """
-        engine = self.engine_of(policy)
-        if not isinstance(engine, OpenAIEngineConfig):
-            return False
-        return not (self.policies[policy].base if engine.token_ids == "auto" else engine.token_ids)
+        return self.engine_of(policy).takes_text(self.policies[policy].base)
 
     def located(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""

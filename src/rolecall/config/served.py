@@ -7,11 +7,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from rolecall.config.section import Section
+from rolecall.config.engine_section import EngineSection
 
 
-class ServedEngineConfig(Section):
+class ServedEngineConfig(EngineSection):
     """A server at an address; it needs `pip install 'rolecall[served]'`."""
+
+    is_served = True
 
     name: str
     """Which interface it has."""
@@ -47,6 +49,9 @@ class ServedEngineConfig(Section):
 class OpenAIEngineConfig(ServedEngineConfig):
     """Any server with OpenAI's API, or OpenAI itself: `pip install 'rolecall[served]'`. What it
     says is never trained on."""
+
+    label = "a server"
+    takes_weights = False
 
     name: Literal["openai"] = "openai"
     """Agents that nobody trains: judges, opponents, teachers."""
@@ -86,10 +91,19 @@ class OpenAIEngineConfig(ServedEngineConfig):
         """Nobody asks it for log-probs that a learner must match."""
         return None
 
+    @property
+    def has_budget(self) -> bool:
+        return bool(self.budget_usd or self.budget_tokens)
+
+    def takes_text(self, base: str) -> bool:
+        return not (base if self.token_ids == "auto" else self.token_ids)
+
 
 class SGLangEngineConfig(ServedEngineConfig):
     """A running SGLang server, which samples what is trained: `pip install 'rolecall[served]'`.
     Its interface was tried out with a stand-in only, not with a real server."""
+
+    label = "SGLang"
 
     name: Literal["sglang"] = "sglang"
     """Each update publishes to it, by files."""

@@ -6,11 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from rolecall.config.section import Section
+from rolecall.config.engine_section import EngineSection
 
 
-class VllmEngineConfig(Section):
+class VllmEngineConfig(EngineSection):
     """vLLM, in a process of its own: `pip install 'rolecall[vllm]'`."""
+
+    label = "vLLM"
+    runs_on_cluster = True
+    can_sleep = True
 
     name: Literal["vllm"] = "vllm"
     """vLLM 0.32 samples, with weights of its own, which each update is published to."""
@@ -46,3 +50,23 @@ class VllmEngineConfig(Section):
     def separate_weights(self) -> bool:
         """Each update publishes to it."""
         return True
+
+    @property
+    def num_engines(self) -> int:
+        return self.replicas
+
+    @property
+    def gpus_per_engine(self) -> int:
+        return self.tensor_parallel
+
+    @property
+    def first_device(self) -> str | None:
+        return self.device
+
+    @property
+    def longest_row(self) -> int | None:
+        return self.max_length
+
+    @property
+    def receives_directly(self) -> bool:
+        return self.transfer == "direct"

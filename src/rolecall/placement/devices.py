@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
-from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.models.devices import device_named
 from rolecall.models.weight_transfer import Direct
@@ -25,10 +22,9 @@ def check_devices(config: Config) -> None:
         key = f"policies.{name}.device" if policy.device else of_learner
         try:
             device_named(config.device_of(name))
-            engine = config.engine_of(name)
-            if isinstance(engine, VllmEngineConfig) and engine.device:
+            if device := config.engine_of(name).first_device:
                 key = f"policies.{name}.engine.device" if policy.engine else "engine.device"
-                device_named(engine.device)
+                device_named(device)
         except ValueError as error:
             raise ConfigError(f"{key}: {error}") from error
 
@@ -39,7 +35,7 @@ def is_gpu(device: str) -> bool:
 
 def has_seats(config: Config, *, auto: str) -> bool:
     """Return whether ranks and engines get GPUs of a cluster, and not shares of its processors."""
-    if not isinstance(config.cluster, RayClusterConfig):
+    if not config.cluster.is_remote:
         return False
     named = {full_name(config.device_of(name), auto=auto) for name in config.policies}
     return bool(config.cluster.pools) or any(map(is_gpu, named))
@@ -51,12 +47,12 @@ def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
     GPUs of a cluster are named by their pool: cuda:main/0.
     """
     learner, first = config.learner_of(policy), full_name(config.device_of(policy), auto=auto)
-    if policy not in config.trained or not isinstance(learner, RankedLearnerConfig):
+    if policy not in config.trained or not learner.is_ranked:
         return [first]
     if has_seats(config, auto=auto):
         seats = seats_of(config)[policy]
         return [device_of(seats.pool, number) for number in seats.ranks]
-    return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.ranks)]
+    return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.num_ranks)]
 
 
 def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]:
@@ -64,16 +60,14 @@ def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]
     engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
     if config.is_replicated(policy):
         if not has_seats(config, auto=auto):
-            return [[first]] * getattr(engine, "replicas", 1)
+            return [[first]] * engine.num_engines
         seats = seats_of(config)[policy]
         return [[device_of(seats.pool, number) for number in each] for each in seats.engines]
-    if not isinstance(engine, VllmEngineConfig):
-        return [[first]]
-    first = full_name(engine.device or first, auto=auto)
-    if not is_gpu(first):
+    first = full_name(engine.first_device or first, auto=auto)
+    if engine.gpus_per_engine == 1 or not is_gpu(first):
         return [[first]]
     number = int(first.partition(":")[2] or 0)
-    return [[f"cuda:{number + offset}" for offset in range(engine.tensor_parallel)]]
+    return [[f"cuda:{number + offset}" for offset in range(engine.gpus_per_engine)]]
 
 
 def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
@@ -82,9 +76,9 @@ def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
     Raises ConfigError where some of them share these devices and others do not.
     """
     engine = config.engine_of(policy)
-    if policy not in config.trained or getattr(engine, "transfer", "files") == "files":
+    if policy not in config.trained or not engine.receives_directly:
         return None
-    receivers = engine.tensor_parallel if isinstance(engine, VllmEngineConfig) else 1
+    receivers = engine.gpus_per_engine
     mine = set(learner_devices(config, policy, auto=auto))
     theirs = {device for each in engine_devices(config, policy, auto=auto) for device in each}
     on_machines = config.is_replicated(policy) and not has_seats(config, auto=auto)
@@ -99,10 +93,11 @@ def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
 
 
 def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
-    """Return whether vLLM gives its GPUs back during updates: where something is updated on one of
-    them, and nothing is sampled meanwhile.
+    """Return whether an engine gives its GPUs back during updates.
+
+    It does where something is updated on one of them and nothing is sampled meanwhile.
     """
-    if not isinstance(config.engine_of(policy), VllmEngineConfig) or config.trainer.max_staleness:
+    if not config.engine_of(policy).can_sleep or config.trainer.max_staleness:
         return False
     updated = {d for name in config.trained for d in learner_devices(config, name, auto=auto)}
     if config.critics:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
-from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 
 OWN = "own"  # the pool of a cluster for which the config names none
@@ -60,10 +57,8 @@ def seats_of(config: Config) -> dict[str, Seats]:
 
 def num_gpus(config: Config) -> dict[str, int]:
     """Return how many GPUs each pool has; those of a cluster without pools are what is needed."""
-    cluster = config.cluster
-    assert isinstance(cluster, RayClusterConfig)
-    if cluster.pools:
-        return {name: pool.gpus for name, pool in cluster.pools.items()}
+    if config.cluster.pools:
+        return {name: pool.gpus for name, pool in config.cluster.pools.items()}
     used = [number for seats in seats_of(config).values() for number in _all(seats)]
     return {OWN: max(used) + 1} if used else {}
 
@@ -77,7 +72,7 @@ def _all(seats: Seats) -> Iterator[int]:
 def _pools(config: Config) -> dict[str, list[str]]:
     """Return the policies of each pool that have processes of a cluster."""
     by_pool: dict[str, list[str]] = {}
-    if not isinstance(config.cluster, RayClusterConfig):
+    if not config.cluster.is_remote:
         return by_pool
     for name in config.policies:
         if any(_numbers(config, name)):
@@ -87,10 +82,7 @@ def _pools(config: Config) -> dict[str, list[str]]:
 
 def _numbers(config: Config, name: str) -> tuple[int, int]:
     """GPUs of its ranks, and of its engines."""
-    learner = config.learner_of(name)
-    ranks = learner.ranks if isinstance(learner, RankedLearnerConfig) else 0
-    if name not in config.trained:
-        ranks = 0
+    ranks = config.learner_of(name).num_ranks if name in config.trained else 0
     return ranks, sum(map(len, _engines(config, name, 0)))
 
 
@@ -98,9 +90,9 @@ def _engines(config: Config, name: str, first: int) -> tuple[tuple[int, ...], ..
     if not config.is_replicated(name):
         return ()
     engine = config.engine_of(name)
-    each = engine.tensor_parallel if isinstance(engine, VllmEngineConfig) else 1
-    number = getattr(engine, "replicas", 1)
-    return tuple(tuple(range(first + k * each, first + (k + 1) * each)) for k in range(number))
+    each = engine.gpus_per_engine
+    starts = range(first, first + engine.num_engines * each, each)
+    return tuple(tuple(range(start, start + each)) for start in starts)
 
 
 def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
@@ -112,7 +104,7 @@ def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
         taken.ranks[key] = tuple(range(taken.next, taken.next + ranks))
         taken.next += ranks
     of_engine = key
-    if not isinstance(config.engine_of(name), VllmEngineConfig):
+    if config.engine_of(name).is_embedded:
         of_engine = repr(config.engine_of(name))  # one embedded engine samples several models
     if of_engine not in taken.engines:
         taken.engines[of_engine] = _engines(config, name, taken.next)
@@ -122,7 +114,6 @@ def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
 
 def _check(config: Config, pool: str, names: list[str], needed: int) -> None:
     """Raises ConfigError where the pool has fewer GPUs than its policies need."""
-    assert isinstance(config.cluster, RayClusterConfig)
     if pool in config.cluster.pools and needed > (there := config.cluster.pools[pool].gpus):
         raise ConfigError(
             f"cluster.pools.{pool}.gpus: {', '.join(names)} need {needed} GPUs and the pool has "

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.config.cluster import RayClusterConfig
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
@@ -95,7 +94,7 @@ def _folders(given: list[str]) -> dict[str, RunFolder]:
 def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
     """Engines of several runs do not wait for one another's episodes: none is deterministic."""
     plan = load_plan(folder.config, [*overrides, "trainer.deterministic=false"])
-    if isinstance(plan.config.cluster, RayClusterConfig):
+    if plan.config.cluster.is_remote:
         raise ConfigError(
             f"cluster.name: crossplay plays on this machine alone, and {folder.path} is a run on "
             "Ray; add cluster=local"

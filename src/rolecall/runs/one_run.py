@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import SAID, StoppedError
 from rolecall.core.interfaces.learner import DivergedError
@@ -79,7 +78,7 @@ def to_the_end(
 
 
 def _most_restarts(config: Config) -> int:
-    return config.cluster.restarts if isinstance(config.cluster, RayClusterConfig) else 0
+    return config.cluster.restarts
 
 
 def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) -> None:

@@ -69,7 +69,7 @@ def _check_machine(config: Config) -> None:
 
     On a cluster Ray says what each machine has.
     """
-    if isinstance(config.cluster, RayClusterConfig):
+    if config.cluster.is_remote:
         return
     try:
         check_devices(config)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Adapter, Config, StageConfig
 from rolecall.core.errors import ConfigError, first_line
 from rolecall.core.interfaces.critic import Critic
@@ -182,14 +180,14 @@ def _go_on(critic: Critic, last: Expecting, name: str, *, moments: bool) -> None
 def _cannot_load(config: Config, name: str, last: Trained) -> Problems:
     """Yield the problems of a policy that begins with an adapter, or with moments."""
     if name in config.trained:
-        if isinstance(config.learner_of(name), FsdpLearnerConfig):
+        if config.learner_of(name).is_sharded:
             yield (
                 f"policies.{name}.learner: fsdp cannot go on from the adapter or the moments of "
                 f"stage {last.stage!r}; write replicated"
             )
         return
     engine = config.engine_of(name)
-    if not isinstance(engine, LocalEngineConfig) or engine.separate_weights:
+    if engine.name != "local" or engine.separate_weights:
         yield (
             f"policies.{name}.engine: only the local engine, without separate_weights, samples an "
             f"adapter of stage {last.stage!r} that this stage does not train; write that, or train"

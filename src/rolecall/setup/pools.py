@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rolecall.cluster.pool import NoRoomError, Pool
 from rolecall.cluster.session import RaySession
-from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.memory.check import check_room
@@ -47,7 +46,7 @@ def _check_trainer(config: Config, *, auto: str) -> None:
     """Raises ConfigError where the trainer's process would compute on a GPU that Ray gives away."""
     for name in sorted(config.trained):
         device = full_name(config.device_of(name), auto=auto)
-        if not isinstance(config.learner_of(name), RankedLearnerConfig) and is_gpu(device):
+        if not config.learner_of(name).is_ranked and is_gpu(device):
             raise ConfigError(
                 f"policies.{name}.learner: the trainer's process would train it on {device}, which "
                 "Ray gives to actors; write learner.name=fsdp and learner.ranks=1, or "

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.config.schema import Config
-from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Task
 from rolecall.environments.mixed import Mixture
@@ -30,10 +29,7 @@ def context_lengths(config: Config) -> dict[str, int]:
     for name, policy in config.policies.items():
         if config.takes_text(name):
             continue
-        engine = config.engine_of(name)
-        limits = [context_length(policy.base)]
-        if isinstance(engine, VllmEngineConfig):
-            limits.append(engine.max_length)
+        limits = [context_length(policy.base), config.engine_of(name).longest_row]
         if bounds := [limit for limit in limits if limit]:
             lengths[name] = min(bounds)
     return lengths

@@ -10,7 +10,7 @@ import torch
 from rolecall.cluster.pool import Pool, Seat
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
-from rolecall.config.learners import FsdpLearnerConfig, RankedLearnerConfig
+from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.seeding import seed_of
@@ -109,7 +109,7 @@ class Ranks:
         section = config.learner_of(name)
         assert policy.optimizer is not None, "the config fills it in"
         return LearnerSpec(
-            kind="fsdp" if isinstance(section, FsdpLearnerConfig) else "replicated",
+            kind="fsdp" if section.is_sharded else "replicated",
             base=policy.base,
             adapter=policy.adapter,
             seed=seed_of(config.trainer.seed, "adapters") % 2**31,
@@ -150,9 +150,9 @@ def rank_devices(name: str, ranks: int) -> list[str]:
 def _context_parallel(config: Config, name: str) -> int:
     """Return how many ranks share a row. Raises ConfigError where they cannot share its heads."""
     section = config.learner_of(name)
-    if not isinstance(section, FsdpLearnerConfig) or section.context_parallel == 1:
+    if section.row_sharers == 1:
         return 1
-    base, sharers = config.policies[name].base, section.context_parallel
+    base, sharers = config.policies[name].base, section.row_sharers
     try:
         size = size_of(base)
     except ValueError as error:

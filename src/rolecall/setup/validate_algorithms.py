@@ -6,8 +6,6 @@ import inspect
 from typing import Any
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.environment import Environment, World
 from rolecall.core.types import Task
@@ -131,7 +129,7 @@ def _check_refreshed(config: Config) -> Problems:
         key = f"policies.{name}.reference_update_every"
         if policy.reference != "initial":
             yield f"{key}: only the reference `initial` takes over weights; set it, or remove this"
-        elif name in config.trained and isinstance(config.learner_of(name), FsdpLearnerConfig):
+        elif name in config.trained and config.learner_of(name).is_sharded:
             yield f"{key}: a learner with the name fsdp cannot; use local or replicated"
 
 
@@ -234,7 +232,7 @@ def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algori
                 f"trainer.max_staleness: {name} reads its agents' models in every call, and an "
                 "update moves them meanwhile; write 0, or algorithm.distil=false"
             )
-        if isinstance(config.cluster, RayClusterConfig) and config.cluster.workers:
+        if config.cluster.workers:
             yield f"cluster.workers: {name} asks its critic in every call; write 0"
 
 

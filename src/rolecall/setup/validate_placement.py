@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config, RewardConfig
@@ -141,7 +140,7 @@ def _check_transfer(config: Config, name: str) -> Problems:
 def _check_workers(config: Config, name: str) -> Problems:
     """Engines that workers ask must be actors or servers."""
     engine, key = config.engine_of(name), _key(config, name, "engine")
-    if not isinstance(config.cluster, RayClusterConfig) or not config.cluster.workers:
+    if not config.cluster.workers:
         return
     if isinstance(engine, OwnEngineConfig):
         yield (
@@ -153,12 +152,12 @@ def _check_workers(config: Config, name: str) -> Problems:
 def _check_pool(config: Config, name: str) -> Problems:
     """Check that a policy can use the pool that it names."""
     policy, key, cluster = config.policies[name], f"policies.{name}", config.cluster
-    pools = cluster.pools if isinstance(cluster, RayClusterConfig) else {}
+    pools = cluster.pools
     has_actors = config.is_replicated(name) or (name in config.trained and config.is_ranked(name))
     if policy.pool is not None and policy.pool not in pools:
         choices = f"there are {', '.join(pools)}" if pools else "cluster.pools has none"
         yield f"{key}.pool: there is no pool {policy.pool!r}; {choices}"
-    elif not isinstance(cluster, RayClusterConfig) or not has_actors:
+    elif not cluster.is_remote or not has_actors:
         if policy.pool is not None or policy.colocate:
             yield (
                 f"{key}.{'pool' if policy.pool else 'colocate'} has no effect: neither its engine "
@@ -174,8 +173,6 @@ def _check_pool(config: Config, name: str) -> Problems:
 
 
 def _check_pools(config: Config) -> Problems:
-    if not isinstance(config.cluster, RayClusterConfig):
-        return
     used = {config.pool_of(name) for name in config.policies}
     for unused in sorted(config.cluster.pools.keys() - used):
         yield f"cluster.pools.{unused}: no policy uses it; remove it, or write policies.NAME.pool"
@@ -187,7 +184,7 @@ def _check_pools(config: Config) -> Problems:
 
 def _check_budgets(config: Config) -> Problems:
     """Check that everything with a budget is counted in one process."""
-    if not isinstance(config.cluster, RayClusterConfig) or not config.cluster.workers:
+    if not config.cluster.workers:
         return
     counted = [
         _key(config, name, "engine")

@@ -11,7 +11,6 @@ import torch
 from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.algorithms.base import Algorithm
-from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
 from rolecall.config.schema import Adapter, Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.critic import Critic, Discriminator
@@ -46,14 +45,8 @@ def in_process(config: Config) -> list[str]:
     return [
         name
         for name in config.policies
-        if is_embedded(config, name) or (name in config.trained and not config.is_ranked(name))
+        if config.is_embedded(name) or (name in config.trained and not config.is_ranked(name))
     ]
-
-
-def is_embedded(config: Config, policy: str) -> bool:
-    """Return whether a policy's engine samples a model of this process."""
-    kinds = LocalEngineConfig | OwnEngineConfig
-    return isinstance(config.engine_of(policy), kinds) and not config.is_replicated(policy)
 
 
 def load_models(
@@ -86,7 +79,7 @@ def load_models(
                 *kind[:3],
                 key=f"policies.{name}.base",
                 quantization=policy.quantization,
-                sampled=is_embedded(config, name),
+                sampled=config.is_embedded(name),
                 tokenizer=tokenizers[name],
             )
     for _, adapters in sorted(adapted.items()):
