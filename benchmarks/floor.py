@@ -23,7 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rolecall.engines.llama_pass import Llama
+from rolecall.engines.local.llama_pass import Llama
 from rolecall.learners.forward import LogProbs
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.cpu.kernels import PAGE

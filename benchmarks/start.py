@@ -32,7 +32,7 @@ def sample(module):
     module.Scheduler.step = step
 
 told = []
-CHANGED = {"rolecall.runs.agents_table": show_table, "rolecall.engines.scheduler": sample}
+CHANGED = {"rolecall.runs.agents_table": show_table, "rolecall.engines.local.scheduler": sample}
 
 class Loader(SourceFileLoader):
     def exec_module(self, module):

@@ -10,7 +10,7 @@ import torch
 
 from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.parts import EngineParts
+from rolecall.engines.inputs import EngineInputs
 from rolecall.models.attention.layouts import Rows
 from rolecall.runtime.call_tree import waiting
 
@@ -18,7 +18,7 @@ from rolecall.runtime.call_tree import waiting
 class PlainEngine(Engine):
     can = frozenset({"exact", "score_at_temperature"})
 
-    def __init__(self, parts: EngineParts, *, most_at_once: int = 8) -> None:
+    def __init__(self, parts: EngineInputs, *, most_at_once: int = 8) -> None:
         self.models = parts.models
         self.versions = dict.fromkeys(parts.models, 0)
         self.free = asyncio.Semaphore(most_at_once)

@@ -11,8 +11,8 @@ import torch
 from rolecall.core.interfaces.algorithm import Objective, Outputs
 from rolecall.core.interfaces.learner import Annotation, Learner, Update
 from rolecall.core.types import Batch, Floats, Ids, Turn
+from rolecall.learners.inputs import LearnerInputs
 from rolecall.learners.packing import pack
-from rolecall.learners.parts import LearnerParts
 from rolecall.models.attention.layouts import Rows, layout_of
 
 
@@ -20,7 +20,7 @@ class PlainLearner(Learner):
     exact = True
     version = num_steps = 0
 
-    def __init__(self, parts: LearnerParts, *, momentum: float = 0.0) -> None:
+    def __init__(self, parts: LearnerInputs, *, momentum: float = 0.0) -> None:
         if parts.reference is not None or parts.head is not None:
             raise ValueError("this learner has neither a reference nor a value head")
         self.model = parts.model

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rolecall import Algorithm, Episode
 from rolecall.core.types import spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 
 
 class Scores:
@@ -48,7 +48,7 @@ class RunningMean(Algorithm):
     newest: float = Field(0.2, gt=0, le=1)
     """How much of the expectation the newest step replaces."""
 
-    def make_critic(self, parts: CriticParts) -> Scores:
+    def make_critic(self, parts: CriticInputs) -> Scores:
         return Scores(parts.agents, self.newest)
 
     def credit(self, episodes: list[Episode]) -> None:

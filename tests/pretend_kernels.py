@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rolecall.engines import cuda_graphs
+from rolecall.engines.local import cuda_graphs
 from rolecall.models.attention import flex, flex_pages, flex_proof
 from tests.pretend_gpu import PretendGpu
 

@@ -11,7 +11,7 @@ from benchmarks.gpu.checks import Machine
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Completion, Request, Sampling
 from rolecall.core.types import Turn
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier

@@ -14,7 +14,7 @@ import torch
 from benchmarks.gpu.checks import Figures, Machine, add_checks, check
 from benchmarks.gpu.models import load, load_adapters, make_engine, sample
 from rolecall.core.interfaces.engine import Completion
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.attention.flex_proof import unfit
 from rolecall.models.language_model import LanguageModel
 from tests.families import TOKENIZER, make

@@ -19,7 +19,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Message
 from rolecall.critics.discriminator import Discriminator, discrimination_loss, reward_of
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.learners.local import LocalLearner
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
@@ -84,7 +84,7 @@ def said(name: str, token: int, text: str):
 
 def discriminator_of(folder, **options) -> Discriminator:
     model = language_model(folder)
-    parts = CriticParts(
+    parts = CriticInputs(
         agents=["solver"], models={"p": model}, load=lambda: language_model(folder),
         experts=lambda file: {}, optimizer=Optimizer(lr=1e-2), budget=1000, steps=100, seed=0,
         share_prefixes=True,

@@ -104,7 +104,7 @@ def until(condition, *, within_s: float = 60.0) -> None:
 
 
 def test_the_same_seed_gives_the_same_tokens_on_every_engine(engine, loop, model_folder):
-    from rolecall.engines.local import LocalEngine
+    from rolecall.engines.local.engine import LocalEngine
     from rolecall.runtime.call_tree import IdleBarrier
 
     here = LocalEngine({"a": language_model(model_folder)}, barrier=IdleBarrier())

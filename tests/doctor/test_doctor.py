@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rolecall.doctor import machine_check
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from tests.toy import command
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rolecall.config.schema import Adapter
-from rolecall.engines import llama_pass
+from rolecall.engines.local import llama_pass
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.fused_layers import Gated
 from rolecall.models.language_model import mixed_logits, mixture_of

@@ -11,7 +11,7 @@ import transformers
 
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.packing import join
 from rolecall.models.language_model import LanguageModel

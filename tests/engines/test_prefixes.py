@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rolecall.core.interfaces.engine import Completion, Request, Sampling
-from rolecall.engines import scheduler
-from rolecall.engines.local import LocalEngine
-from rolecall.engines.page_allocator import PageAllocator
+from rolecall.engines.local import scheduler
+from rolecall.engines.local.engine import LocalEngine
+from rolecall.engines.local.page_allocator import PageAllocator
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.runtime.call_tree import IdleBarrier
 from tests.toy import alike, language_model

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rolecall.core.interfaces.engine import Completion, Request
-from rolecall.engines import scheduler as decoder_file
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local import scheduler as decoder_file
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.language_model import LanguageModel, copies
 from tests.engines.test_shared_base import adapters, engine, requests, same
 from tests.toy import language_model

@@ -12,8 +12,8 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Completion, Request, Sampling
-from rolecall.engines.cuda_graphs import Recorded
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.cuda_graphs import Recorded
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.attention import flex_pages
 from rolecall.models.attention.flex import padded
 from rolecall.models.attention.flex_pages import FlexPages

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rolecall.core.interfaces.engine import Sampling
-from rolecall.engines import sampling
+from rolecall.engines.local import sampling
 from tests.toy import alike
 
 WAYS = [sampling._drawn, sampling._walked]

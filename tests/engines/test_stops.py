@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rolecall.engines.stops import StopTexts
+from rolecall.engines.local.stops import StopTexts
 from rolecall.models.loading import load_tokenizer
 
 STOPS = [("</answer>",), ("e",), (" ",), ("\n\n", "é"), ("ab ", "zz"), ("\U0001f600",)]

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.engines import scheduler
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local import scheduler
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
 from rolecall.models.attention.layouts import Rows

@@ -7,10 +7,10 @@ import pytest
 from rolecall.config.load import find, load
 from rolecall.config.schema import Adapter
 from rolecall.core.errors import ConfigError
-from rolecall.memory.activations import kept_by_last, kept_by_layer
 from rolecall.memory.check import RESERVED_CPU, check_room
 from rolecall.memory.estimate import memory_of, peaks
 from rolecall.models import saved_activations
+from rolecall.models.batch_memory import kept_by_last, kept_by_layer
 from rolecall.models.sizes import size_of
 from tests.families import make
 

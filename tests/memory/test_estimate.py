@@ -21,9 +21,9 @@ from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Turn
-from rolecall.engines import llama_pass
+from rolecall.engines.local import cached_tokens, llama_pass, working_memory
 from rolecall.learners.packing import pack
-from rolecall.memory import cached_tokens, check, estimate, sampling
+from rolecall.memory import check, estimate
 from rolecall.memory.estimate import memory_of, peaks
 from rolecall.memory.suggestions import enough
 from rolecall.models.cpu import trained_products
@@ -215,7 +215,7 @@ def test_one_pass_holds_its_states_queries_keys_values_and_gates():
     """Of Qwen3-0.6B in float32 and 10 tokens: W 1,024, H * D 2,048, K * D 1,024 and I 3,072."""
     size = size_of("Qwen/Qwen3-0.6B")
     numbers = 10 * (2 * 1024 + 2 * 2048 + 2 * 1024 + 3 * 3072) + 2 * 3 * size.vocabulary
-    assert sampling.held_by_pass(size, tokens=10, rows=3, is_whole=True) == 4 * numbers
+    assert working_memory.held_by_pass(size, tokens=10, rows=3, is_whole=True) == 4 * numbers
 
 
 def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp_path):
@@ -487,7 +487,7 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
     monkeypatch.setattr(check, "memory_in", lambda device: int(0.8e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    told = r"cpu would hold .* GB \(sampling, with 0\.7 GB for libraries\) and has 0\.8; "
+    told = r"cpu would hold .* GB \(working_memory, with 0\.7 GB for libraries\) and has 0\.8; "
     with pytest.raises(ConfigError, match=told):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 

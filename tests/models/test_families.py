@@ -16,7 +16,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.core.types import Turn
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.activations import recomputed
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack

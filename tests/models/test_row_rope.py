@@ -12,7 +12,7 @@ import transformers
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.engines.vllm.launch import launch_of
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.packing import pack

@@ -11,7 +11,7 @@ import pytest
 from rolecall import Lock, Semaphore
 from rolecall.agents.agent import Policy
 from rolecall.core.errors import RunEndingError
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.rollout.collection import collect
 from rolecall.runtime import call_tree, held_loop
 from rolecall.runtime.call_tree import IdleBarrier, task_factory

@@ -14,7 +14,7 @@ from rolecall.config import registry
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.publisher import PublishError
-from rolecall.engines.parts import EngineParts
+from rolecall.engines.inputs import EngineInputs
 from rolecall.engines.several import SeveralEngines
 from rolecall.placement.devices import takes_turns
 from rolecall.runtime.scratch import (
@@ -202,7 +202,7 @@ def test_sampler_and_learner_may_compute_in_different_dtypes(
     assert 1e-5 < max(found) < 0.02
 
 
-def reading(parts: EngineParts, *, forgetful: bool = False) -> PlainEngine:
+def reading(parts: EngineInputs, *, forgetful: bool = False) -> PlainEngine:
     """An engine that takes weights from files, as one in another process does."""
     made = Reading(parts)
     made.forgetful = forgetful

@@ -69,9 +69,12 @@ def test_the_picture_is_of_this_code():
         ("interfaces.engine", "core.interfaces"),
         ("api", "runs.api"),
         ("trained_team", "runs.trained_team"),
+        ("engines.parts", "engines.inputs"),
+        ("learners.parts", "learners.inputs"),
+        ("critics.parts", "critics.inputs"),
     ],
 )
 def test_an_old_path_says_where_its_contents_are_now(old, new):
-    first = old.partition(".")[0]
-    with pytest.raises(ImportError, match=f"^rolecall.{first} is now rolecall.{new}$"):
+    moved = old.removesuffix(".engine")
+    with pytest.raises(ImportError, match=f"^rolecall.{moved} is now rolecall.{new}$"):
         importlib.import_module(f"rolecall.{old}")

@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.interfaces.engine import Completion, Request, Sampling
 from rolecall.doctor import machine_check
-from rolecall.engines import cuda_graphs
-from rolecall.engines.local import LocalEngine
-from rolecall.engines.scheduler import Scheduler
+from rolecall.engines.local import cuda_graphs
+from rolecall.engines.local.engine import LocalEngine
+from rolecall.engines.local.scheduler import Scheduler
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join
 from rolecall.models.attention import flex, flex_proof

@@ -13,7 +13,7 @@ from rolecall.algorithms.at_grpo import AtGrpo
 from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Episode, Swap, Task, group_by
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play, replay

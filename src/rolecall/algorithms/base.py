@@ -27,7 +27,7 @@ from rolecall.algorithms.losses import (
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.interfaces.critic import Chooser, Critic, Discriminator, Judge
 from rolecall.core.types import Batch, Episode, Floats, Group, Pair, Swap, Turn, spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
 # Settings of the loss and of the optimizer steps: credit is the same whatever they are.
@@ -217,11 +217,11 @@ class Algorithm(BaseModel, ABC):
 
     # --- hooks, in the order of a step ---
 
-    def make_critic(self, parts: CriticParts) -> Critic | None:
+    def make_critic(self, parts: CriticInputs) -> Critic | None:
         """The critic of that name, made once as the run is built."""
         return None
 
-    def make_discriminator(self, parts: CriticParts) -> Discriminator:
+    def make_discriminator(self, parts: CriticInputs) -> Discriminator:
         """The one of that name, made once as the run is built."""
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ from rolecall.algorithms.drmas import DrMas
 from rolecall.config.schema import Named
 from rolecall.core.interfaces.critic import Discriminator
 from rolecall.core.types import Episode, Turn
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 
 # As an algorithm it would bring the defaults of all algorithms before those of the one it joins.
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Imitating(_Joins):
     def demonstrations(self) -> str | None:
         return self.experts
 
-    def make_discriminator(self, parts: CriticParts) -> Discriminator:
+    def make_discriminator(self, parts: CriticInputs) -> Discriminator:
         from rolecall.critics.discriminator import Discriminator as Scorers
 
         return Scorers(parts, parts.experts(self.experts), reward=self.reward)

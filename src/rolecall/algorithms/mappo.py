@@ -16,7 +16,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_turns
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.critics.transcript import StepsOf
 from rolecall.runtime.turn_order import joint_steps
 
@@ -80,7 +80,7 @@ class Mappo(Algorithm):
         discounts = np.full(len(chain), self.gamma)
         return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
 
-    def make_critic(self, parts: CriticParts) -> Critic:
+    def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.joint import JointCritic
 
         return JointCritic(

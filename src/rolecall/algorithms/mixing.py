@@ -17,7 +17,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import relative
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, Utility, group_by, spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
 
 
@@ -75,7 +75,7 @@ class Vdn(Algorithm):
         following = [_utility(joint_step[0]).mixed_q for joint_step in chain[1:]]
         return list(gae.lambda_targets(rewards, following, gamma=self.gamma, lam=self.lam))
 
-    def make_critic(self, parts: CriticParts) -> Critic:
+    def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.utilities import UtilityCritic
 
         updates = parts.steps * self.critic_epochs

@@ -25,7 +25,7 @@ from rolecall.algorithms.losses import imitation
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.interfaces.critic import Critic, Judge
 from rolecall.core.types import Batch, Episode, Turn, spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 
 LARGEST_WEIGHT = 20.0
 
@@ -83,7 +83,7 @@ class ReAd(Algorithm):
         """-weight log p summed over the tokens of played turns; mean over them."""
         return Loss(*imitation(outputs.logprobs, batch))
 
-    def make_critic(self, parts: CriticParts) -> Critic:
+    def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.prefixes import PrefixCritic
 
         return PrefixCritic(

@@ -19,7 +19,7 @@ from rolecall.algorithms.losses import imitation
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.interfaces.critic import Chooser, Critic
 from rolecall.core.types import Batch, Episode, Turn, group_by, spread
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
 
 
@@ -112,7 +112,7 @@ class VdnValue(Algorithm):
         """-log p summed over the imitated tokens; mean over them."""
         return Loss(*imitation(outputs.logprobs, batch))
 
-    def make_critic(self, parts: CriticParts) -> Critic:
+    def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.replay import ReplayCritic
 
         return ReplayCritic.of(

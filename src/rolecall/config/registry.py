@@ -114,7 +114,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },
-    "engine": {"local": "rolecall.engines.local:LocalEngine"},
+    "engine": {"local": "rolecall.engines.local.engine:LocalEngine"},
     "learner": {"local": "rolecall.learners.local:LocalLearner"},
     "parser": {},
     "tracker": {

@@ -24,7 +24,7 @@ from rolecall.agents.chat_template import encode
 from rolecall.agents.control_tokens import controls
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Episode, Ids, Turn, group_by
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.critics.utilities import read_states
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper
@@ -71,7 +71,7 @@ class Discriminator:
 
     def __init__(
         self,
-        parts: CriticParts,
+        parts: CriticInputs,
         experts: dict[str, list[Turn]],
         *,
         reward: Reward = "logit",

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.types import Episode, Turn, Utility
+from rolecall.critics.inputs import CriticInputs
 from rolecall.critics.mixers import Qmix, Vdn, advantages
-from rolecall.critics.parts import CriticParts
 from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
 from rolecall.learners.packing import numbered, pack
@@ -71,7 +71,7 @@ class UtilityCritic:
     @classmethod
     def of(
         cls,
-        parts: CriticParts,
+        parts: CriticInputs,
         *,
         mixer: Literal["vdn", "qmix"],
         reads: bool,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.doctor.info import collect
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.models.attention.flex_proof import Use, unfit, was_tried
 from rolecall.models.attention.layouts import layout_of

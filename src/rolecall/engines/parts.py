@@ -1,17 +1,3 @@
-"""Lists the parts that an engine is made of."""
+"""Says where this module is now."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-from rolecall.models.language_model import LanguageModel
-from rolecall.runtime.call_tree import IdleBarrier
-
-
-@dataclass(frozen=True, slots=True)
-class EngineParts:
-    """An engine of your own is a class that is called with these and with its options."""
-
-    models: dict[str, LanguageModel]  # by policy: those being trained, or copies of them
-    barrier: IdleBarrier  # waits until every live coroutine of every episode waits for the engine
-    deterministic: bool
+raise ImportError("rolecall.engines.parts is now rolecall.engines.inputs")

@@ -6,8 +6,8 @@ import torch
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.memory.activations import Activations
 from rolecall.memory.estimate import Peak, memory_of, peaks
+from rolecall.models.batch_memory import Activations
 from rolecall.models.devices import memory_in
 from rolecall.placement.devices import is_gpu
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from rolecall.config.schema import Config
 from rolecall.critics.utilities import num_weights
-from rolecall.memory.activations import Activations, kept_by_last, kept_by_layer
-from rolecall.memory.needs import BYTES, Need, need_of, training
+from rolecall.models.batch_memory import Activations, kept_by_last, kept_by_layer
+from rolecall.models.memory_needs import BYTES, Need, need_of, training
 from rolecall.models.sizes import Size
 from rolecall.placement.devices import is_gpu
 

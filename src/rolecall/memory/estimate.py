@@ -19,12 +19,13 @@ from rolecall.config.schema import Config, RewardConfig
 from rolecall.config.served import ServedEngineConfig
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
-from rolecall.engines.page_allocator import pages_of
+from rolecall.engines.local import cached_tokens, working_memory
+from rolecall.engines.local.page_allocator import pages_of
 from rolecall.learners.logprobs import LARGEST_LOGITS
-from rolecall.memory import cached_tokens, critics, sampling
-from rolecall.memory.activations import Activations, kept_by_layer
-from rolecall.memory.needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
+from rolecall.memory import critics
+from rolecall.models.batch_memory import Activations, kept_by_layer
 from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.memory_needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
 from rolecall.models.quantized import linear_layers, num_bytes
 from rolecall.models.sizes import Size, size_of
 from rolecall.placement.devices import (
@@ -68,7 +69,7 @@ def memory_of(
     needs = list(planner.needs())
     if activations == "none":
         return needs
-    return needs + sampling.working_memory(config, planner.size, needs, auto=auto)
+    return needs + working_memory.working_memory(config, planner.size, needs, auto=auto)
 
 
 def served_at(config: Config) -> dict[str, str]:

@@ -18,12 +18,12 @@ from rolecall.config.served import OpenAIEngineConfig, ServedEngineConfig, SGLan
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Engine
-from rolecall.engines.local import LocalEngine
-from rolecall.engines.parts import EngineParts
+from rolecall.engines.inputs import EngineInputs
+from rolecall.engines.local.cached_tokens import cached_tokens
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.engines.served.openai import OpenAIEngine
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.engines.several import SeveralEngines
-from rolecall.memory.cached_tokens import cached_tokens
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.models.loading import end_ids_of
 from rolecall.models.tokenizers import padded_ids
@@ -144,7 +144,9 @@ def _embedded(
     sampled = _sampled(config, names, models)
     own = plan.engines[names[0]]
     if own is not None:
-        engine: Engine = own.make(EngineParts(sampled, barrier, deterministic=config.deterministic))
+        engine: Engine = own.make(
+            EngineInputs(sampled, barrier, deterministic=config.deterministic)
+        )
         return engine
     assert isinstance(section, LocalEngineConfig)
     return LocalEngine(

@@ -17,7 +17,7 @@ from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.interfaces.publisher import FileEngine
-from rolecall.engines.hosted import HostedEngine
+from rolecall.engines.local.hosted import HostedEngine
 from rolecall.placement.devices import direct_of, takes_turns
 from rolecall.placement.gpu_assignment import seats_of
 from rolecall.runtime.call_tree import IdleBarrier

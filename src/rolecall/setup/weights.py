@@ -16,10 +16,10 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.critic import Critic, Discriminator
 from rolecall.core.interfaces.learner import Learner
 from rolecall.core.seeding import seed_of
-from rolecall.critics.parts import CriticParts
+from rolecall.critics.inputs import CriticInputs
 from rolecall.demonstrations.offline_data import experts
+from rolecall.learners.inputs import LearnerInputs
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.parts import LearnerParts
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
@@ -132,7 +132,7 @@ def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks:
     if config.is_ranked(name):
         head = algorithm.critic == "agent"
         return ranks.learner(name, total_updates=total_updates, head=head)
-    parts = LearnerParts(
+    parts = LearnerInputs(
         model=models[name],
         optimizer=policy.optimizer,
         total_updates=total_updates,
@@ -176,7 +176,7 @@ def make_critics(
     A value head on each policy belongs to the policies' learners.
     """
 
-    def parts(name: str) -> CriticParts:
+    def parts(name: str) -> CriticInputs:
         return _critic_parts(config, name, models, agents)
 
     name, pays = algorithm.critic, algorithm.discriminator
@@ -188,7 +188,7 @@ def make_critics(
 
 def _critic_parts(
     config: Config, name: str, models: dict[str, LanguageModel], agents: dict[str, Agent]
-) -> CriticParts:
+) -> CriticInputs:
     section = config.critics[name]
 
     def load() -> LanguageModel:
@@ -196,7 +196,7 @@ def _critic_parts(
         learner = config.learner
         return _load(section.base, learner.device, learner.dtype, key=f"critics.{name}.base")
 
-    return CriticParts(
+    return CriticInputs(
         agents=list(config.team),
         models=models,
         load=load,

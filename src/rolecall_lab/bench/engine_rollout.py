@@ -14,7 +14,7 @@ import torch
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.core.seeding import seed_of
 from rolecall.core.types import Ids
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime import call_tree

@@ -18,8 +18,8 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.core.interfaces.publisher import PublishError
-from rolecall.engines import llama_pass
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local import llama_pass
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products

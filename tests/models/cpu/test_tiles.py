@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rolecall.core.types import NO_PARENT
-from rolecall.engines import llama_pass
+from rolecall.engines.local import llama_pass
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention, _Attend
 from rolecall.models.cpu.kernels import PAGE

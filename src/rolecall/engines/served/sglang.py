@@ -31,7 +31,7 @@ from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
 from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.sequence import Sequence, sequences_of
+from rolecall.engines.local.sequence import Sequence, sequences_of
 from rolecall.engines.served.connection import CHECK_S, Connection, MalformedError, dig
 
 NEVER = -10_000.0  # added to the logit of an id that is not sampled

@@ -17,7 +17,7 @@ from rolecall.core.interfaces.engine import Completion, ContextFullError, Reques
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.core.interfaces.publisher import DirectEngine
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.sequence import sequences_of
+from rolecall.engines.local.sequence import sequences_of
 from rolecall.engines.vllm import installed
 from rolecall.engines.vllm.launch import launch_of
 from rolecall.engines.vllm.process import Call, VllmProcess

@@ -201,7 +201,7 @@ def _draw(i, logits, temperature, uniform, size, ids, logprobs):
 def draw(logits, temperature, uniform, size, ids, logprobs):
     """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
-    Sums are float64, made of blocks, as in engines/sampling.py.
+    Sums are float64, made of blocks, as in engines/local/sampling.py.
     """
     arguments = (logits, temperature, uniform, _U(size), ids, logprobs)
     in_parallel(_draw, ids.shape[0], arguments)
@@ -215,8 +215,8 @@ def note(
     """Add what each of B lines has sampled to what it had, and say in `over` [B] which are done.
 
     tokens, logprobs [B]; versions: of each policy; policy, ends, limit, count, length, newest,
-    stopped: of each line, as in engines/batch_state.py; ending [sets of ends, V]: whether a token
-    is one; all_... [lines, W].
+    stopped: of each line, as in engines/local/batch_state.py; ending [sets of ends, V]: whether a
+    token is one; all_... [lines, W].
     """
     for line in range(len(tokens)):
         token, index = tokens[line], count[line]

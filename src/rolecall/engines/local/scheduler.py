@@ -15,12 +15,12 @@ from torch.nn.functional import pad
 
 from rolecall.core.interfaces.engine import Request
 from rolecall.core.types import Ids
-from rolecall.engines import llama_pass
-from rolecall.engines.batch_state import BatchState
-from rolecall.engines.cuda_graphs import Recorded, recordable
-from rolecall.engines.page_allocator import Owner, PageAllocator, pages_of
-from rolecall.engines.sequence import Sequence, sequences_of
-from rolecall.engines.stops import StopTexts
+from rolecall.engines.local import llama_pass
+from rolecall.engines.local.batch_state import BatchState
+from rolecall.engines.local.cuda_graphs import Recorded, recordable
+from rolecall.engines.local.page_allocator import Owner, PageAllocator, pages_of
+from rolecall.engines.local.sequence import Sequence, sequences_of
+from rolecall.engines.local.stops import StopTexts
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu.kernels import PAGE

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from rolecall.config.schema import Adapter
-from rolecall.memory.needs import BYTES
+from rolecall.models.memory_needs import BYTES
 from rolecall.models.saved_activations import kept_in_last, kept_per_token
 from rolecall.models.sizes import Size
 from rolecall.placement.devices import is_gpu

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.scheduler import Scheduler, Sequence
+from rolecall.engines.local.scheduler import Scheduler, Sequence
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime import call_tree
 

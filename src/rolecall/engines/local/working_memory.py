@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
-from rolecall.engines.scheduler import PREFILL_IDS
-from rolecall.memory import cached_tokens
-from rolecall.memory.needs import Need
+from rolecall.engines.local import cached_tokens
+from rolecall.engines.local.scheduler import PREFILL_IDS
 from rolecall.models.language_model import heads_of
+from rolecall.models.memory_needs import Need
 from rolecall.models.sizes import Size
 from rolecall.placement.devices import engine_devices, is_gpu
 

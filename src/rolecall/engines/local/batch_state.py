@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rolecall.core.interfaces.engine import Completion, Sampling
-from rolecall.engines.sampling import draw
-from rolecall.engines.sequence import Sequence, draws_of
+from rolecall.engines.local.sampling import draw
+from rolecall.engines.local.sequence import Sequence, draws_of
 from rolecall.models.cpu import kernels
 
 NOTED = (

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.core.interfaces.publisher import DirectEngine
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.weight_transfer import Receiver
 
 

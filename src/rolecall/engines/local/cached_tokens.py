@@ -6,7 +6,7 @@ from math import ceil
 
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
-from rolecall.engines.page_allocator import pages_of
+from rolecall.engines.local.page_allocator import pages_of
 from rolecall.models.cpu.kernels import PAGE
 
 TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
