@@ -1,26 +1,35 @@
 """A new engine on one page: one token after another, the whole text read again for each.
 
 engine: {name: examples/plain_engine.py:PlainEngine, options: {most_at_once: 4}}
+
+`PlainBackend` is the same engine, which also says what it cannot do and what memory it takes:
+`rolecall check` and `rolecall plan` show it.
+
+engine: {name: examples/plain_engine.py:PlainBackend, options: {most_at_once: 4}}
 """
 
 import asyncio
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.types import Floats, Ids
+from rolecall.engines.backend import EngineBackend
 from rolecall.engines.inputs import EngineInputs
 from rolecall.models.attention.layouts import Rows
+from rolecall.models.memory_needs import Need
+from rolecall.models.sizes import Size
 from rolecall.runtime.call_tree import waiting
 
 
 class PlainEngine(Engine):
     can = frozenset({"exact", "score_at_temperature"})
 
-    def __init__(self, parts: EngineInputs, *, most_at_once: int = 8) -> None:
-        self.models = parts.models
-        self.versions = dict.fromkeys(parts.models, 0)
+    def __init__(self, inputs: EngineInputs, *, most_at_once: int = 8) -> None:
+        self.models = inputs.models
+        self.versions = dict.fromkeys(inputs.models, 0)
         self.free = asyncio.Semaphore(most_at_once)
 
     async def generate(self, request: Request) -> list[Completion]:
@@ -58,8 +67,8 @@ class PlainEngine(Engine):
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         ids = np.concatenate([prompt, tokens])
-        found = self._logprobs(policy, ids[:-1], len(tokens), temperature)
-        return found[np.arange(len(tokens)), tokens]
+        logprobs = self._logprobs(policy, ids[:-1], len(tokens), temperature)
+        return logprobs[np.arange(len(tokens)), tokens]
 
     async def cancel(self, request_id: str) -> None:
         return None
@@ -68,3 +77,22 @@ class PlainEngine(Engine):
         if weights is not None:
             self.models[policy].take(weights)
         self.versions[policy] = version
+
+
+class PlainBackend(EngineBackend):
+    """Answers for the plain engine what a run asks before it starts."""
+
+    def check(self) -> Iterator[str]:
+        yield from super().check()
+        for name, agent in self.config.team.items():
+            if agent.policy in self.policies and agent.sampling.top_p < 1:
+                yield f"team.{name}.sampling.top_p: this engine keeps all tokens; write 1"
+
+    def memory(self, policy: str, size: Size | None, *, auto: str) -> Iterator[Need]:
+        yield from super().memory(policy, size, auto=auto)
+        states = None if size is None else 4 * size.max_length * size.width
+        for [device] in self.devices(auto=auto):
+            yield Need(f"engine of {policy}", "states of one text", states, device, "sampling")
+
+    def make(self, inputs: EngineInputs, *, most_at_once: int = 8) -> Engine:
+        return PlainEngine(inputs, most_at_once=most_at_once)

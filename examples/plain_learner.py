@@ -20,12 +20,12 @@ class PlainLearner(Learner):
     exact = True
     version = num_steps = 0
 
-    def __init__(self, parts: LearnerInputs, *, momentum: float = 0.0) -> None:
-        if parts.reference is not None or parts.head is not None:
+    def __init__(self, inputs: LearnerInputs, *, momentum: float = 0.0) -> None:
+        if inputs.reference is not None or inputs.head is not None:
             raise ValueError("this learner has neither a reference nor a value head")
-        self.model = parts.model
-        parameters = [parameter for _, parameter in parts.model.named_parameters()]
-        self.optimizer = torch.optim.SGD(parameters, lr=parts.optimizer.lr, momentum=momentum)
+        self.model = inputs.model
+        parameters = [parameter for _, parameter in inputs.model.named_parameters()]
+        self.optimizer = torch.optim.SGD(parameters, lr=inputs.optimizer.lr, momentum=momentum)
 
     def forward(self, batch: Batch, *, entropy: bool = False) -> Outputs:
         tokens = torch.from_numpy(batch.tokens).long()

@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
-from rolecall.setup import weights
+from rolecall.models import configured
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.toy import Letters, algorithm_cases, crew_config, write
@@ -138,7 +138,9 @@ def refused(config: dict, folder: Path) -> str:
 @pytest.mark.parametrize("name", list(CASES))
 def test_an_unmet_need_is_one_clear_error(model_folder, tmp_path, monkeypatch, name):
     changes, said = CASES[name]
-    monkeypatch.setattr(weights, "load_model", lambda *_, **__: pytest.fail("weights were loaded"))
+    monkeypatch.setattr(
+        configured, "load_model", lambda *_, **__: pytest.fail("weights were loaded")
+    )
     error = refused(crew_config(model_folder, **changes), tmp_path)
     assert said in error
     for line in error.split("\n"):

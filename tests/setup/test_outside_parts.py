@@ -11,6 +11,7 @@ import pytest
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.memory import estimate
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan, validate
 from tests.algorithms.test_every_algorithm import Display, trainer_of
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ENGINE = f"{EXAMPLES}/plain_engine.py:PlainEngine"
+BACKEND = f"{EXAMPLES}/plain_engine.py:PlainBackend"
 LEARNER = f"{EXAMPLES}/plain_learner.py:PlainLearner"
 ALGORITHM = f"{EXAMPLES}/running_mean.py:RunningMean"
 
@@ -46,10 +48,11 @@ def trained(config: dict, folder: Path):
     "changes",
     [
         {"engine": {"name": ENGINE, "options": {"most_at_once": 2}}},
+        {"engine": {"name": BACKEND, "options": {"most_at_once": 2}}},
         {"learner": {"name": LEARNER, "options": {"momentum": 0.5}}, "algorithm": "rloo"},
         {"algorithm": ALGORITHM, "critics": {"scores": {}}},
     ],
-    ids=["engine", "learner", "critic"],
+    ids=["engine", "backend", "learner", "critic"],
 )
 def test_a_team_trains_with_a_part_of_a_users_own(changes, model_folder, tmp_path):
     config = changed(relay_config(model_folder), changes)
@@ -77,6 +80,20 @@ def test_the_engine_says_what_the_embedded_one_would_say(model_folder, tmp_path)
     assert 1 <= len(said.tokens) <= 6
 
 
+def test_a_backend_says_what_it_takes_and_what_it_cannot_do(model_folder, tmp_path):
+    config = changed(relay_config(model_folder), {"engine": {"name": BACKEND}})
+    plan = load_plan(write(tmp_path / "team.yaml", config))
+    states = [need for need in estimate.memory_of(plan.config) if need.part == "states of one text"]
+    assert [need.owner for need in states] == [f"engine of {name}" for name in config["policies"]]
+    assert all(need.num_bytes for need in states)
+    agent = next(iter(config["team"]))
+    config["team"][agent]["sampling"] = {"max_tokens": 4, "top_p": 0.9}
+    with pytest.raises(
+        ConfigError, match=rf"team\.{agent}\.sampling\.top_p: this engine keeps all"
+    ):
+        load_plan(write(tmp_path / "cut.yaml", config))
+
+
 def test_an_own_critic_is_saved_with_the_run_and_its_baseline_moves(model_folder, tmp_path):
     config = changed(
         relay_config(model_folder), {"algorithm": ALGORITHM, "critics": {"scores": {}}}
@@ -101,6 +118,10 @@ def test_an_own_critic_is_saved_with_the_run_and_its_baseline_moves(model_folder
         ),
         (
             {"engine": {"name": ENGINE, "options": {"most": 1}}},
+            "engine.options.most: unknown key; did you mean most_at_once?",
+        ),
+        (
+            {"engine": {"name": BACKEND, "options": {"most": 1}}},
             "engine.options.most: unknown key; did you mean most_at_once?",
         ),
         (

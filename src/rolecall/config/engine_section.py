@@ -10,7 +10,7 @@ from rolecall.config.section import Section
 class EngineSection(Section):
     """The keys of one kind of engine, and the facts about it that the rest of a config depends on.
 
-    Every kind also has `name`, `dtype` and `separate_weights`, as a field or as a property.
+    Every kind also has `dtype` and `separate_weights`, as a field or as a property.
     """
 
     label: ClassVar[str] = ""  # its name as its makers write it; by default `name`
@@ -19,6 +19,9 @@ class EngineSection(Section):
     takes_weights: ClassVar[bool] = True  # updates can be published to it
     runs_on_cluster: ClassVar[bool] = False  # it can run in processes of a cluster
     can_sleep: ClassVar[bool] = False  # it can give its GPUs back while weights are updated
+
+    name: str
+    """Which engine it is."""
 
     @property
     def num_engines(self) -> int:

@@ -114,8 +114,17 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "search": "rolecall.tools.search:Search",
         "world": "rolecall.tools.use:WorldTools",
     },
-    "engine": {"local": "rolecall.engines.local.engine:LocalEngine"},
-    "learner": {"local": "rolecall.learners.local:LocalLearner"},
+    "engine": {
+        "local": "rolecall.engines.local.backend:LocalBackend",
+        "openai": "rolecall.engines.served.backend:OpenAIBackend",
+        "sglang": "rolecall.engines.served.backend:SGLangBackend",
+        "vllm": "rolecall.engines.vllm.backend:VllmBackend",
+    },
+    "learner": {
+        "fsdp": "rolecall.learners.backend:RankedBackend",
+        "local": "rolecall.learners.backend:LocalLearnerBackend",
+        "replicated": "rolecall.learners.backend:RankedBackend",
+    },
     "parser": {},
     "tracker": {
         "mlflow": "rolecall.monitor.trackers:MLflow",

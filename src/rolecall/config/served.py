@@ -15,8 +15,6 @@ class ServedEngineConfig(EngineSection):
 
     is_served = True
 
-    name: str
-    """Which interface it has."""
     url: str
     """Its address."""
     key_env: str | None = None

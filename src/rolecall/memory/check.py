@@ -8,8 +8,7 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.memory.estimate import Peak, memory_of, peaks
 from rolecall.models.batch_memory import Activations
-from rolecall.models.devices import memory_in
-from rolecall.placement.devices import is_gpu
+from rolecall.models.devices import is_gpu, memory_in
 
 RESERVED_GPU = int(1e9)  # for libraries: CUDA's context and its kernels
 RESERVED_CPU = int(0.7e9)  # the same: Python's modules and compiled loops; 0.6 measured

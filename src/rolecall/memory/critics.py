@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from rolecall.config.schema import Config
 from rolecall.critics.utilities import num_weights
 from rolecall.models.batch_memory import Activations, kept_by_last, kept_by_layer
+from rolecall.models.devices import is_gpu
 from rolecall.models.memory_needs import BYTES, Need, need_of, training
 from rolecall.models.sizes import Size
-from rolecall.placement.devices import is_gpu
 
 UPDATE = "update of the critic"
 CREDIT = "credit"

@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
 from rolecall.memory.estimate import memory_of, peaks
 
@@ -128,7 +127,7 @@ def _adapt(config: Config, name: str) -> list[str]:
 def _quantizable(config: Config, name: str) -> bool:
     """Return whether its base is frozen, or can be beside an adapter, and is in this process."""
     policy = config.policies[name]
-    in_process = isinstance(config.engine_of(name), LocalEngineConfig)
+    in_process = config.engine_of(name).name == "local"
     trained = name in config.trained
     return (
         in_process

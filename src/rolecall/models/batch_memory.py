@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 
 from rolecall.config.schema import Adapter
+from rolecall.models.devices import is_gpu
 from rolecall.models.memory_needs import BYTES
 from rolecall.models.saved_activations import kept_in_last, kept_per_token
 from rolecall.models.sizes import Size
-from rolecall.placement.devices import is_gpu
 
 Activations = Literal["measured", "at most", "none"]  # none: what batches keep is left out
 

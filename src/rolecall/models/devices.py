@@ -37,5 +37,15 @@ def memory_in(device: torch.device) -> int:
     return min(installed, int(limit)) if limit.isdigit() else installed
 
 
+def full_name(device: str, *, auto: str) -> str:
+    """`auto` stands for a device, and `cuda` for the first GPU."""
+    device = auto if device == "auto" else device
+    return "cuda:0" if device == "cuda" else device
+
+
+def is_gpu(device: str) -> bool:
+    return device.startswith(("cuda", "mps"))
+
+
 def _has_mps() -> bool:
     return torch.backends.mps.is_available()

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rolecall.models.quantized import Quantization, linear_layers, num_bytes
+from rolecall.models.sizes import Size
+
 BYTES = {"float32": 4, "bfloat16": 2}
 MOMENTS = 8
 HOST = "the computer's memory"
@@ -51,3 +54,35 @@ def training(
         yield need_of(owner, "masters", count, 4, device)
     yield need_of(owner, "moments", count, MOMENTS, device)
     yield need_of(owner, "gradients", count, 4, device, phase)
+
+
+def weight_needs(
+    owner: str,
+    size: Size | None,
+    quantization: Quantization,
+    dtype: str,
+    device: str,
+    *,
+    share: float = 1.0,
+) -> Iterator[Need]:
+    """Yield weights as they are stored, with the largest quantized layer unpacked.
+
+    `share`: of an unquantized base, on this device.
+    """
+    if quantization == "none" or size is None:
+        count = None if size is None else size.parameters
+        yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
+        return
+    layers = [layer.weight.numel() for layer in linear_layers(size.model).values()]
+    rest = BYTES[dtype] * (size.parameters - sum(layers))
+    held = int(num_bytes(size.model, quantization) + rest)
+    yield Need(owner, f"weights in {quantization}", held, device, parameters=size.parameters)
+    yield Need(owner, "one layer unpacked", BYTES[dtype] * max(layers, default=0), device)
+
+
+def describe_cache(num_bytes: int, size: Size | None, dtype: str, longest: int) -> str:
+    """Return what a cache holds, in words; `longest`: tokens of the longest row."""
+    if size is None or not size.cache_per_token:
+        return "keys and values"
+    tokens = num_bytes // (size.cache_per_token * BYTES[dtype])
+    return f"keys and values of {tokens:,} tokens, {tokens // longest:,} of the longest rows"

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.models.devices import device_named
+from rolecall.models.devices import device_named, full_name, is_gpu
 from rolecall.models.weight_transfer import Direct
 from rolecall.placement.gpu_assignment import device_of, seats_of
-
-
-def full_name(device: str, *, auto: str) -> str:
-    """`auto` stands for a device, and `cuda` for the first GPU."""
-    device = auto if device == "auto" else device
-    return "cuda:0" if device == "cuda" else device
 
 
 def check_devices(config: Config) -> None:
@@ -27,10 +21,6 @@ def check_devices(config: Config) -> None:
                 device_named(device)
         except ValueError as error:
             raise ConfigError(f"{key}: {error}") from error
-
-
-def is_gpu(device: str) -> bool:
-    return device.startswith(("cuda", "mps"))
 
 
 def has_seats(config: Config, *, auto: str) -> bool:

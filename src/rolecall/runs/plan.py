@@ -17,7 +17,8 @@ from rolecall.core.errors import ConfigError
 from rolecall.memory.check import reserved_on, rooms
 from rolecall.memory.estimate import memory_of, peaks, served_at
 from rolecall.memory.suggestions import enough, remedies
-from rolecall.placement.devices import has_seats, is_gpu
+from rolecall.models.devices import is_gpu
+from rolecall.placement.devices import has_seats
 from rolecall.placement.gpu_assignment import device_of, num_gpus
 from rolecall.runs.run_paths import is_run
 from rolecall.runtime.consoles import PlainConsole

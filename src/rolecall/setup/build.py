@@ -94,7 +94,7 @@ def _connected(
         warn_of_plain_frame(tokenizer, key=f"policies.{name}.base")
     models = load_models(config, in_process(config), tokenizers)
     barrier = IdleBarrier()
-    engines = make_engines(plan, models, tokenizers, barrier, session, gpus)
+    engines = make_engines(config, models, tokenizers, barrier, session, gpus)
     context = make_context(plan, opened, tokenizers, engines, barrier)
     tasks = drop_long_prompts(opened.tasks, config, context.agents, context_lengths(config))
     if session is not None and session.section.workers:

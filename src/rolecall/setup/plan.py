@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rolecall.agents.agent import Parser
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
-from rolecall.config.engines import OwnEngineConfig
-from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
 from rolecall.config.user_lines import defined
 from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import engine_backends
+from rolecall.learners.backend import learner_backend
 from rolecall.rollout.episodes import Reward
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import parser_of, tool_parts
@@ -24,7 +25,6 @@ from rolecall.setup.part import Part, part_of
 from rolecall.setup.prices import check_prices
 from rolecall.setup.rewards import reward_part
 from rolecall.setup.validate_placement import check_placement
-from rolecall.setup.validate_served import check_served
 from rolecall.tools.use import Toolkit
 from rolecall.workflows.base import Workflow, workflow
 
@@ -42,8 +42,6 @@ class Plan:
     rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
     tools: dict[str, Part | Toolkit]  # by name and options
     trackers: list[Part]
-    engines: dict[str, Part | None]  # of the config's own, by policy; None: a built-in one
-    learners: dict[str, Part | None]  # the same
 
 
 def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
@@ -82,11 +80,10 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     rewards = {n: attempts.of(reward_part, n, section) for n, section in config.rewards.items()}
     parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
-    engines = attempts.of(_own_parts, config, "engine") or {}
-    learners = attempts.of(_own_parts, config, "learner") or {}
+    attempts.note(_check_backends(config, attempts))
     attempts.note(validate_options.check_config(config))
     attempts.note(check_placement(config))
-    attempts.note(check_served(config))
+    attempts.note(_check_bases(config))
     attempts.note(check_prices(config))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
@@ -106,8 +103,6 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
         rewards={name: reward for name, reward in rewards.items() if reward is not None},
         tools=tools,
         trackers=[tracker for tracker in trackers if tracker is not None],
-        engines=engines,
-        learners=learners,
     )
     return plan, []
 
@@ -136,23 +131,18 @@ def _tracker_of(named: Named) -> Part:
     return part_of("tracker", named, key="trackers", name_key="trackers", skip=1)
 
 
-def _own_parts(config: Config, kind: Literal["engine", "learner"]) -> dict[str, Part | None]:
-    """Engines or learners that the config brings along, by policy; equal sections share one."""
-    by_section: dict[str, Part] = {}
-    parts: dict[str, Part | None] = {}
-    for name, policy in config.policies.items():
-        section = config.engine_of(name) if kind == "engine" else config.learner_of(name)
-        if isinstance(section, OwnEngineConfig | OwnLearnerConfig):
-            own = getattr(policy, kind) is not None
-            key = f"policies.{name}.{kind}" if own else kind
-            own_part = by_section.setdefault(repr(section), _own_part(kind, section, key))
-            parts[name] = own_part
-        else:
-            parts[name] = None
-    return parts
+def _check_backends(config: Config, attempts: Attempts) -> Iterator[str]:
+    """Let each kind of engine and learner say what it cannot do with this config."""
+    for backend in attempts.of(engine_backends, config) or []:
+        attempts.of(backend.check_options)
+        yield from backend.check()
+    for name in sorted(config.trained & config.policies.keys()):
+        learner = attempts.of(learner_backend, config, name)
+        if learner is not None:
+            attempts.of(learner.check_options)
 
 
-def _own_part(kind: str, section: OwnEngineConfig | OwnLearnerConfig, key: str) -> Part:
-    call = registry.resolve(kind, section.name, key=f"{key}.name")
-    checked = registry.checked_options(call, section.options, key=f"{key}.options", skip=1)
-    return Part(f"{key}.options", call, checked)
+def _check_bases(config: Config) -> Iterator[str]:
+    for name, policy in sorted(config.policies.items()):
+        if not policy.base and config.engine_of(name).takes_weights:
+            yield f"policies.{name}.base: missing; write a model's folder, hub name or tiny:NAME"

@@ -7,7 +7,8 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.memory.check import check_room
-from rolecall.placement.devices import full_name, has_seats, is_gpu
+from rolecall.models.devices import full_name, is_gpu
+from rolecall.placement.devices import has_seats
 from rolecall.placement.gpu_assignment import device_of, num_gpus
 
 

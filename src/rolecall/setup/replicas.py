@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,34 +12,25 @@ from rolecall.cluster.pool import Pool, Seat
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import LocalClusterConfig
-from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.schema import Config
-from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.interfaces.publisher import FileEngine
-from rolecall.engines.local.hosted import HostedEngine
+from rolecall.engines.backend import EngineBackend, engine_backend
+from rolecall.engines.inputs import EngineInputs
 from rolecall.placement.devices import direct_of, takes_turns
 from rolecall.placement.gpu_assignment import seats_of
 from rolecall.runtime.call_tree import IdleBarrier
-from rolecall.setup.vllm import vllm_engine
 from rolecall.setup.weights import load_models, load_tokenizers
-
-OF_VLLM = frozenset({"adapters", "pause"})
 
 
 def replicated(
-    session: RaySession,
-    config: Config,
-    names: list[str],
-    *,
-    pools: Mapping[str, Pool] = MappingProxyType({}),
-    threads: int = 1,
+    session: RaySession, backend: EngineBackend, *, pools: Mapping[str, Pool], threads: int
 ) -> ReplicatedEngine:
-    """Make the engines of policies of one kind; `pools`: the GPUs of the cluster, if it has any;
-    `threads`: of each, on a CPU.
+    """Make the engines of policies of one kind.
+
+    `pools`: the GPUs of the cluster, if it has any; `threads`: of each, on a CPU.
     """
-    section = config.engine_of(names[0])
-    assert isinstance(section, LocalEngineConfig | VllmEngineConfig)
-    seats: list[Seat | None] = [None] * section.replicas
+    config, names = backend.config, backend.policies
+    seats: list[Seat | None] = [None] * backend.section.num_engines
     if pools:
         mine = seats_of(config)[names[0]]
         seats = [Seat(pools[mine.pool], gpus) for gpus in mine.engines]
@@ -49,7 +39,7 @@ def replicated(
         session,
         partial(
             hosted_engine,
-            _alone(config, names, device=device),
+            _config_of_actor(config, names, device=device),
             names,
             threads=threads,
             sleeps=takes_turns(config, names[0], auto=device),
@@ -57,21 +47,19 @@ def replicated(
         names,
         seats=seats,
         direct=direct_of(config, names[0], auto=device),
-        can=OF_VLLM if isinstance(section, VllmEngineConfig) else HostedEngine.can,
+        can=backend.hosted_abilities,
     )
 
 
-def _alone(config: Config, names: list[str], *, device: str) -> Config:
+def _config_of_actor(config: Config, names: list[str], *, device: str) -> Config:
     """Return the config of an actor's process: these policies, on its own device."""
+    section = config.engine_of(names[0])
     engine: dict[str, Any] = {"replicas": 1}
-    if isinstance(config.engine_of(names[0]), VllmEngineConfig):
+    if section.first_device is not None:
         engine["device"] = None
     policies = {
         name: config.policies[name].model_copy(
-            update={
-                "device": device,
-                "engine": config.engine_of(name).model_copy(update=engine),
-            }
+            update={"device": device, "engine": section.model_copy(update=engine)}
         )
         for name in names
     }
@@ -90,21 +78,15 @@ async def hosted_engine(
 ) -> FileEngine:
     """Return the engine of policies in a process of its own, which has no other one.
 
-    `sleeps`: whether vLLM gives its GPUs back during updates.
+    `sleeps`: whether it gives its GPUs back during updates.
 
-    Raises ConfigError where it cannot sample them, and what vLLM raises that cannot start.
+    Raises ConfigError where it cannot sample them, and what an engine raises that cannot start.
     """
     torch.set_num_threads(threads)
-    tokenizers, section = load_tokenizers(config), config.engine_of(names[0])
-    if isinstance(section, VllmEngineConfig):
-        engine = vllm_engine(config, names, section, tokenizers, threads=threads, sleeps=sleeps)
-        await engine.start()
-        return engine
-    assert isinstance(section, LocalEngineConfig)
-    return HostedEngine(
-        load_models(config, names, tokenizers, sampling=True),
-        barrier=IdleBarrier(),
-        deterministic=False,
-        max_sequences=section.max_sequences,
-        cache_gb=section.cache_gb,
+    backend, tokenizers = engine_backend(config, names), load_tokenizers(config)
+    models = {}
+    if backend.section.is_embedded:
+        models = load_models(config, names, tokenizers, sampling=True)
+    return await backend.make_hosted(
+        EngineInputs(models, IdleBarrier(), tokenizers=tokenizers, threads=threads, sleeps=sleeps)
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolecall.config.engines import LocalEngineConfig, OwnEngineConfig
-from rolecall.config.learners import FsdpLearnerConfig
 from rolecall.config.schema import Config, RewardConfig
-from rolecall.config.served import OpenAIEngineConfig
 from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import config_key
+from rolecall.learners.backend import learner_backend
 from rolecall.placement.gpu_assignment import seats_of
 
 Problems = Iterator[str]
@@ -18,41 +17,22 @@ def check_placement(config: Config) -> Problems:
     """Check everything that does not depend on this machine."""
     policies = config.policies.keys() & {agent.policy for agent in config.team.values()}
     for name in sorted(policies):
-        yield from _check_learner(config, name)
+        yield from learner_backend(config, name).check()
         yield from _check_dtypes(config, name)
-        yield from _check_critics(config, name)
-        yield from _check_context(config, name)
         yield from _check_quantization(config, name)
         yield from _check_opponents(config, name)
         yield from _check_replicas(config, name)
         yield from _check_transfer(config, name)
-        yield from _check_workers(config, name)
         yield from _check_pool(config, name)
     yield from _check_pools(config)
     yield from _check_sharing(config)
     yield from _check_budgets(config)
     if config.trainer.deterministic and not config.is_exact:
-        others = sorted({config.engine_of(name).name for name in config.policies} - {"local"})
+        sections = map(config.engine_of, config.policies)
+        others = sorted({section.label or section.name for section in sections} - {"local"})
         yield (
-            f"trainer.deterministic: what {' and '.join(map(_named, others))} says of a seed "
+            f"trainer.deterministic: what {' and '.join(others)} says of a seed "
             "depends on what it samples beside it; leave it out, or set engine.name=local"
-        )
-
-
-def _check_learner(config: Config, name: str) -> Problems:
-    if name not in config.trained and config.policies[name].learner is not None:
-        yield (
-            f"policies.{name}.learner has no effect: no agent that speaks with it is trainable; "
-            "remove it, and say where it lives with device"
-        )
-
-
-def _check_context(config: Config, name: str) -> Problems:
-    section = config.learner_of(name)
-    if isinstance(section, FsdpLearnerConfig) and section.ranks % section.context_parallel:
-        yield (
-            f"{_key(config, name, 'learner')}.context_parallel: {section.context_parallel} does "
-            f"not divide the {section.ranks} ranks; write a number that does"
         )
 
 
@@ -71,25 +51,15 @@ def _check_quantization(config: Config, name: str) -> Problems:
         yield f"{key}: earlier weights of another policy cannot be put into it; write none"
     if policy.base.startswith("tiny:"):
         yield f"{key}: {policy.base} takes a few megabytes as it is; write none"
-    if not isinstance(engine, LocalEngineConfig | OwnEngineConfig):
+    if not engine.is_embedded:
         yield (
-            f"{key}: {_named(engine.name)} samples with weights of its own, which are not rounded "
-            f"like these; write none, or {_key(config, name, 'engine')}.name=local"
+            f"{key}: {engine.label or engine.name} samples with weights of its own, which are not "
+            f"rounded like these; write none, or {config_key(config, name, 'engine')}.name=local"
         )
     if name in config.trained and config.is_ranked(name):
         yield (
             f"{key}: a base of {policy.quantization} is trained in this process only; write none, "
-            f"or {_key(config, name, 'learner')}.name=local"
-        )
-
-
-def _check_critics(config: Config, name: str) -> Problems:
-    for critic in sorted({"mixer", "discriminator"} & config.critics.keys()):
-        if name not in config.trained or not config.is_ranked(name):
-            continue
-        yield (
-            f"{_key(config, name, 'learner')}.name: critics.{critic} reads the model of {name}, "
-            "which must be in this process; write local"
+            f"or {config_key(config, name, 'learner')}.name=local"
         )
 
 
@@ -101,51 +71,39 @@ def _check_opponents(config: Config, name: str) -> Problems:
     if pool is None or pool.of not in config.trained or pool.of not in config.policies:
         return
     of, engine = pool.of, config.engine_of(pool.of)
-    here = isinstance(engine, LocalEngineConfig | OwnEngineConfig)
-    if config.is_ranked(of) and (config.is_replicated(of) or not here):
-        by = "the cluster" if config.is_replicated(of) else _named(engine.name)
-        or_else = f", or {_key(config, of, 'engine')}.name=local"
+    if config.is_ranked(of) and (config.is_replicated(of) or not engine.is_embedded):
+        by = "the cluster" if config.is_replicated(of) else engine.label or engine.name
+        or_else = f", or {config_key(config, of, 'engine')}.name=local"
         yield (
             f"policies.{name}.opponent_pool.of: {of!r} is trained on ranks and sampled by "
             f"{by}, so no weights of it are in this process to be kept; set "
-            f"{_key(config, of, 'learner')}.name=local{'' if config.is_replicated(of) else or_else}"
+            f"{config_key(config, of, 'learner')}.name=local"
+            f"{'' if config.is_replicated(of) else or_else}"
         )
 
 
 def _check_replicas(config: Config, name: str) -> Problems:
     engine = config.engine_of(name)
-    if getattr(engine, "replicas", 1) > 1 and not config.is_replicated(name):
+    if engine.num_engines > 1 and not config.is_replicated(name):
         yield (
-            f"{_key(config, name, 'engine')}.replicas: several engines of a policy need processes "
-            "of a cluster; set cluster.name=ray, or write 1"
+            f"{config_key(config, name, 'engine')}.replicas: several engines of a policy need "
+            "processes of a cluster; set cluster.name=ray, or write 1"
         )
 
 
 def _check_transfer(config: Config, name: str) -> Problems:
     """Check that a learner's devices can send to engines that are told to receive."""
-    engine, key = config.engine_of(name), f"{_key(config, name, 'engine')}.transfer"
-    if getattr(engine, "transfer", "files") == "files" or name not in config.trained:
+    engine, key = config.engine_of(name), f"{config_key(config, name, 'engine')}.transfer"
+    if not engine.receives_directly or name not in config.trained:
         return
     if config.policies[name].adapter is not None:
         yield f"{key}: {name!r} is an adapter, which engines read from files; write files"
-    elif isinstance(engine, LocalEngineConfig) and not config.is_replicated(name):
+    elif config.is_embedded(name):
         yield f"{key}: the embedded engine of this process takes tensors as they are; leave it out"
     elif config.is_replicated(name) and not config.is_ranked(name):
         yield (
             f"{key}: the learner of {name!r} is in the trainer's process, which is to send no "
-            f"weights to machines; write files, or {_key(config, name, 'learner')}.name=fsdp"
-        )
-
-
-def _check_workers(config: Config, name: str) -> Problems:
-    """Engines that workers ask must be actors or servers."""
-    engine, key = config.engine_of(name), _key(config, name, "engine")
-    if not config.cluster.workers:
-        return
-    if isinstance(engine, OwnEngineConfig):
-        yield (
-            f"cluster.workers: {key}.name={engine.name} samples in the trainer's process, where "
-            "workers cannot ask it; write 0"
+            f"weights to machines; write files, or {config_key(config, name, 'learner')}.name=fsdp"
         )
 
 
@@ -187,10 +145,9 @@ def _check_budgets(config: Config) -> Problems:
     if not config.cluster.workers:
         return
     counted = [
-        _key(config, name, "engine")
+        config_key(config, name, "engine")
         for name in config.policies
-        if isinstance(engine := config.engine_of(name), OpenAIEngineConfig)
-        if engine.budget_usd or engine.budget_tokens
+        if config.engine_of(name).has_budget
     ]
     counted += [
         f"rewards.{name}"
@@ -205,7 +162,7 @@ def _check_budgets(config: Config) -> Problems:
 
 
 def _check_dtypes(config: Config, name: str) -> Problems:
-    key = _key(config, name, "engine")
+    key = config_key(config, name, "engine")
     sampling, training = config.sampling_dtype(name), config.learner_of(name).dtype
     if sampling != training and name in config.trained and not config.weights_are_apart(name):
         yield (
@@ -235,14 +192,3 @@ def _check_sharing(config: Config) -> Problems:
                     f"policies.{name}.{key}: adapters of one base share its weights, and "
                     f"policies.{first} has another {key}; write the same for both"
                 )
-
-
-def _named(engine: str) -> str:
-    """Return the name of an engine as its makers write it."""
-    return {"vllm": "vLLM", "sglang": "SGLang", "openai": "a server"}.get(engine, engine)
-
-
-def _key(config: Config, policy: str, key: str) -> str:
-    """Return the config key of a policy's section."""
-    own = getattr(config.policies[policy], key) is not None
-    return f"policies.{policy}.{key}" if own else key

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Literal
-
-import torch
 
 from rolecall.agents.agent import Agent
 from rolecall.agents.chat_template import Tokenizer
@@ -18,12 +15,10 @@ from rolecall.core.interfaces.learner import Learner
 from rolecall.core.seeding import seed_of
 from rolecall.critics.inputs import CriticInputs
 from rolecall.demonstrations.offline_data import experts
-from rolecall.learners.inputs import LearnerInputs
-from rolecall.learners.local import LocalLearner
-from rolecall.models.devices import device_named
+from rolecall.learners.backend import LearnerRequest, learner_backend
+from rolecall.models.configured import load_configured, read_tokenizer
 from rolecall.models.language_model import LanguageModel
-from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models.quantized import Quantization
+from rolecall.models.loading import with_adapters
 from rolecall.setup.plan import Plan
 from rolecall.setup.ranks import Ranks
 
@@ -36,7 +31,7 @@ def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
     read: dict[str, Tokenizer] = {}
     for name, base in sorted(named.items()):
         if base not in read:
-            read[base] = _tokenizer(base, f"policies.{name}.base")
+            read[base] = read_tokenizer(base, key=f"policies.{name}.base")
     return {name: read[base] for name, base in named.items()}
 
 
@@ -75,7 +70,7 @@ def load_models(
         if kind in read:
             models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
         else:
-            models[name] = read[kind] = _load(
+            models[name] = read[kind] = load_configured(
                 *kind[:3],
                 key=f"policies.{name}.base",
                 quantization=policy.quantization,
@@ -92,77 +87,18 @@ def load_models(
     return models
 
 
-def _load(
-    base: str,
-    device: str,
-    dtype: str,
-    *,
-    key: str,
-    sampled: bool = False,
-    tokenizer: Tokenizer | None = None,
-    quantization: Quantization = "none",
-) -> LanguageModel:
-    try:
-        where, what = device_named(device), getattr(torch, dtype)
-        model = load_model(
-            base, device=where, dtype=what, sampled=sampled, quantization=quantization
-        )
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
-    return LanguageModel(model, tokenizer or _tokenizer(base, key))
-
-
-def _tokenizer(base: str, key: str) -> Tokenizer:
-    try:
-        return load_tokenizer(base)
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from error
-
-
 def make_learner(plan: Plan, name: str, models: dict[str, LanguageModel], ranks: Ranks) -> Learner:
-    """Return the learner of a policy: the embedded one, one on ranks, or the config's own.
-
-    Raises ConfigError, and RankError where ranks do not start.
-    """
+    """Make the learner of a policy. Raises ConfigError, and RankError where ranks do not start."""
     config = plan.config
-    policy, learner = config.policies[name], config.learner_of(name)
     algorithm = next(a for n, a in plan.algorithms.items() if config.team[n].policy == name)
-    assert policy.optimizer is not None, "the config fills it in"
-    total_updates = config.trainer.steps * algorithm.epochs * algorithm.minibatches
-    if config.is_ranked(name):
-        head = algorithm.critic == "agent"
-        return ranks.learner(name, total_updates=total_updates, head=head)
-    parts = LearnerInputs(
-        model=models[name],
-        optimizer=policy.optimizer,
-        total_updates=total_updates,
-        reference=_reference(config, name, models[name]),
-        head=config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
-        heads=config.critics["agent"].heads if algorithm.critic == "agent" else 1,
-        checkpoint_activations=learner.checkpoint_activations,
-        share_prefixes=learner.share_prefixes,
-        offloads=learner.offload,
+    return learner_backend(config, name).make(
+        LearnerRequest(
+            total_updates=config.trainer.steps * algorithm.epochs * algorithm.minibatches,
+            needs_value_head=algorithm.critic == "agent",
+            models=models,
+            ranks=ranks,
+        )
     )
-    own = plan.learners[name]
-    if own is not None:
-        trained: Learner = own.make(parts)
-        return trained
-    return LocalLearner(**parts.as_arguments())
-
-
-def _reference(
-    config: Config, name: str, model: LanguageModel
-) -> LanguageModel | Literal["base"] | None:
-    base = config.policies[name].reference
-    if base is None:
-        return None
-    if base == "initial":
-        return "base" if model.adapter is not None else model.frozen_copy()
-    key = f"policies.{name}.reference"
-    reference = _load(base, config.device_of(name), config.learner_of(name).dtype, key=key)
-    if reference.tokenizer.get_vocab() != model.tokenizer.get_vocab():
-        raise ConfigError(f"{key}: {base!r} has another vocabulary than the policy")
-    return reference
 
 
 def make_critics(
@@ -194,7 +130,9 @@ def _critic_parts(
     def load() -> LanguageModel:
         assert section.base is not None, "checked before"
         learner = config.learner
-        return _load(section.base, learner.device, learner.dtype, key=f"critics.{name}.base")
+        return load_configured(
+            section.base, learner.device, learner.dtype, key=f"critics.{name}.base"
+        )
 
     return CriticInputs(
         agents=list(config.team),

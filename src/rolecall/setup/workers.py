@@ -11,12 +11,13 @@ from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import SharedEngine
 from rolecall.cluster.workers import Workers
 from rolecall.config.schema import Config
-from rolecall.config.served import ServedEngineConfig
 from rolecall.core.interfaces.engine import Engine
+from rolecall.engines.backend import engine_backends
+from rolecall.engines.inputs import EngineInputs
+from rolecall.engines.served.backend import ServedBackend
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.context import make_context
-from rolecall.setup.engines import served_engine, sharing
 from rolecall.setup.open import check_environment, open_surroundings
 from rolecall.setup.plan import validate
 from rolecall.setup.weights import load_tokenizers
@@ -49,14 +50,14 @@ async def hosted_context(
     opened, tokenizers = open_surroundings(plan), load_tokenizers(config)
     engines: dict[str, Engine] = {}
     shared_engines = [SharedEngine(number) for _ in shared]
-    for names, engine in zip(shared, shared_engines, strict=True):
-        engines |= dict.fromkeys(names, engine)
-    for names in sharing(config):
-        section = config.engine_of(names[0])
-        if isinstance(section, ServedEngineConfig):
-            concurrency = max(1, section.concurrency // of)
-            section = section.model_copy(update={"concurrency": concurrency})
-            engines |= dict.fromkeys(names, served_engine(config, names, section, tokenizers))
-    context = make_context(plan, opened, tokenizers, engines, IdleBarrier())
+    for names, sampler in zip(shared, shared_engines, strict=True):
+        engines |= dict.fromkeys(names, sampler)
+    barrier = IdleBarrier()
+    for backend in engine_backends(config):
+        if isinstance(backend, ServedBackend):
+            backend.share_concurrency(of)
+            engine = backend.make(EngineInputs({}, barrier, tokenizers=tokenizers))
+            engines |= dict.fromkeys(backend.policies, engine)
+    context = make_context(plan, opened, tokenizers, engines, barrier)
     await check_environment(opened.environment)
     return context, shared_engines

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.engines import LocalEngineConfig
-from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import engine_backends
 from rolecall.storage.run_folder import RunFolder
 from rolecall_lab.simulate.calibration import calibrate, steady
 from rolecall_lab.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts, line
@@ -92,12 +91,11 @@ def workload_of(config: Config, groups: Sequence[SimulatedGroup]) -> Workload:
 def placement_of(config: Config) -> Placement:
     """Return the placement of engines and ranks in a config."""
     engines = max(
-        getattr(config.engine_of(name), "replicas", 1) if config.is_replicated(name) else 1
+        config.engine_of(name).num_engines if config.is_replicated(name) else 1
         for name in config.policies
     )
-    sections = [config.learner_of(name) for name in config.trained]
-    ranks = max((s.ranks for s in sections if isinstance(s, RankedLearnerConfig)), default=1)
-    alone = not isinstance(config.cluster, RayClusterConfig) and engines == ranks == 1
+    ranks = max((config.learner_of(name).num_ranks or 1 for name in config.trained), default=1)
+    alone = not config.cluster.is_remote and engines == ranks == 1
     staleness = config.trainer.max_staleness
     return Placement(engines, ranks, together=alone and not staleness, staleness=staleness)
 
@@ -124,14 +122,9 @@ def with_config(costs: Costs, config: Config) -> Costs:
 
 
 def gpus_of(config: Config) -> int:
-    """GPUs of an engine for all policies: vLLM has one for each base and each whole policy."""
-    kinds: dict[tuple[str, ...], int] = {}
-    for name, policy in config.policies.items():
-        section = config.engine_of(name)
-        if isinstance(section, VllmEngineConfig):
-            own = "" if policy.adapter else name
-            kinds[(repr(section), policy.base, own)] = section.tensor_parallel
-    return sum(kinds.values()) or 1
+    """Return the GPUs of one engine of each kind together."""
+    apart = [b.section for b in engine_backends(config) if not b.section.is_embedded]
+    return sum(section.gpus_per_engine for section in apart if not section.is_served) or 1
 
 
 def limits(was: Config, config: Config, steps: Sequence[MeasuredStep]) -> dict[str, int]:

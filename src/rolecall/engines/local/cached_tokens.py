@@ -5,29 +5,10 @@ from __future__ import annotations
 from math import ceil
 
 from rolecall.config.engines import LocalEngineConfig
+from rolecall.config.row_lengths import TASK_TOKENS, longest_sampled
 from rolecall.config.schema import Config
 from rolecall.engines.local.page_allocator import pages_of
 from rolecall.models.cpu.kernels import PAGE
-
-TASK_TOKENS = 512  # of a task and what roles are told, where only answers have a known length
-
-
-def longest_row(config: Config, max_length: int | None) -> int:
-    """Tokens of the longest prompt and answer together that is trained on, as far as the config
-    says it.
-
-    What all agents may say in one pass of the workflow, which the last of them may be told, beside
-    the task; at most the model's context.
-    """
-    return _in_context([agent.sampling.max_tokens for agent in config.team.values()], max_length)
-
-
-def longest_sampled(config: Config, max_length: int | None) -> int:
-    """Return the tokens of the longest row that is sampled; evaluations may allow more."""
-    trained, most = longest_row(config, max_length), config.evaluation.sampling.max_tokens
-    if most is None or config.evaluation.tasks == 0:
-        return trained
-    return max(trained, _in_context([most] * len(config.team), max_length))
 
 
 def cached_tokens(
@@ -81,7 +62,3 @@ def _attempts(config: Config) -> int:
     if config.evaluation.tasks:
         return config.rollout.concurrency
     return min(config.rollout.concurrency, config.rollout.groups * config.rollout.group_size)
-
-
-def _in_context(answers: list[int], max_length: int | None) -> int:
-    return min(sum(answers) + TASK_TOKENS, 1 << 30 if max_length is None else max_length)

@@ -1,0 +1,153 @@
+"""Answers what a run asks of engines that are servers of somebody else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rolecall.config.served import OpenAIEngineConfig, ServedEngineConfig, SGLangEngineConfig
+from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import EngineBackend
+from rolecall.runtime.secret_texts import remember_secret
+
+if TYPE_CHECKING:
+    from rolecall.engines.inputs import EngineInputs
+    from rolecall.engines.served.openai import OpenAIEngine
+    from rolecall.engines.served.sglang import SGLangEngine
+    from rolecall.models.memory_needs import Need
+    from rolecall.models.sizes import Size
+
+
+class ServedBackend(EngineBackend):
+    """A server at an address, which takes no memory of this machine."""
+
+    section: ServedEngineConfig
+
+    def memory(self, policy: str, size: Size | None, *, auto: str) -> Iterator[Need]:
+        yield from ()
+
+    def share_concurrency(self, processes: int) -> None:
+        """Let this process make its share of the requests that may be under way."""
+        concurrency = max(1, self.section.concurrency // processes)
+        self.section = self.section.model_copy(update={"concurrency": concurrency})
+
+    def read_key(self) -> str | None:
+        """Read the key from the environment. Raises ConfigError where it is not there."""
+        name = self.section.key_env
+        if name is None:
+            return None
+        if key := os.environ.get(name, "").strip():
+            remember_secret(key)
+            return key
+        raise ConfigError(f"{self.key}.key_env: the environment variable {name} is not set")
+
+
+class OpenAIBackend(ServedBackend):
+    """A server with OpenAI's API, for agents that nobody trains."""
+
+    section: OpenAIEngineConfig
+
+    def check(self) -> Iterator[str]:
+        for policy in sorted(self.policies):
+            yield from self._check_untrained(policy)
+            yield from self._check_base(policy)
+
+    def make(self, inputs: EngineInputs, **options: Any) -> OpenAIEngine:
+        from rolecall.engines.served.openai import OpenAIEngine
+
+        return OpenAIEngine(self.section, policies=self.policies, key=self.read_key())
+
+    def _check_untrained(self, name: str) -> Iterator[str]:
+        """Check that nothing is published to the engine, and nothing that it says is trained on."""
+        config, url = self.config, self.section.url
+        policy, takes_text = config.policies[name], config.takes_text(name)
+        for agent, section in config.team.items():
+            if section.policy == name and section.trainable:
+                yield (
+                    f"team.{agent}.trainable: {url} takes no new weights, so policy {name!r} "
+                    f"cannot be trained; set team.{agent}.trainable=false, or another "
+                    f"policies.{name}.engine"
+                )
+            is_native = section.tools is not None and section.tools.format == "native"
+            if section.policy == name and takes_text and is_native:
+                yield (
+                    f"team.{agent}.tools.format: native calls need a chat template, and engine "
+                    "openai is sent messages; write tags or code"
+                )
+        if policy.opponent_pool is not None:
+            yield f"policies.{name}.opponent_pool: {url} takes no earlier weights; remove it"
+        for key in ["reference", "device", *(["template"] if takes_text else [])]:
+            if getattr(policy, key):
+                yield (
+                    f"policies.{name}.{key} has no effect: engine openai does not read it; "
+                    "remove it"
+                )
+
+    def _check_base(self, name: str) -> Iterator[str]:
+        """Check the base: tokens need a tokenizer, which is the base's."""
+        base = self.config.policies[name].base
+        if self.section.token_ids is True and not base:
+            yield (
+                f"policies.{name}.base: missing: token_ids needs the model's tokenizer; write its "
+                f"folder or hub name, or set {self.key}.token_ids=false"
+            )
+        if self.section.token_ids is False and base:
+            yield (
+                f"policies.{name}.base has no effect: with token_ids=false the server is sent "
+                "messages; remove it"
+            )
+
+
+class SGLangBackend(ServedBackend):
+    """A server of SGLang: adapters beside its base, or one policy that changes all its weights."""
+
+    section: SGLangEngineConfig
+
+    def check(self) -> Iterator[str]:
+        config, url = self.config, self.section.url
+        served = [
+            name
+            for name in sorted(config.policies)
+            if isinstance(section := config.engine_of(name), SGLangEngineConfig)
+            if section.url == url
+        ]
+        first = served[0]
+        for name in sorted(set(self.policies) - {first}):
+            if config.engine_of(name) != config.engine_of(first):
+                yield (
+                    f"policies.{name}.engine: policies.{first} has another section for {url}; "
+                    "write the same for both"
+                )
+            if config.policies[name].base != config.policies[first].base:
+                yield (
+                    f"policies.{name}.base: {url} serves policies.{first} with another base; "
+                    "start a server for each"
+                )
+        whole = [name for name in served if self._changes_all(name)]
+        if first in self.policies and whole and len(served) > 1:
+            other = next(name for name in served if name != whole[0])
+            yield (
+                f"policies.{whole[0]}.engine: its updates change all weights at {url}, and so what "
+                f"policies.{other} says; train an adapter, or start a server for each"
+            )
+
+    def make(self, inputs: EngineInputs, **options: Any) -> SGLangEngine:
+        from rolecall.engines.served.sglang import SGLangEngine
+        from rolecall.models.loading import end_ids_of
+        from rolecall.models.tokenizers import padded_ids
+
+        name, policies = self.policies[0], self.config.policies
+        base, tokenizer = policies[name].base, inputs.tokenizers[name]
+        return SGLangEngine(
+            self.section,
+            {name: policies[name].adapter for name in self.policies},
+            end_ids=end_ids_of(base, tokenizer),
+            key=self.read_key(),
+            padded_ids=padded_ids(base, tokenizer),
+        )
+
+    def _changes_all(self, name: str) -> bool:
+        policy = self.config.policies[name]
+        changes = name in self.config.trained or policy.opponent_pool is not None
+        return changes and policy.adapter is None
